@@ -1,0 +1,151 @@
+//! What a driver tells an agent, and what an agent asks of its driver.
+//!
+//! Everything here is data: an `Input` can be recorded at the rim and replayed, an `Output` carries bytes
+//! and numbers, never handles.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
+use wireup_wire::job::{BindTo, StdinTarget};
+use wireup_wire::peer::{Bootstrap, SpawnError};
+
+/// A link as the agent's driver numbers it. Never used again after `LinkDown`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct LinkId(pub u32);
+
+/// Who is at the other end of an authenticated link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Peer {
+    /// The agent nearer to the root.
+    Parent,
+    /// An agent that this one started.
+    Child(AgentId),
+    /// A launcher attached to this agent, which is the root.
+    Launcher,
+}
+
+/// Standard output or standard error; the numbers of their descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[repr(u16)]
+pub enum Stream {
+    Out = 1,
+    Err = 2,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ExitStatus {
+    Exited(u8),
+    Signalled { signal: i32, core_dumped: bool },
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Input {
+    /// A link is up and both ends have proved the secret.
+    LinkUp { link: LinkId, peer: Peer },
+    /// Bytes arrived, in order, cut anywhere.
+    LinkBytes { link: LinkId, bytes: Bytes },
+    /// The link is gone; `problem` says why, in words for a person.
+    LinkDown { link: LinkId, problem: String },
+    /// The remote shell of a child agent ended, with the end of what it said on standard error.
+    AgentExited { agent: AgentId, status: ExitStatus, stderr: String },
+    /// A child agent's remote shell could not even be started.
+    AgentStartFailed { agent: AgentId, error: SpawnError },
+    /// A rank runs (its `exec` succeeded).
+    ChildStarted { job: JobId, local: LocalRank, pid: u32, spawn_ns: u64, exec_ns: u64 },
+    ChildFailed { job: JobId, local: LocalRank, error: SpawnError },
+    /// A rank is gone and was reaped. Its output may still be under way until `StdioClosed`.
+    ChildExited { job: JobId, local: LocalRank, status: ExitStatus },
+    /// PMI bytes of a rank.
+    ClientBytes { job: JobId, local: LocalRank, bytes: Bytes },
+    /// A rank closed its PMI socket.
+    ClientGone { job: JobId, local: LocalRank },
+    /// A rank wrote.
+    StdioBytes { job: JobId, local: LocalRank, stream: Stream, bytes: Bytes },
+    /// A rank's stream ended, or the rank is gone and all that it wrote was read.
+    StdioClosed { job: JobId, local: LocalRank, stream: Stream },
+    /// A rank's standard input took `bytes` of what `Write` handed out (or threw them away with its end).
+    StdinTaken { job: JobId, local: LocalRank, bytes: u32 },
+    /// The keeper of this node is gone: all ranks here are being killed by the kernel.
+    KeeperLost,
+    /// Nothing but the passing of time.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Start a child agent with this message on its standard input. The driver puts the addresses where it
+    /// listens into `bootstrap.parent` and the session's secret into `bootstrap.secret`.
+    StartAgent { agent: AgentId, bootstrap: Box<Bootstrap> },
+    /// Put a frame on a link. The driver keeps the classes apart and never refuses.
+    Send { link: LinkId, frame: Frame },
+    /// Flush what was sent, then close.
+    CloseLink { link: LinkId },
+    /// Start the ranks of a job on this node.
+    Spawn(Box<SpawnPlan>),
+    /// Send a signal to ranks of a job (to their process groups).
+    Signal { job: JobId, target: SignalTarget, signal: i32 },
+    /// Kill whatever ranks of the job left behind on this node, however it is hidden. Comes after all ranks
+    /// are gone.
+    Sweep { job: JobId },
+    /// PMI bytes for a rank.
+    Reply { job: JobId, local: LocalRank, bytes: Bytes },
+    /// Close a rank's PMI socket after what was replied.
+    CloseClient { job: JobId, local: LocalRank },
+    /// Bytes for a rank's standard input; empty: its end.
+    Write { job: JobId, local: LocalRank, bytes: Bytes },
+    /// Read a stream of all ranks of the job, or leave it until told otherwise. On at first.
+    ReadStdio { job: JobId, stream: Stream, on: bool },
+    Resize { job: JobId, local: LocalRank, rows: u16, columns: u16 },
+    /// A job is over on this node; the driver forgets it.
+    JobGone { job: JobId },
+    /// The agent has nothing left to do.
+    Exit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SignalTarget {
+    All,
+    One(LocalRank),
+}
+
+/// The ranks of one job on one node, ready to be started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpawnPlan {
+    pub job: JobId,
+    pub programs: Vec<Program>,
+    pub ranks: Vec<RankPlan>,
+    pub bind_to: BindTo,
+    /// Whether standard output and error are pipes to the agent (always, today) and who reads standard input.
+    pub stdin: StdinTarget,
+    /// Rank `StdinTarget::One` inherits the agent's own standard input.
+    pub stdin_inherit: bool,
+    /// Give each rank a PMI socket (`PMI_FD`).
+    pub pmi_socket: bool,
+    pub umask: u32,
+    pub nofile_soft: u64,
+}
+
+/// What several ranks have in common.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    pub argv: Vec<Vec<u8>>,
+    pub cwd: Vec<u8>,
+    /// The whole environment but the ranks' own variables, `NAME=VALUE`, each name once.
+    pub env: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RankPlan {
+    pub rank: Rank,
+    pub local: LocalRank,
+    /// Index into `programs`.
+    pub program: u16,
+    /// The rank's own variables, `NAME=VALUE`. `PMI_FD` is added by the driver, which knows the number.
+    pub env: Vec<Vec<u8>>,
+    /// Gets a pseudo-terminal of this size (rows, columns) for all three streams.
+    pub pty: Option<(u16, u16)>,
+}

@@ -1,0 +1,24 @@
+//! Time as a number: the machines have no clock of their own.
+
+use core::ops::{Add, Sub};
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds of some monotonic clock that the driver owns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Instant(pub u64);
+
+impl Add<u64> for Instant {
+    type Output = Instant;
+
+    fn add(self, ns: u64) -> Instant {
+        Instant(self.0.saturating_add(ns))
+    }
+}
+
+impl Sub for Instant {
+    type Output = u64;
+
+    fn sub(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -1,0 +1,276 @@
+//! Cuts the byte stream of one link between agents into frames.
+//!
+//! A frame is a fixed header of 16 bytes, little-endian, with an opaque payload behind it:
+//!
+//! ```text
+//! byte  0        4      5       6        8         12        16
+//!       +--------+------+-------+--------+---------+---------+----------------+
+//!       | length | kind | class | stream | job     | arg     | payload        |
+//!       | u32    | u8   | u8    | u16    | u32     | u32     | length bytes   |
+//!       +--------+------+-------+--------+---------+---------+----------------+
+//! ```
+//!
+//! `length` counts the payload alone. `kind` is a [`Kind`]; `class` the [`Class`] that orders frames on a
+//! full link; `stream` and `arg` mean what the kind says. A payload that arrives whole in one chunk is
+//! handed out as a slice of that chunk, without a copy.
+
+use crate::limits::FRAME_PAYLOAD_MAX;
+use bytes::{Bytes, BytesMut};
+use thiserror::Error;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a header.
+pub const HEADER_LEN: usize = 16;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawHeader {
+    length: U32,
+    kind: u8,
+    class: u8,
+    stream: U16,
+    job: U32,
+    arg: U32,
+}
+
+macro_rules! byte_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vdoc])* $variant = $value,)* }
+
+        impl $name {
+            /// Every value, in the order of their numbers.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+
+            fn from_byte(byte: u8) -> Option<Self> {
+                match byte {
+                    $($value => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+byte_enum! {
+    /// What a frame is for.
+    Kind {
+        /// A control message: `postcard` of [`crate::peer::Control`].
+        Control = 1,
+        /// Up: the packed pairs of a subtree at fence `arg` (see [`crate::blob`]).
+        FenceUp = 2,
+        /// Down: the packed pairs of the whole job at fence `arg`.
+        FenceDown = 3,
+        /// Up: bytes that rank `arg` wrote to `stream` (1 or 2), or `u32::MAX` where lines are labelled already.
+        Output = 4,
+        /// Down: `arg` bytes of `stream` were passed on; the child may send as many more.
+        OutputCredit = 5,
+        /// Down: bytes for the standard input of the job; an empty payload is its end.
+        Input = 6,
+        /// Up: `arg` bytes of standard input were consumed.
+        InputCredit = 7,
+        /// Up: `postcard` of [`crate::peer::TracePart`], sent once, before the subtree is done.
+        Trace = 8,
+    }
+}
+
+byte_enum! {
+    /// Order on a full link: a lower class never waits for a higher one.
+    Class {
+        /// Launch, signals, failures, ends.
+        Control = 0,
+        /// Fences and modex.
+        Exchange = 1,
+        /// Standard input, output, error.
+        Stdio = 2,
+        /// Files on their way to node-local storage; traces.
+        Staging = 3,
+    }
+}
+
+/// One frame, decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub kind: Kind,
+    pub class: Class,
+    pub stream: u16,
+    pub job: u32,
+    pub arg: u32,
+    pub payload: Bytes,
+}
+
+/// A peer sent what is no frame.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameError {
+    #[error("frame of unknown kind {0}")]
+    UnknownKind(u8),
+    #[error("frame of unknown class {0}")]
+    UnknownClass(u8),
+    #[error("frame of {0} bytes, more than the limit of {FRAME_PAYLOAD_MAX}")]
+    TooLong(u32),
+}
+
+impl Frame {
+    /// The header's bytes; the payload follows them on the wire.
+    ///
+    /// # Panics
+    /// If the payload is longer than [`FRAME_PAYLOAD_MAX`]: we would break our own rule.
+    pub fn header(&self) -> [u8; HEADER_LEN] {
+        assert!(self.payload.len() <= FRAME_PAYLOAD_MAX, "a frame's payload stays within its limit");
+        let raw = RawHeader {
+            length: U32::new(self.payload.len() as u32),
+            kind: self.kind as u8,
+            class: self.class as u8,
+            stream: U16::new(self.stream),
+            job: U32::new(self.job),
+            arg: U32::new(self.arg),
+        };
+        let mut bytes = [0; HEADER_LEN];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_len(&self) -> usize {
+        HEADER_LEN + self.payload.len()
+    }
+}
+
+fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<(Frame, usize), FrameError> {
+    let raw = RawHeader::read_from_bytes(bytes).expect("the sizes are equal by type");
+    let length = raw.length.get();
+    if length as usize > FRAME_PAYLOAD_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    let kind = Kind::from_byte(raw.kind).ok_or(FrameError::UnknownKind(raw.kind))?;
+    let class = Class::from_byte(raw.class).ok_or(FrameError::UnknownClass(raw.class))?;
+    let frame = Frame {
+        kind,
+        class,
+        stream: raw.stream.get(),
+        job: raw.job.get(),
+        arg: raw.arg.get(),
+        payload: Bytes::new(),
+    };
+    Ok((frame, length as usize))
+}
+
+/// Reads frames from chunks of any size.
+#[derive(Default)]
+pub struct FrameReader {
+    header: [u8; HEADER_LEN],
+    header_len: usize,
+    body: Option<Body>,
+}
+
+struct Body {
+    frame: Frame,
+    need: usize,
+    partial: BytesMut,
+}
+
+impl FrameReader {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The next whole frame of `chunk`, which loses the bytes that were read; `None` when more are needed.
+    pub fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Frame>, FrameError> {
+        loop {
+            if let Some(body) = &mut self.body {
+                let missing = body.need - body.partial.len();
+                if body.partial.is_empty() && chunk.len() >= missing {
+                    body.frame.payload = chunk.split_to(missing);
+                } else {
+                    let take = missing.min(chunk.len());
+                    if body.partial.is_empty() && take > 0 {
+                        // Grows with what really arrived: a lying length alone reserves little.
+                        body.partial.reserve(body.need.min(1 << 20));
+                    }
+                    body.partial.extend_from_slice(&chunk.split_to(take));
+                    if body.partial.len() < body.need {
+                        return Ok(None);
+                    }
+                    body.frame.payload = core::mem::take(&mut body.partial).freeze();
+                }
+                return Ok(self.body.take().map(|body| body.frame));
+            }
+            let take = (HEADER_LEN - self.header_len).min(chunk.len());
+            self.header[self.header_len..self.header_len + take].copy_from_slice(&chunk.split_to(take));
+            self.header_len += take;
+            if self.header_len < HEADER_LEN {
+                return Ok(None);
+            }
+            self.header_len = 0;
+            let (frame, need) = decode_header(&self.header)?;
+            self.body = Some(Body { frame, need, partial: BytesMut::new() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn frames() -> impl Strategy<Value = Vec<Frame>> {
+        let one = (0..Kind::ALL.len(), 0..Class::ALL.len(), any::<u16>(), any::<u32>(), any::<u32>(), proptest::collection::vec(any::<u8>(), 0..300))
+            .prop_map(|(kind, class, stream, job, arg, payload)| Frame {
+                kind: Kind::ALL[kind],
+                class: Class::ALL[class],
+                stream,
+                job,
+                arg,
+                payload: payload.into(),
+            });
+        proptest::collection::vec(one, 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_of_the_bytes_gives_the_same_frames(frames in frames(), cuts in proptest::collection::vec(1usize..40, 1..20)) {
+            let mut wire = Vec::new();
+            for frame in &frames {
+                wire.extend_from_slice(&frame.header());
+                wire.extend_from_slice(&frame.payload);
+            }
+            let mut rest = Bytes::from(wire);
+            let mut reader = FrameReader::new();
+            let mut seen = Vec::new();
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let mut chunk = rest.split_to((*cut).min(rest.len()));
+                while let Some(frame) = reader.next(&mut chunk).unwrap() {
+                    seen.push(frame);
+                }
+                prop_assert!(chunk.is_empty());
+            }
+            prop_assert_eq!(seen, frames);
+        }
+
+        #[test]
+        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut chunk = Bytes::from(bytes);
+            let mut reader = FrameReader::new();
+            while let Ok(Some(_)) = reader.next(&mut chunk) {}
+        }
+    }
+
+    #[test]
+    fn a_lying_length_is_refused() {
+        let mut chunk = Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(FrameReader::new().next(&mut chunk), Err(FrameError::TooLong(u32::MAX)));
+    }
+
+    #[test]
+    fn the_layout_is_as_drawn() {
+        let frame = Frame { kind: Kind::FenceUp, class: Class::Exchange, stream: 0x0102, job: 3, arg: 4, payload: Bytes::from_static(b"ab") };
+        assert_eq!(frame.header(), [2, 0, 0, 0, 2, 1, 2, 1, 3, 0, 0, 0, 4, 0, 0, 0]);
+    }
+}

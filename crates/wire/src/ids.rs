@@ -1,0 +1,42 @@
+//! The indices of the system, each a type of its own so that one cannot be taken for another.
+//!
+//! They live at the bottom of the house because every frame carries them.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The index as an array position.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+index!(/// An agent's place in the session's tree; 0 is the root, which the launcher holds or attaches to.
+    AgentId(u32));
+index!(/// A node's place in one job's node list, from 0.
+    NodeId(u32));
+index!(/// A process of a job, from 0 to `job_size - 1`.
+    Rank(u32));
+index!(/// A rank's place among the ranks of its job on its node.
+    LocalRank(u16));
+index!(/// A job of a session.
+    JobId(u32));
+index!(/// The number of a collective on one set of peers, from 0.
+    Epoch(u32));
+index!(/// One program of an MPMD command line (the text between two `:`).
+    AppIndex(u16));

@@ -1,0 +1,126 @@
+//! The description of one job: what every node needs to start its share of the ranks.
+//!
+//! Its size is O(nodes + programs), never O(ranks): placement is a list of [`Block`]s, from which each
+//! node derives its own ranks.
+
+use crate::ids::{AgentId, JobId, Rank};
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// `nodes` consecutive nodes from `first_node` on get `ppn` consecutive ranks each: one triple of
+/// `PMI_process_mapping`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Block {
+    pub first_node: u32,
+    pub nodes: u32,
+    pub ppn: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub job: JobId,
+    /// The job's name on the wire; PMI's kvs name.
+    pub nspace: String,
+    /// Node list; a node's position is its `NodeId`.
+    pub nodes: Vec<NodeSpec>,
+    /// Placement, applied in order until all ranks are placed.
+    pub blocks: Vec<Block>,
+    /// Programs in rank order: the first `apps[0].ranks` ranks run `apps[0]`, and so on. Never empty.
+    pub apps: Vec<AppSpec>,
+    /// Environment of every rank, `NAME=VALUE`, before the per-program and per-rank variables.
+    pub env: Vec<Vec<u8>>,
+    pub options: JobOptions,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeSpec {
+    pub agent: AgentId,
+    /// Host name as the user wrote it, `node3` for a virtual node.
+    pub name: String,
+    /// Virtual nodes share their machine: their ranks are not bound.
+    pub shared: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AppSpec {
+    pub ranks: u32,
+    /// Program and arguments; never empty.
+    pub argv: Vec<Vec<u8>>,
+    pub cwd: Vec<u8>,
+    /// Variables of this program alone, `NAME=VALUE`; they win over the job's.
+    pub env: Vec<Vec<u8>>,
+}
+
+/// Who reads the launcher's standard input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StdinTarget {
+    None,
+    All,
+    One(Rank),
+}
+
+/// Where a rank's threads may run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum BindTo {
+    /// The node's allowed cpus divided evenly among its ranks; not bound when there are more ranks than cpus
+    /// or when several virtual nodes share the machine.
+    Even,
+    None,
+    /// One core (all its hardware threads) a rank, in turn.
+    Core,
+    /// One hardware thread a rank, in turn.
+    Thread,
+    /// One socket a rank, in turn.
+    Socket,
+}
+
+/// Which process-management interface the ranks are offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PmiFlavour {
+    /// `PMI_FD`: PMI-1 or PMI-2, as the client asks on the wire.
+    Simple,
+    None,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobOptions {
+    pub pmi: PmiFlavour,
+    pub bind_to: BindTo,
+    pub stdin: StdinTarget,
+    /// Prefix each line with `[rank] `.
+    pub label: bool,
+    /// Never show a part of a line before its end is there.
+    pub line_buffered: bool,
+    /// Keep output apart by rank on its way (`--output-dir`).
+    pub split_output: bool,
+    /// The rank that gets a pseudo-terminal, with the terminal's size (rows, columns).
+    pub pty: Option<PtySpec>,
+    /// Also set `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`.
+    pub rank_env: bool,
+    /// Collect time stamps of all phases.
+    pub profile: bool,
+    pub umask: u32,
+    /// Soft limit of open files of the ranks, as the launcher was started with.
+    pub nofile_soft: u64,
+    /// Between the gentle and the forced end of ranks (ns).
+    pub kill_grace_ns: u64,
+    /// A fence that waits longer names who has not arrived (ns); 0: only when asked.
+    pub stall_report_ns: u64,
+    /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
+    pub stdin_inherit: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PtySpec {
+    pub rank: Rank,
+    pub rows: u16,
+    pub columns: u16,
+}
+
+impl JobSpec {
+    /// How many ranks (P).
+    pub fn job_size(&self) -> u32 {
+        self.apps.iter().map(|app| app.ranks).sum()
+    }
+}

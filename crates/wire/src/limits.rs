@@ -1,0 +1,41 @@
+//! Every bound on what another process may make us hold, with the reason for its number.
+
+/// PMI: longest kvs name announced (Hydra, Slurm and Flux all say 256).
+pub const KVSNAME_LEN_MAX: usize = 256;
+/// PMI: longest key announced (Hydra, Slurm and Flux all say 64).
+pub const KEY_LEN_MAX: usize = 64;
+/// PMI: longest value announced. Even, because MPICH's writer and reader cut long values by
+/// `(max-2)/2` and `(max-1)/2`, which agree only for an even number.
+pub const VALUE_LEN_MAX: usize = 1024;
+/// PMI-1: longest request line. Key, value, kvs name and the words around them, with room for long
+/// spawn arguments, which are one line each.
+pub const PMI1_LINE_MAX: usize = 64 * 1024;
+/// PMI-2: longest body that Slurm's client and server take.
+pub const PMI2_BODY_MAX: usize = 64 * 1024;
+/// Puts of one rank between two fences: more than this is a loop, not a program (bytes).
+pub const PENDING_PUT_BYTES_MAX: usize = 64 << 20;
+
+/// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
+pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
+/// Longest handshake message: Noise's own bound.
+pub const HANDSHAKE_MESSAGE_MAX: usize = 65_535;
+/// Connections accepted but not yet authenticated, at once; further ones wait in the backlog.
+pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
+/// Time for an unauthenticated peer to finish its handshake.
+pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+
+/// Stdio credit of one (link, job, stream): what a child may have under way or buffered above it.
+pub const STDIO_WINDOW_BYTES: usize = 256 << 10;
+/// Longest line that is assembled; a longer one is passed on in pieces of this size.
+pub const LINE_LEN_MAX: usize = 64 << 10;
+/// Largest payload of one stdio frame.
+pub const STDIO_CHUNK_MAX: usize = 64 << 10;
+/// How long a partial line may wait for its end before it is shown, so that prompts appear.
+pub const PARTIAL_LINE_NS_MAX: u64 = 200_000_000;
+
+/// Ranks of one job: four million, the simulator's largest aim.
+pub const JOB_SIZE_MAX: u32 = 4 << 20;
+/// Ranks of one job on one node: what `LocalRank` can count.
+pub const PPN_MAX: u32 = u16::MAX as u32;
+/// Missing ranks that one agent names when it is asked who has not arrived.
+pub const STALL_NAMES_MAX: usize = 16;

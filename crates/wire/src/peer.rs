@@ -1,0 +1,315 @@
+//! What agents tell each other on the control path: plain structs, encoded by `postcard`.
+//!
+//! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
+//! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
+
+use crate::ids::{AgentId, Epoch, NodeId, Rank};
+use crate::job::JobSpec;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+/// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
+pub const PROTOCOL_VERSION: u16 = 1;
+/// First bytes of a bootstrap message: magic, then the version and the length of what follows.
+pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
+/// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
+pub const BOOTSTRAP_HEADER_LEN: usize = 12;
+/// Longest bootstrap body: a job message with a full environment (2 MiB is Linux' own bound) and a node list.
+pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
+
+/// The secret that every link of a session proves to know.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(pub [u8; 32]);
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// The agents of a session: a k-ary tree over their ids.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionSpec {
+    /// Names the session in messages and file names.
+    pub name: String,
+    pub fanout: u32,
+    /// How to start each agent; a position is an `AgentId`. Position 0 is the root.
+    pub agents: Vec<AgentSpec>,
+    pub remote_shell: RemoteShell,
+    /// An agent that has not linked back by then is lost (ns).
+    pub start_timeout_ns: u64,
+    /// Write a recording of all inputs of every agent into this directory.
+    pub record_dir: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AgentSpec {
+    /// Host for the remote shell; the node's name for `Local`.
+    pub host: String,
+}
+
+/// How an agent's process is started on its host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RemoteShell {
+    /// A child process on this machine: virtual nodes.
+    Local,
+    /// Any program called as `argv… host command…`.
+    Command(Vec<String>),
+}
+
+/// What a starting agent reads from its standard input.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bootstrap {
+    pub secret: Secret,
+    pub agent: AgentId,
+    /// Addresses of the parent, `ip:port`, best first.
+    pub parent: Vec<String>,
+    pub session: SessionSpec,
+    /// Jobs to start at once, without waiting for the link.
+    pub jobs: Vec<JobSpec>,
+}
+
+/// Who dials, inside the handshake's first message.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    pub version: u16,
+    pub agent: AgentId,
+    pub host: String,
+    pub pid: u32,
+}
+
+/// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Control {
+    /// ↓ Start a job.
+    Launch(JobSpec),
+    /// ↑ All ranks of the subtree run; sent once per subtree.
+    Started { ranks: u32 },
+    /// ↑ The first failure of the subtree; sent at most once per subtree.
+    Failed(Failure),
+    /// ↑ A rank of the subtree has left the job's fences; sent at most once per subtree.
+    Departed(Departed),
+    /// ↑ All ranks of the subtree are gone, all their output is sent.
+    Done(Done),
+    /// ↓ Send a signal to every rank of the job.
+    Signal { signal: i32 },
+    /// ↓ Set the size of the job's pseudo-terminal.
+    Resize { rows: u16, columns: u16 },
+    /// ↓ End all ranks: gently, after `grace_ns` by force.
+    Kill { grace_ns: u64 },
+    /// ↓ Say who has not arrived.
+    StallAsk,
+    /// ↑ The answer of one agent; passed on as it is.
+    Stall(StallReport),
+    /// ↓ End the session: agents leave when their jobs have.
+    Shutdown,
+    /// Root to launcher: the job is over.
+    Ended(Ended),
+}
+
+/// Something that ends a job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    pub node: NodeId,
+    /// Name of the node.
+    pub host: String,
+    pub rank: Option<Rank>,
+    pub pid: Option<u32>,
+    pub cause: Cause,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Cause {
+    /// The rank left with this exit code, not 0.
+    Exited(u8),
+    /// The rank was killed by this signal.
+    Signalled { signal: i32, core_dumped: bool },
+    /// The program could not be started.
+    Spawn(SpawnError),
+    /// The rank called PMI abort.
+    Aborted { code: i32, message: String },
+    /// Others wait in a fence that this rank can no longer enter.
+    LeftFence { epoch: Epoch, exit: Option<u8>, finalized: bool, waiting: u32 },
+    /// The rank's PMI requests broke the protocol.
+    Pmi { problem: String },
+    /// An agent could not be started or did not link back.
+    AgentStart { agent: AgentId, problem: String },
+    /// The link to a running agent broke.
+    AgentLost { agent: AgentId, problem: String },
+    /// The process that forks and watches the ranks of a node is gone.
+    KeeperLost,
+    /// The time limit of the job is over.
+    TimedOut { after_ns: u64 },
+    /// The user asked for the end.
+    Interrupted { signal: i32 },
+    /// The launcher's own work failed (a full disk below `--output-dir`, for one).
+    Launcher { problem: String },
+}
+
+/// A program that could not be started: which step failed on what, with the `errno`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpawnError {
+    pub step: SpawnStep,
+    /// The path or name that the step worked on.
+    pub what: String,
+    pub errno: i32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SpawnStep {
+    /// No such program in `PATH` or at the path given.
+    Find,
+    /// The program exists; its interpreter (`#!` or ELF) does not.
+    Interpreter,
+    Exec,
+    Cwd,
+    /// Pipes, sockets, pseudo-terminals.
+    Stdio,
+    Fork,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Departed {
+    pub rank: Rank,
+    pub node: NodeId,
+    /// The first fence that the rank will never enter.
+    pub epoch: Epoch,
+    /// Whether it said goodbye by PMI finalize.
+    pub finalized: bool,
+    /// Its exit code, if it is gone.
+    pub exit: Option<u8>,
+}
+
+/// What a finished subtree reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Done {
+    pub ranks: u32,
+    /// Ranks that ever spoke PMI.
+    pub pmi_clients: u32,
+}
+
+/// The end of a job, told to its launcher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    pub failure: Option<Failure>,
+    pub done: Done,
+}
+
+/// What one agent knows about a fence that is not complete.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StallReport {
+    pub node: NodeId,
+    pub host: String,
+    pub epoch: Epoch,
+    /// Ranks of the node inside the fence.
+    pub arrived: u32,
+    /// Ranks of the node that have not entered, the first few, with their pids.
+    pub missing: Vec<(Rank, u32)>,
+    /// How many have not entered.
+    pub missing_count: u32,
+}
+
+/// The time stamps of one agent, in nanoseconds of its monotonic clock.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TracePart {
+    pub agent: AgentId,
+    pub node: NodeId,
+    pub host: String,
+    /// Process started; bootstrap read; linked to its parent; job message seen; all children linked.
+    pub process_ns: u64,
+    pub bootstrap_ns: u64,
+    pub linked_ns: u64,
+    pub job_ns: u64,
+    pub children_ns: u64,
+    pub ranks: Vec<RankTrace>,
+    pub fences: Vec<FenceTrace>,
+}
+
+/// Time stamps of one rank; 0 where it never happened.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RankTrace {
+    pub rank: Rank,
+    pub pid: u32,
+    pub spawn_ns: u64,
+    pub exec_ns: u64,
+    pub init_ns: u64,
+    pub finalize_ns: u64,
+    pub exit_ns: u64,
+}
+
+/// One fence as an agent saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FenceTrace {
+    pub epoch: Epoch,
+    /// First and last local rank in.
+    pub first_in_ns: u64,
+    pub last_in_ns: u64,
+    /// Local ranks released.
+    pub out_ns: u64,
+    /// Who came last.
+    pub last_rank: Rank,
+    /// Payload bytes of the node's own pairs, and of the job's.
+    pub bytes_up: u64,
+    pub bytes_down: u64,
+}
+
+/// A peer sent what is no message.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerError {
+    #[error("message does not decode")]
+    Malformed,
+    #[error("not a wireup bootstrap message")]
+    Magic,
+    #[error("protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node")]
+    Version { theirs: u16 },
+    #[error("bootstrap of {0} bytes is longer than {BOOTSTRAP_LEN_MAX}")]
+    TooLong(u32),
+}
+
+/// Encodes any control-path struct.
+///
+/// # Panics
+/// Never for the types of this crate: they hold no unsized maps and no foreign types.
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("plain structs always encode")
+}
+
+/// Decodes one control-path struct that fills `bytes`.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) | Err(_) => Err(PeerError::Malformed),
+    }
+}
+
+impl Bootstrap {
+    /// Header and body, ready for the remote shell's standard input.
+    pub fn encode(&self) -> Vec<u8> {
+        let body = encode(self);
+        let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
+        bytes.extend_from_slice(&BOOTSTRAP_MAGIC);
+        bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0, 0]);
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// The length of the body that follows a header.
+    pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<usize, PeerError> {
+        if header[..4] != BOOTSTRAP_MAGIC {
+            return Err(PeerError::Magic);
+        }
+        let theirs = u16::from_le_bytes([header[4], header[5]]);
+        if theirs != PROTOCOL_VERSION {
+            return Err(PeerError::Version { theirs });
+        }
+        let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if length as usize > BOOTSTRAP_LEN_MAX {
+            return Err(PeerError::TooLong(length));
+        }
+        Ok(length as usize)
+    }
+}
