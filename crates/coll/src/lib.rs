@@ -1,14 +1,16 @@
-pub fn add(left: u64, right: u64) -> u64 {
-    left + right
-}
-
+//! Shapes and collectives over numbered peers: who talks to whom, never how.
+//!
+//! `tree` is the k-ary tree of a session's agents; `mapping` says which rank lives on which node; `allgather`
+//! holds the algorithms that bring every peer's bytes to every peer.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
 #[cfg(test)]
-mod tests {
-    use super::*;
+extern crate std;
 
-    #[test]
-    fn it_works() {
-        let result = add(2, 2);
-        assert_eq!(result, 4);
-    }
-}
+pub mod allgather;
+pub mod mapping;
+pub mod tree;
+
+pub use mapping::{Mapping, MappingError};
+pub use tree::{Hop, Tree};

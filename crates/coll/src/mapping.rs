@@ -1,0 +1,245 @@
+//! Which rank lives on which node, from a list of blocks that is never as long as the job.
+//!
+//! A block gives `ppn` consecutive ranks to each of `nodes` consecutive nodes. Blocks are applied in order; if ranks
+//! remain after the last one, the list is applied again from the first, as often as needed. That is how MPICH reads
+//! `PMI_process_mapping`, but MPICH goes back to the first block *whose node is 0*; so that both readings are one, only
+//! a list whose first block starts at node 0 may be applied more than once. A node's ranks have ascending local ranks.
+//!
+//! Cost: a mapping holds its blocks; a look-up walks them at most once; a node's ranks are listed in
+//! O(local ranks + blocks).
+
+use alloc::vec;
+use alloc::vec::Vec;
+use thiserror::Error;
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::job::Block;
+use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
+
+mod text;
+
+/// Blocks that place no job.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MappingError {
+    #[error("no block to place {job_size} ranks")]
+    Empty { job_size: u32 },
+    #[error("block {block} has no nodes or no ranks per node")]
+    EmptyBlock { block: usize },
+    #[error("block {block} reaches node {node}, the job has {node_count} nodes")]
+    NodeOutOfRange { block: usize, node: u64, node_count: u32 },
+    #[error("the blocks place {placed} of {job_size} ranks and cannot be applied again: they do not begin at node 0")]
+    RanksRemain { placed: u64, job_size: u32 },
+    #[error("node {node} gets {ranks} ranks, more than {PPN_MAX}")]
+    NodeTooFull { node: u32, ranks: u64 },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    blocks: Vec<Block>,
+    /// Where each block begins in a round.
+    starts: Vec<u64>,
+    /// Ranks that one pass over the blocks places.
+    round_ranks: u64,
+    job_size: u32,
+    /// No node is in two blocks.
+    disjoint: bool,
+}
+
+impl Mapping {
+    /// A mapping that places every rank of `0..job_size` on a node of `0..node_count`.
+    pub fn new(blocks: &[Block], job_size: u32, node_count: u32) -> Result<Mapping, MappingError> {
+        let mut starts = Vec::with_capacity(blocks.len());
+        let (mut round_ranks, mut next_node, mut disjoint) = (0u64, 0u64, true);
+        for (index, block) in blocks.iter().enumerate() {
+            if block.nodes == 0 || block.ppn == 0 {
+                return Err(MappingError::EmptyBlock { block: index });
+            }
+            let end = end_node(block);
+            if end > u64::from(node_count) {
+                return Err(MappingError::NodeOutOfRange { block: index, node: end - 1, node_count });
+            }
+            starts.push(round_ranks);
+            // Beyond the job's size the numbers no longer matter; saturating keeps them ordered.
+            round_ranks = round_ranks.saturating_add(block_ranks(block));
+            disjoint &= u64::from(block.first_node) >= next_node;
+            next_node = end;
+        }
+        if round_ranks < u64::from(job_size) {
+            match blocks.first() {
+                None => return Err(MappingError::Empty { job_size }),
+                Some(first) if first.first_node != 0 => {
+                    return Err(MappingError::RanksRemain { placed: round_ranks, job_size });
+                }
+                Some(_) => {}
+            }
+        }
+        let mapping = Mapping { blocks: blocks.to_vec(), starts, round_ranks, job_size, disjoint };
+        mapping.check_fill(node_count)?;
+        Ok(mapping)
+    }
+
+    pub fn job_size(&self) -> u32 {
+        self.job_size
+    }
+
+    /// Where a rank lives; `None` beyond the job.
+    pub fn place(&self, rank: Rank) -> Option<(NodeId, LocalRank)> {
+        if rank.0 >= self.job_size {
+            return None;
+        }
+        let (round, in_round) = (u64::from(rank.0) / self.round_ranks, u64::from(rank.0) % self.round_ranks);
+        let index = self.starts.partition_point(|&start| start <= in_round) - 1;
+        let block = &self.blocks[index];
+        let offset = in_round - self.starts[index];
+        let node = NodeId(block.first_node + (offset / u64::from(block.ppn)) as u32);
+        let mut local = offset % u64::from(block.ppn);
+        if !self.disjoint {
+            local += ranks_in(&self.blocks[..index], node);
+        }
+        if round > 0 {
+            local += round * if self.disjoint { u64::from(block.ppn) } else { ranks_in(&self.blocks, node) };
+        }
+        Some((node, LocalRank(local as u16)))
+    }
+
+    /// The ranks of a node, ascending: their positions are their local ranks.
+    pub fn ranks_of(&self, node: NodeId) -> impl Iterator<Item = Rank> + use<> {
+        let job_size = u64::from(self.job_size);
+        let runs: Vec<(u64, u64)> = self.runs_of(node).collect();
+        let rounds = if runs.is_empty() { 0 } else { job_size.div_ceil(self.round_ranks.max(1)) };
+        let round_ranks = self.round_ranks;
+        (0..rounds)
+            .flat_map(move |round| {
+                let base = round * round_ranks;
+                let runs = runs.clone();
+                runs.into_iter().flat_map(move |(start, end)| (base + start).min(job_size)..(base + end).min(job_size))
+            })
+            .map(|rank| Rank(rank as u32))
+    }
+
+    /// How many ranks a node has.
+    pub fn local_size(&self, node: NodeId) -> u32 {
+        let Some(rounds) = u64::from(self.job_size).checked_div(self.round_ranks) else { return 0 };
+        let rest = u64::from(self.job_size) % self.round_ranks;
+        let of_rest: u64 = self.runs_of(node).map(|(start, end)| end.min(rest) - start.min(rest)).sum();
+        (rounds * ranks_in(&self.blocks, node) + of_rest) as u32
+    }
+
+    /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`: triples only, because older libraries read nothing else.
+    ///
+    /// Neighbours are joined and repetitions left to the reader's wrap-around. `None` if the text is longer than a PMI
+    /// value even so, which takes some hundred changes of ranks per node along the node list; a PMI client then finds
+    /// its neighbours by host name.
+    pub fn process_mapping(&self) -> Option<Vec<u8>> {
+        let text = text::process_mapping(&self.blocks, self.job_size);
+        // One byte is the end of the string in the client's buffer.
+        (text.len() < VALUE_LEN_MAX).then_some(text)
+    }
+
+    /// The runs of ranks that one round gives to a node.
+    fn runs_of(&self, node: NodeId) -> impl Iterator<Item = (u64, u64)> {
+        self.blocks.iter().zip(&self.starts).filter(move |(block, _)| holds(block, node)).map(move |(block, start)| {
+            let first = start + u64::from(node.0 - block.first_node) * u64::from(block.ppn);
+            (first, first + u64::from(block.ppn))
+        })
+    }
+
+    /// Checks that no node has more ranks than a `LocalRank` can count, in O(blocks + nodes).
+    fn check_fill(&self, node_count: u32) -> Result<(), MappingError> {
+        let Some(rounds) = u64::from(self.job_size).checked_div(self.round_ranks) else { return Ok(()) };
+        let rest = u64::from(self.job_size) % self.round_ranks;
+        let mut steps = vec![0i128; node_count as usize + 1];
+        let mut add = |first: u64, end: u64, ranks: u64| {
+            steps[first as usize] += i128::from(ranks);
+            steps[end as usize] -= i128::from(ranks);
+        };
+        for (block, &start) in self.blocks.iter().zip(&self.starts) {
+            let (first, ppn) = (u64::from(block.first_node), u64::from(block.ppn));
+            add(first, end_node(block), rounds * ppn);
+            let left = rest.saturating_sub(start).min(block_ranks(block));
+            let full = left / ppn;
+            add(first, first + full, ppn);
+            if left % ppn > 0 {
+                add(first + full, first + full + 1, left % ppn);
+            }
+        }
+        let mut ranks = 0;
+        for (node, step) in steps.iter().take(node_count as usize).enumerate() {
+            ranks += step;
+            if ranks > i128::from(PPN_MAX) {
+                return Err(MappingError::NodeTooFull { node: node as u32, ranks: ranks as u64 });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn block_ranks(block: &Block) -> u64 {
+    u64::from(block.nodes) * u64::from(block.ppn)
+}
+
+fn end_node(block: &Block) -> u64 {
+    u64::from(block.first_node) + u64::from(block.nodes)
+}
+
+fn holds(block: &Block, node: NodeId) -> bool {
+    block.first_node <= node.0 && u64::from(node.0) < end_node(block)
+}
+
+/// Ranks that one pass over `blocks` gives to a node.
+fn ranks_in(blocks: &[Block], node: NodeId) -> u64 {
+    blocks.iter().filter(|block| holds(block, node)).map(|block| u64::from(block.ppn)).sum()
+}
+
+/// Fills node after node by its slots. Nodes without slots stay empty; ranks beyond the slots of all nodes start over.
+pub fn by_slot(slots: &[u32], job_size: u32) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut left = job_size;
+    for (node, &slots) in slots.iter().enumerate() {
+        if left == 0 {
+            break;
+        }
+        push_run(&mut blocks, node as u32, slots);
+        left = left.saturating_sub(slots);
+    }
+    blocks
+}
+
+/// Divides the ranks evenly among `nodes` nodes, consecutive ranks together; the first nodes get one more.
+pub fn evenly(nodes: u32, job_size: u32) -> Vec<Block> {
+    let Some(share) = job_size.checked_div(nodes) else { return Vec::new() };
+    let larger = job_size % nodes;
+    let mut blocks = Vec::new();
+    if larger > 0 {
+        blocks.push(Block { first_node: 0, nodes: larger, ppn: share + 1 });
+    }
+    if share > 0 {
+        blocks.push(Block { first_node: larger, nodes: nodes - larger, ppn: share });
+    }
+    blocks
+}
+
+/// One rank a node in turn.
+pub fn by_node(nodes: u32, job_size: u32) -> Vec<Block> {
+    by_ppn(nodes, 1, job_size)
+}
+
+/// `ppn` consecutive ranks a node in turn; ranks beyond `nodes * ppn` start over.
+pub fn by_ppn(nodes: u32, ppn: u32, job_size: u32) -> Vec<Block> {
+    match job_size.div_ceil(ppn.max(1)).min(nodes) {
+        _ if ppn == 0 => Vec::new(),
+        0 => Vec::new(),
+        nodes => vec![Block { first_node: 0, nodes, ppn }],
+    }
+}
+
+/// Appends a node to a list of blocks, to the last block if it continues it.
+fn push_run(blocks: &mut Vec<Block>, node: u32, ppn: u32) {
+    match blocks.last_mut() {
+        _ if ppn == 0 => {}
+        Some(last) if last.ppn == ppn && end_node(last) == u64::from(node) => last.nodes += 1,
+        _ => blocks.push(Block { first_node: node, nodes: 1, ppn }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
