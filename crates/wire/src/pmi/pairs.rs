@@ -1,0 +1,160 @@
+//! Walks the `key=value` pairs of one message.
+//!
+//! Liberal in what it takes: extra separators, any order, unknown keys. A word without `=` is a flag, handed
+//! out as a pair with an empty value; behind `msg=` and `message=` such words belong to the text, because
+//! Hydra and many clients write texts with blanks.
+
+use super::Dialect;
+use memchr::{memchr, memchr2};
+
+/// How the pairs of a message are separated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Separator {
+    /// PMI-1: blanks.
+    Blank,
+    /// PMI-2: `;` ends a pair, `;;` is part of it.
+    Semicolon,
+    /// PMI-1's spawn blocks: one pair a line.
+    Line,
+}
+
+/// Iterator over `(key, value)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pairs<'a> {
+    separator: Separator,
+    rest: &'a [u8],
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn new(dialect: Dialect, message: &'a [u8]) -> Self {
+        let separator = match dialect {
+            Dialect::Pmi1 => Separator::Blank,
+            Dialect::Pmi2 => Separator::Semicolon,
+        };
+        Pairs { separator, rest: message }
+    }
+
+    /// The lines between `mcmd=…` and `endcmd`.
+    pub(super) fn of_lines(block: &'a [u8]) -> Self {
+        Pairs { separator: Separator::Line, rest: block }
+    }
+
+    fn skip_separators(&mut self) {
+        let byte = match self.separator {
+            Separator::Blank => b' ',
+            Separator::Semicolon => b';',
+            Separator::Line => b'\n',
+        };
+        while let [first, rest @ ..] = self.rest
+            && *first == byte
+        {
+            self.rest = rest;
+        }
+    }
+
+    /// Length of the value at the start of `rest`, for the key before it.
+    fn value_len(&self, key: &[u8], rest: &[u8]) -> usize {
+        match self.separator {
+            Separator::Blank if key == b"msg" || key == b"message" => text_len(rest),
+            Separator::Blank => memchr(b' ', rest).unwrap_or(rest.len()),
+            Separator::Semicolon => semicolon_len(rest),
+            Separator::Line => memchr(b'\n', rest).unwrap_or(rest.len()),
+        }
+    }
+}
+
+/// Up to the blank before the next `key=value`, or to the end.
+fn text_len(rest: &[u8]) -> usize {
+    let mut end = memchr(b' ', rest).unwrap_or(rest.len());
+    while end < rest.len() {
+        let word = &rest[end + 1..];
+        let word_len = memchr(b' ', word).unwrap_or(word.len());
+        if memchr(b'=', &word[..word_len]).is_some() {
+            break;
+        }
+        end += 1 + word_len;
+    }
+    end
+}
+
+/// Up to the first `;` that is not doubled.
+fn semicolon_len(rest: &[u8]) -> usize {
+    let mut end = 0;
+    while let Some(found) = memchr(b';', &rest[end..]) {
+        end += found;
+        if rest.get(end + 1) != Some(&b';') {
+            return end;
+        }
+        end += 2;
+    }
+    rest.len()
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.skip_separators();
+        if self.rest.is_empty() {
+            return None;
+        }
+        let stop = match self.separator {
+            Separator::Blank => b' ',
+            Separator::Semicolon => b';',
+            Separator::Line => b'\n',
+        };
+        let Some(key_end) = memchr2(b'=', stop, self.rest) else {
+            let flag = self.rest;
+            self.rest = &[];
+            return Some((flag, &[]));
+        };
+        let (key, rest) = self.rest.split_at(key_end);
+        if rest[0] == stop {
+            self.rest = rest;
+            return Some((key, &[]));
+        }
+        let rest = &rest[1..];
+        let (value, rest) = rest.split_at(self.value_len(key, rest));
+        self.rest = rest;
+        Some((key, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn all(pairs: Pairs<'_>) -> Vec<(&str, &str)> {
+        let text = |bytes| core::str::from_utf8(bytes).expect("the tests write text");
+        pairs.map(|(key, value)| (text(key), text(value))).collect()
+    }
+
+    #[test]
+    fn blanks_flags_and_empty_values() {
+        let pairs = all(Pairs::new(Dialect::Pmi1, b"  cmd=put  flag key=a=b value= "));
+        assert_eq!(pairs, [("cmd", "put"), ("flag", ""), ("key", "a=b"), ("value", "")]);
+    }
+
+    #[test]
+    fn texts_keep_their_blanks() {
+        let pairs = all(Pairs::new(Dialect::Pmi1, b"cmd=abort message=out of  luck exitcode=3"));
+        assert_eq!(pairs, [("cmd", "abort"), ("message", "out of  luck"), ("exitcode", "3")]);
+        assert_eq!(all(Pairs::new(Dialect::Pmi1, b"msg=a b ")), [("msg", "a b ")]);
+    }
+
+    #[test]
+    fn doubled_semicolons_stay_in_the_value() {
+        let pairs = all(Pairs::new(Dialect::Pmi2, b"cmd=kvs-put;key=k;value=a;;b = c;;;flag;x="));
+        assert_eq!(pairs, [("cmd", "kvs-put"), ("key", "k"), ("value", "a;;b = c;;"), ("flag", ""), ("x", "")]);
+    }
+
+    #[test]
+    fn lines_keep_everything() {
+        assert_eq!(
+            all(Pairs::of_lines(b"nprocs=2\narg1=a b=c;d\nflag\n")),
+            [("nprocs", "2"), ("arg1", "a b=c;d"), ("flag", "")]
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! Reads replies off a server's link.
+
+use super::encode::RESPONSE;
+use super::error::{Excerpt, PmiError, Problem};
+use super::framing::Framer;
+use super::pairs::Pairs;
+use super::{Command, Dialect, Reply};
+
+/// Cuts the replies of one server; starts with PMI-1's lines.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyReader {
+    framer: Framer,
+}
+
+/// One reply: its name, and its fields by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyFields<'a> {
+    dialect: Dialect,
+    name: &'a [u8],
+    pairs: Pairs<'a>,
+}
+
+impl ReplyReader {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes bytes from the server, cut anywhere. Call [`ReplyReader::next`] until `None` before the next push.
+    ///
+    /// # Errors
+    /// [`PmiError`] if a message is longer than `limits` allow.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), PmiError> {
+        self.framer.push(bytes)
+    }
+
+    /// The next whole reply; `None`: more bytes needed.
+    ///
+    /// # Errors
+    /// [`PmiError`] if the bytes cannot be cut into messages.
+    #[allow(clippy::should_implement_trait)] // It lends from the reader: no iterator can.
+    pub fn next(&mut self) -> Result<Option<ReplyFields<'_>>, PmiError> {
+        let dialect = if self.framer.is_counted() { Dialect::Pmi2 } else { Dialect::Pmi1 };
+        let Some(range) = self.framer.next()? else {
+            return Ok(None);
+        };
+        let message = self.framer.message(range);
+        let mut pairs = Pairs::new(dialect, message);
+        match pairs.next() {
+            Some((b"cmd", name)) => Ok(Some(ReplyFields { dialect, name, pairs })),
+            _ => Err(PmiError::NotACommand { start: Excerpt::of(message) }),
+        }
+    }
+
+    /// Reads all further bytes, also those already pushed, as PMI-2. To be called after the answer to `init`.
+    pub fn switch_to_pmi2(&mut self) {
+        self.framer.switch_to_counted();
+    }
+}
+
+impl<'a> ReplyFields<'a> {
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// What follows `cmd=`.
+    pub fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    /// The first field of that name.
+    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
+        { self.pairs }.find(|(key, _)| *key == name.as_bytes()).map(|(_, value)| value)
+    }
+
+    pub(super) fn any_of(&self, names: &[&str]) -> Option<&'a [u8]> {
+        names.iter().find_map(|name| self.get(name))
+    }
+
+    /// Whether the server says that the request succeeded; a reply without `rc` (old servers' `maxes`) does.
+    pub fn succeeded(&self) -> bool {
+        self.get("rc").is_none_or(|rc| rc.trim_ascii() == b"0") && self.get("info").is_none_or(|info| info != b"fail")
+    }
+
+    /// The server's words on a failure.
+    pub fn message(&self) -> &'a str {
+        let raw = self.any_of(&["msg", "errmsg", "reason"]).unwrap_or(b"no reason given");
+        core::str::from_utf8(raw).unwrap_or("a reason that is no text")
+    }
+
+    /// Whether this answers `command`.
+    pub fn answers(&self, command: Command) -> bool {
+        match self.dialect {
+            Dialect::Pmi1 => command.pmi1_reply_name().is_some_and(|name| name.as_bytes() == self.name),
+            Dialect::Pmi2 => command
+                .request_name(Dialect::Pmi2)
+                .and_then(|name| self.name.strip_prefix(name.as_bytes()))
+                .is_some_and(|rest| rest == RESPONSE.as_bytes()),
+        }
+    }
+
+    /// This as the answer to `command`.
+    ///
+    /// # Errors
+    /// [`Problem`] if it answers something else or lacks a field.
+    pub fn reply_to(&self, command: Command) -> Result<Reply<'a>, Problem> {
+        if !self.answers(command) {
+            return Err(Problem::WrongReply { expected: command, name: Excerpt::of(self.name) });
+        }
+        let absent = self.get("found").is_some_and(|found| found.eq_ignore_ascii_case(b"false"));
+        let gets_key = matches!(command, Command::Get | Command::GetByIdx | Command::LookupName);
+        if absent || (self.dialect == Dialect::Pmi1 && gets_key && !self.succeeded()) {
+            return Ok(Reply::NotFound);
+        }
+        if !self.succeeded() && command != Command::Init {
+            return Ok(Reply::Failed { message: self.message() });
+        }
+        Reply::decode(command.reply_kind(), command, self)
+    }
+}

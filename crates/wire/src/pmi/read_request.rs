@@ -1,0 +1,127 @@
+//! Reads requests off a client's link.
+//!
+//! Holds at most a half-read message, and of a spawn the blocks that came before its last one.
+
+use super::error::{Excerpt, PmiError};
+use super::framing::Framer;
+use super::pairs::Pairs;
+use super::spawn::{self, PartialSpawn};
+use super::table::THREAD_FIELD;
+use super::{Command, Dialect, Request};
+use core::ops::Range;
+
+/// One request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Envelope<'a> {
+    pub request: Request<'a>,
+    /// PMI-2's `thrid`: hand it to [`super::encode_reply`] as it is.
+    pub thread: Option<&'a [u8]>,
+}
+
+/// Cuts and decodes the requests of one client; starts with PMI-1's lines.
+#[derive(Clone, Debug, Default)]
+pub struct RequestReader {
+    framer: Framer,
+    /// Blocks of a PMI-1 spawn that is not complete.
+    spawn: Option<PartialSpawn>,
+}
+
+/// What a line turned out to be.
+enum Step {
+    Message(Range<usize>),
+    Spawn(Request<'static>),
+}
+
+impl RequestReader {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes bytes from the client, cut anywhere. Call [`RequestReader::next`] until `None` before the next push.
+    ///
+    /// # Errors
+    /// [`PmiError`] if a message is longer than `limits` allow; the link is beyond repair.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), PmiError> {
+        self.framer.push(bytes)
+    }
+
+    /// The next whole request; `None`: more bytes needed.
+    ///
+    /// # Errors
+    /// [`PmiError`] if the bytes cannot be cut into messages; the link is beyond repair.
+    #[allow(clippy::should_implement_trait)] // It lends from the reader: no iterator can.
+    pub fn next(&mut self) -> Result<Option<Envelope<'_>>, PmiError> {
+        match self.step()? {
+            None => Ok(None),
+            Some(Step::Spawn(request)) => Ok(Some(Envelope { request, thread: None })),
+            Some(Step::Message(range)) => decode(self.dialect(), self.framer.message(range)).map(Some),
+        }
+    }
+
+    /// What is being read.
+    pub fn dialect(&self) -> Dialect {
+        if self.framer.is_counted() { Dialect::Pmi2 } else { Dialect::Pmi1 }
+    }
+
+    /// Reads all further bytes, also those already pushed, as PMI-2. To be called when `init` of version 2 was answered.
+    pub fn switch_to_pmi2(&mut self) {
+        self.framer.switch_to_counted();
+    }
+
+    /// How many bytes of unfinished messages are held: not 0 when a client closes in the middle of one.
+    pub fn held_bytes(&self) -> usize {
+        self.framer.held() + self.spawn.as_ref().map_or(0, PartialSpawn::held_bytes)
+    }
+
+    fn step(&mut self) -> Result<Option<Step>, PmiError> {
+        while let Some(range) = self.framer.next()? {
+            if self.framer.is_counted() {
+                return Ok(Some(Step::Message(range)));
+            }
+            let line = self.framer.message(range.clone());
+            if let Some(spawn) = &mut self.spawn {
+                if let Some(request) = spawn.line(line)? {
+                    self.spawn = None;
+                    return Ok(Some(Step::Spawn(request)));
+                }
+            } else if let Some(block) = line.trim_ascii_start().strip_prefix(b"mcmd=") {
+                self.spawn = Some(PartialSpawn::begin(block.trim_ascii_end() == b"spawn"));
+            } else if !line.trim_ascii().is_empty() {
+                return Ok(Some(Step::Message(range)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Decodes one message without its line end or length.
+fn decode(dialect: Dialect, message: &[u8]) -> Result<Envelope<'_>, PmiError> {
+    let mut pairs = Pairs::new(dialect, message);
+    let Some((b"cmd", name)) = pairs.next() else {
+        return Err(PmiError::NotACommand { start: Excerpt::of(message) });
+    };
+    let mut thread = None;
+    let request = match Command::of_name(dialect, name) {
+        // A PMI-1 spawn is a block of lines; as a single line it is nothing that anybody sends.
+        Command::Spawn if dialect == Dialect::Pmi1 => Ok(Request::Unknown { name }),
+        Command::Spawn => {
+            thread = thread_of(dialect, pairs);
+            spawn::decode_pmi2(pairs).map(Request::Spawn)
+        }
+        Command::Unknown => {
+            thread = thread_of(dialect, pairs);
+            Ok(Request::Unknown { name })
+        }
+        command => Request::decode(command, dialect, pairs, &mut thread)
+            .or_else(|problem| Ok(Request::Malformed { command, problem })),
+    };
+    let request = request.unwrap_or_else(|problem| Request::Malformed { command: Command::Spawn, problem });
+    Ok(Envelope { request, thread })
+}
+
+fn thread_of(dialect: Dialect, mut pairs: Pairs<'_>) -> Option<&[u8]> {
+    match dialect {
+        Dialect::Pmi1 => None,
+        Dialect::Pmi2 => pairs.find(|(key, _)| *key == THREAD_FIELD.as_bytes()).map(|(_, value)| value),
+    }
+}

@@ -1,0 +1,238 @@
+//! The PMI commands, each once: names and fields in both dialects.
+//!
+//! Source of names: MPICH `src/pmi/maint/pmi-1.1.txt` and `pmi-2.0.txt`, Slurm's libpmi2 where it differs. The
+//! frequent requests come first, because a name is looked up in this order. The rendered table is
+//! `tests/golden/pmi-table.txt`.
+//!
+//! ```text
+//! Variant ["PMI-1 request" => "PMI-1 reply"] ["PMI-2 request"] -> reply's shape { fields }
+//! ```
+//!
+//! PMI-2's replies are called like their request with `-response` behind.
+
+use super::Dialect;
+use super::error::Problem;
+use super::macros::{commands, default_text, field_names, replies};
+use super::pairs::Pairs;
+use super::read_reply::ReplyFields;
+use super::spawn::SpawnRequest;
+use super::value::{FieldName, MessageWriter, Value};
+use alloc::vec::Vec;
+
+/// PMI-2: names the asking thread; echoed exactly, because libpmi2 uses it as a pointer.
+pub(super) const THREAD_FIELD: &str = "thrid";
+
+commands! {
+    /// Read a pair that a fence has published, or one of the server's own.
+    Get ["get" => "get_result"] ["kvs-get"] -> Value {
+        /// Absent or empty: the own job's.
+        kvsname: Option<&'a [u8]> = ["kvsname"] ["jobid"];
+        key: &'a [u8] = ["key"] ["key"];
+        /// Rank that is likely to have put the pair; -1 for none.
+        source: Option<i32> = [] ["srcid"];
+    }
+    /// Keep a pair for the next fence.
+    Put ["put" => "put_result"] ["kvs-put"] -> Done {
+        kvsname: Option<&'a [u8]> = ["kvsname"] [];
+        key: &'a [u8] = ["key"] ["key"];
+        value: &'a [u8] = ["value"] ["value"];
+    }
+    /// Wait for all ranks (or for a group, PMI 1.2); publishes the puts.
+    Barrier ["barrier_in" => "barrier_out"] ["kvs-fence"] -> BarrierOut {
+        group: Option<&'a [u8]> = ["group"] [];
+    }
+    /// First request of every link, a PMI-1 line in both dialects.
+    Init ["init" => "response_to_init"] [] -> Init {
+        version: u32 = ["pmi_version"] [];
+        subversion: u32 = ["pmi_subversion"] [] or "0";
+    }
+    /// PMI-2's second request: who is asking.
+    FullInit [] ["fullinit"] -> FullInit {
+        rank: Option<u32> = [] ["pmirank", "srcid"];
+        job_id: Option<&'a [u8]> = [] ["pmijobid"];
+        threaded: bool = [] ["threaded"] or "FALSE";
+    }
+    /// Longest name, key and value.
+    GetMaxes ["get_maxes" => "maxes"] [] -> Maxes
+    /// How many ranks could run at once.
+    GetUniverseSize ["get_universe_size" => "universe_size"] [] -> UniverseSize
+    /// Index of the rank's program on the command line.
+    GetAppnum ["get_appnum" => "appnum"] [] -> Appnum
+    /// The name of the job's kvs.
+    GetMyKvsname ["get_my_kvsname" => "my_kvsname"] [] -> KvsName
+    /// The job's name.
+    JobGetId [] ["job-getid"] -> JobId
+    /// Put a pair for the ranks of this node, visible at once.
+    PutNodeAttr [] ["info-putnodeattr"] -> Done {
+        key: &'a [u8] = [] ["key"];
+        value: &'a [u8] = [] ["value"];
+    }
+    /// Read a pair of this node.
+    GetNodeAttr [] ["info-getnodeattr"] -> Value {
+        key: &'a [u8] = [] ["key"];
+        /// Answer only when some rank has put the key.
+        wait: bool = [] ["wait"] or "FALSE";
+    }
+    /// Read what the server says about the job.
+    GetJobAttr [] ["info-getjobattr"] -> Value {
+        key: &'a [u8] = [] ["key"];
+    }
+    /// The rank leaves PMI; it will close the link.
+    Finalize ["finalize" => "finalize_ack"] ["finalize"] -> Done
+    /// End the job. Never answered.
+    Abort ["abort" => ""] ["abort"] -> Done {
+        code: i32 = ["exitcode"] ["exitcode"] or "1";
+        message: &'a [u8] = ["message"] ["msg"] or "";
+        /// PMI-2: the whole job, not this rank alone.
+        world: bool = [] ["isworld"] or "TRUE";
+    }
+    /// Make a service's port known by name.
+    PublishName ["publish_name" => "publish_result"] ["name-publish"] -> Done {
+        name: &'a [u8] = ["service"] ["name"];
+        port: &'a [u8] = ["port"] ["port"];
+    }
+    /// Take a published name back.
+    UnpublishName ["unpublish_name" => "unpublish_result"] ["name-unpublish"] -> Done {
+        name: &'a [u8] = ["service"] ["name"];
+    }
+    /// Find a service's port.
+    LookupName ["lookup_name" => "lookup_result"] ["name-lookup"] -> Port {
+        name: &'a [u8] = ["service"] ["name"];
+    }
+    /// Connect two jobs' kvs.
+    JobConnect [] ["job-connect"] -> KvsCopy {
+        job_id: Option<&'a [u8]> = [] ["jobid"];
+    }
+    /// Undo a `JobConnect`.
+    JobDisconnect [] ["job-disconnect"] -> Done {
+        job_id: Option<&'a [u8]> = [] ["jobid"];
+    }
+    /// Slurm's exchange with both neighbours.
+    Ring [] ["ring"] -> Ring {
+        count: i32 = [] ["ring-count"];
+        left: &'a [u8] = [] ["ring-left"];
+        right: &'a [u8] = [] ["ring-right"];
+    }
+    /// Walk the pairs by number; legacy.
+    GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
+        kvsname: Option<&'a [u8]> = ["kvsname"] [];
+        index: i32 = ["idx"] [];
+    }
+    /// Make a new kvs; legacy.
+    CreateKvs ["create_kvs" => "newkvs"] [] -> KvsName
+    /// Remove a kvs; legacy.
+    DestroyKvs ["destroy_kvs" => "kvs_destroyed"] [] -> Done {
+        kvsname: Option<&'a [u8]> = ["kvsname"] [];
+    }
+    /// A process that came through a port says which one it is.
+    InitAck ["initack" => "initack"] [] -> InitAck {
+        pmiid: u32 = ["pmiid"] [];
+    }
+    /// A process that started without a launcher and now wants one.
+    SingInit ["singinit" => "singinit_info"] [] -> SingInit {
+        version: u32 = ["pmi_version"] [];
+        subversion: u32 = ["pmi_subversion"] [] or "0";
+        stdio: Option<&'a [u8]> = ["stdio"] [];
+        auth: Option<&'a [u8]> = ["authtype"] [];
+    }
+
+    @by_hand:
+    /// Start another job.
+    Spawn(SpawnRequest) ["spawn" => "spawn_result"] ["spawn"] -> Spawned
+}
+
+replies! {
+    /// Nothing but success.
+    Done
+    /// All have entered the barrier.
+    BarrierOut
+    /// The pair's value.
+    Value(value: &'a [u8] = ["value"] ["value"])
+    /// What the server will speak; `rc` other than 0 refuses.
+    Init {
+        version: u32 = ["pmi_version"] [];
+        subversion: u32 = ["pmi_subversion"] [] or "0";
+        rc: i32 = ["rc"] [];
+    }
+    /// All that a PMI-2 rank must know.
+    FullInit {
+        version: u32 = [] ["pmi-version"] or "2";
+        subversion: u32 = [] ["pmi-subversion"] or "0";
+        rank: u32 = [] ["rank"];
+        size: u32 = [] ["size"];
+        appnum: i32 = [] ["appnum"];
+        /// Present: the job was started by another one.
+        spawner: Option<&'a [u8]> = [] ["spawner-jobid"];
+    }
+    /// Longest name, key and value.
+    Maxes {
+        kvsname: u32 = ["kvsname_max"] [];
+        key: u32 = ["keylen_max"] [];
+        value: u32 = ["vallen_max"] [];
+    }
+    /// How many ranks could run at once.
+    UniverseSize(size: u32 = ["size"] [])
+    /// Index of the rank's program.
+    Appnum(appnum: i32 = ["appnum"] [])
+    /// A kvs' name.
+    KvsName(kvsname: &'a [u8] = ["kvsname"] [])
+    /// The job's name.
+    JobId(job_id: &'a [u8] = [] ["jobid"])
+    /// A published port; libpmi2 looks for `value`, MPICH for `port`.
+    Port(port: &'a [u8] = ["port"] ["value", "port"])
+    /// Whether `JobConnect` copied the kvs.
+    KvsCopy(copied: bool = [] ["kvscopy"])
+    /// Place in the ring, and the neighbours' values.
+    Ring {
+        count: i32 = [] ["ring-count"];
+        left: &'a [u8] = [] ["ring-left"];
+        right: &'a [u8] = [] ["ring-right"];
+    }
+    /// A pair and the number of the next one.
+    Pair {
+        next_index: i32 = ["nextidx"] [];
+        key: &'a [u8] = ["key"] [];
+        value: &'a [u8] = ["val"] [];
+    }
+    /// The new ranks, one 0 or error each, separated by commas.
+    Spawned {
+        job_id: Option<&'a [u8]> = [] ["jobid"];
+        errcodes: Option<&'a [u8]> = ["errcodes"] ["errcodes"];
+    }
+    /// Who the process behind a port is; PMI-1 sends these as three lines `cmd=set` of their own.
+    InitAck {
+        size: u32 = [] [] or "0";
+        rank: u32 = [] [] or "0";
+        debug: u32 = [] [] or "0";
+    }
+    /// What a late server offers.
+    SingInit {
+        version_ok: &'a [u8] = ["versionok"] [];
+        stdio: &'a [u8] = ["stdio"] [];
+        kvsname: &'a [u8] = ["kvsname"] [];
+    }
+}
+
+/// A row of the rendered table.
+pub struct Row {
+    pub name: &'static str,
+    pub doc: &'static [&'static str],
+    pub fields: Vec<FieldRow>,
+}
+
+/// A field of a row.
+pub struct FieldRow {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub optional: bool,
+    pub pmi1: &'static [&'static str],
+    pub pmi2: &'static [&'static str],
+    pub default: Option<&'static str>,
+}
+
+impl Command {
+    /// The name for people: PMI-1's, or PMI-2's where only that has it.
+    pub fn name(self) -> &'static str {
+        self.request_name(Dialect::Pmi1).or(self.request_name(Dialect::Pmi2)).unwrap_or("unknown command")
+    }
+}

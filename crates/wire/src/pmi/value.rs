@@ -1,0 +1,226 @@
+//! The types that a field can have, and their text on the wire.
+
+use super::error::{Excerpt, Problem};
+use super::{Command, Dialect};
+use alloc::vec::Vec;
+
+/// One field's place in the table: what an error calls it.
+#[derive(Clone, Copy)]
+pub(super) struct FieldName {
+    pub(super) command: Command,
+    pub(super) field: &'static str,
+}
+
+/// A type of the table.
+pub(super) trait Value<'a>: Sized {
+    /// What it is called in the documentation.
+    const TYPE: &'static str;
+    /// Whether a message may lack it.
+    const OPTIONAL: bool = false;
+    /// Reads what the message held for the field.
+    fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem>;
+    /// Appends the text; `false` if the field is to be left out.
+    fn write(&self, out: &mut Vec<u8>) -> bool;
+}
+
+fn required(name: FieldName, raw: Option<&[u8]>) -> Result<&[u8], Problem> {
+    raw.ok_or(Problem::Missing { command: name.command, field: name.field })
+}
+
+fn number<T: TryFrom<i64>>(name: FieldName, raw: &[u8]) -> Result<T, Problem> {
+    core::str::from_utf8(raw)
+        .ok()
+        .and_then(|text| text.trim_ascii().parse::<i64>().ok())
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or(Problem::BadNumber { command: name.command, field: name.field, value: Excerpt::of(raw) })
+}
+
+/// Appends a decimal number.
+pub(super) fn write_number(number: i64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+impl<'a> Value<'a> for &'a [u8] {
+    const TYPE: &'static str = "text";
+
+    fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem> {
+        let raw = required(name, raw)?;
+        if memchr::memchr(0, raw).is_some() {
+            return Err(Problem::ZeroByte { command: name.command, field: name.field, value: Excerpt::of(raw) });
+        }
+        Ok(raw)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(self);
+        true
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ty),*) => {$(
+        impl<'a> Value<'a> for $type {
+            const TYPE: &'static str = stringify!($type);
+
+            fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem> {
+                number(name, required(name, raw)?)
+            }
+
+            fn write(&self, out: &mut Vec<u8>) -> bool {
+                write_number(i64::from(*self), out);
+                true
+            }
+        }
+    )*};
+}
+
+numbers!(u32, i32);
+
+impl<'a> Value<'a> for bool {
+    const TYPE: &'static str = "TRUE/FALSE";
+
+    fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem> {
+        let raw = required(name, raw)?;
+        if raw.eq_ignore_ascii_case(b"true") {
+            Ok(true)
+        } else if raw.eq_ignore_ascii_case(b"false") {
+            Ok(false)
+        } else {
+            Err(Problem::BadFlag { command: name.command, field: name.field, value: Excerpt::of(raw) })
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(if *self { b"TRUE" } else { b"FALSE" });
+        true
+    }
+}
+
+impl<'a, T: Value<'a>> Value<'a> for Option<T> {
+    const TYPE: &'static str = T::TYPE;
+    const OPTIONAL: bool = true;
+
+    fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem> {
+        raw.map(|raw| T::read(name, Some(raw))).transpose()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> bool {
+        self.as_ref().is_some_and(|value| value.write(out))
+    }
+}
+
+/// Builds one message of either dialect.
+pub(super) struct MessageWriter<'o> {
+    dialect: Dialect,
+    out: &'o mut Vec<u8>,
+    start: usize,
+}
+
+/// Characters before a PMI-2 body: its length, right-justified.
+pub(super) const PMI2_HEADER_LEN: usize = 6;
+/// Longest body that six digits can announce.
+const PMI2_LENGTH_MAX: usize = 999_999;
+
+impl<'o> MessageWriter<'o> {
+    pub(super) fn begin(dialect: Dialect, name: &[u8], out: &'o mut Vec<u8>) -> Self {
+        let start = out.len();
+        if dialect == Dialect::Pmi2 {
+            out.extend_from_slice(&[b' '; PMI2_HEADER_LEN]);
+        }
+        let mut writer = MessageWriter { dialect, out, start };
+        writer.out.extend_from_slice(b"cmd=");
+        writer.out.extend_from_slice(name);
+        writer.end_pair();
+        writer
+    }
+
+    fn end_pair(&mut self) {
+        if self.dialect == Dialect::Pmi2 {
+            self.out.push(b';');
+        }
+    }
+
+    pub(super) fn raw(&mut self, key: &str, value: &[u8]) {
+        self.field(key, &value);
+    }
+
+    /// Appends `wordN=value`.
+    pub(super) fn numbered(&mut self, word: &str, number: usize, value: &[u8]) {
+        if self.dialect == Dialect::Pmi1 {
+            self.out.push(b' ');
+        }
+        self.out.extend_from_slice(word.as_bytes());
+        write_number(number as i64, self.out);
+        self.out.push(b'=');
+        self.out.extend_from_slice(value);
+        self.end_pair();
+    }
+
+    /// Appends keys and values as two numbered fields each, from 0.
+    pub(super) fn numbered_pairs(&mut self, words: (&str, &str), pairs: &[(Vec<u8>, Vec<u8>)]) {
+        for (number, (key, value)) in pairs.iter().enumerate() {
+            self.numbered(words.0, number, key);
+            self.numbered(words.1, number, value);
+        }
+    }
+
+    /// Appends `key=value`, or nothing if the value is absent.
+    pub(super) fn field<'a>(&mut self, key: &str, value: &impl Value<'a>) {
+        let before = self.out.len();
+        if self.dialect == Dialect::Pmi1 {
+            self.out.push(b' ');
+        }
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.push(b'=');
+        if value.write(self.out) {
+            self.end_pair();
+        } else {
+            self.out.truncate(before);
+        }
+    }
+
+    /// A table field under all its names of the dialect. Text that equals its empty default is left out: MPICH's
+    /// PMI-1 parser refuses empty values.
+    pub(super) fn table_field<'a>(&mut self, keys: &[&str], value: &impl Value<'a>, default: Option<&str>) {
+        for key in keys {
+            let before = self.out.len();
+            self.field(key, value);
+            let ending = if self.dialect == Dialect::Pmi1 { "=" } else { "=;" };
+            if default == Some("") && self.out[before..].ends_with(ending.as_bytes()) {
+                self.out.truncate(before);
+            }
+        }
+    }
+
+    pub(super) fn end(self) {
+        match self.dialect {
+            Dialect::Pmi1 => self.out.push(b'\n'),
+            Dialect::Pmi2 => {
+                let length = self.out.len() - self.start - PMI2_HEADER_LEN;
+                assert!(length <= PMI2_LENGTH_MAX, "a PMI-2 body fits the six digits of its length");
+                let mut rest = length;
+                for slot in self.out[self.start..self.start + PMI2_HEADER_LEN].iter_mut().rev() {
+                    *slot = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                    if rest == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
