@@ -1,3 +1,41 @@
-fn main() {
-    println!("Hello, world!");
+//! The project's chores: `cargo xtask demo` and `cargo xtask test` set up all they need by themselves.
+
+use std::process::ExitCode;
+use xtask::step::Result;
+use xtask::{check, debian, demo, peers, programs};
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  demo      set up, then run a real MPI program on two virtual nodes of this machine
+  test      set up, then format check, lints and all tests
+  setup     only set up: Debian packages, peers (MPICH, Intel MPI, mpi4py), test programs
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["demo"] => setup().and_then(|()| demo::run()),
+        ["test"] => setup().and_then(|()| check::run()),
+        ["setup"] => setup(),
+        [] | ["help" | "-h" | "--help"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(format!("unknown command {:?}; see `cargo xtask help`", args.join(" "))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that the machine lacks; quick when nothing is.
+fn setup() -> Result {
+    debian::install()?;
+    peers::install()?;
+    programs::build_all()
 }

@@ -1,0 +1,21 @@
+/* Each rank says who it is and where. */
+#include <mpi.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    int rank, size, length;
+    char host[MPI_MAX_PROCESSOR_NAME], library[MPI_MAX_LIBRARY_VERSION_STRING];
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Get_processor_name(host, &length);
+    MPI_Get_library_version(library, &length);
+    for (char *c = library; *c; c++)
+        if (*c == '\n' || *c == '\t')
+            *c = ' ';
+    printf("hello from rank %d of %d on %s, %.36s\n", rank, size, host, library);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,33 @@
+//! `cargo xtask test`: format, lints, all tests.
+
+use crate::demo::{cargo, release};
+use crate::layout;
+use crate::step::{self, Result};
+
+/// Ends with cargo's own account of the tests. The end-to-end tests run the release binary.
+///
+/// # Errors
+/// Something does not hold.
+pub fn run() -> Result {
+    if has("fmt") {
+        step::step("cargo fmt --check", || step::run(cargo().args(["fmt", "--all", "--check"])))?;
+    }
+    if has("clippy") {
+        let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        step::step("cargo clippy", || step::run(cargo().args(args)))?;
+    }
+    release()?;
+    let mut tests = cargo();
+    tests.args(["test", "--workspace", "--no-fail-fast"]);
+    tests.env("WIREUP_REQUIRE_PEERS", "1").env("WIREUP_BIN", layout::wireup());
+    step::step("cargo test --workspace", || step::run(&mut tests))
+}
+
+/// Whether this toolchain has a component.
+fn has(component: &str) -> bool {
+    let found = cargo().args([component, "--version"]).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("==> cargo {component}: not in this toolchain, left out");
+    }
+    found
+}

@@ -1,0 +1,39 @@
+//! Where things lie in the working tree.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The workspace's root.
+pub fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // This crate lies one directory below the root.
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+/// Cargo's target directory; all that is made here lies below it.
+pub fn target() -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// The product as users have it.
+pub fn wireup() -> PathBuf {
+    target().join("release/wireup")
+}
+
+/// Virtual environment of the PyPI packages `mpich` and `mpi4py`.
+pub fn mpich5() -> PathBuf {
+    target().join("peers/mpich")
+}
+
+/// Virtual environment of the PyPI package `impi-rt`; apart, because both bring a `libmpi.so.12`.
+pub fn intel() -> PathBuf {
+    target().join("peers/intel")
+}
+
+/// Sources of the test programs.
+pub fn sources() -> PathBuf {
+    root().join("tests/programs")
+}

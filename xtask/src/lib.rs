@@ -1,0 +1,11 @@
+//! Set-up of a development machine, shared by the `xtask` program and the end-to-end tests.
+//!
+//! The tests use [`peers`] and [`programs`] to find what the set-up made; nothing here is part of the product.
+
+pub mod check;
+pub mod debian;
+pub mod demo;
+pub mod layout;
+pub mod peers;
+pub mod programs;
+pub mod step;

@@ -1,0 +1,82 @@
+//! The MPI implementations that ranks and comparisons need, in virtual environments below the target directory.
+//!
+//! `pip` is the one of the virtual environment and follows the machine's own configuration. Intel's newest runtime
+//! asks for a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its
+//! providers is taken from the last wheel that carries them.
+
+use crate::layout;
+use crate::step::{Result, run_quietly, step};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
+
+const MPICH: &str = "mpich==5.0.2";
+const MPI4PY: &str = "mpi4py==4.1.2";
+const INTEL: &str = "impi-rt==2021.19.0";
+const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
+
+/// Debian's own interpreter: `python3` on the path may be a shim of another that lacks `venv`.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Copies libfabric and its providers out of a wheel: `python - WHEEL LIB_DIR`.
+const TAKE_LIBFABRIC: &str = r#"
+import os, sys, zipfile
+wheel, lib = sys.argv[1:]
+for name in zipfile.ZipFile(wheel).namelist():
+    base = os.path.basename(name)
+    provider = base.endswith("-fi.so")
+    if "/data/lib/" in name and (provider or base.startswith("libfabric.so")):
+        folder = os.path.join(lib, "prov") if provider else lib
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, base), "wb") as file:
+            file.write(zipfile.ZipFile(wheel).read(name))
+"#;
+
+/// Makes both environments unless they are complete.
+///
+/// # Errors
+/// `pip` fails, or Debian's Python is not there.
+pub fn install() -> Result {
+    environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
+    environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), install_intel)
+}
+
+/// A virtual environment at `at` that holds `content`; a stamp, written last, says that it is complete.
+fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> Result) -> Result {
+    let stamp = at.join("complete");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
+        return Ok(());
+    }
+    step(format!("peers from PyPI: {content}"), || {
+        match fs::remove_dir_all(at) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(format!("remove {}: {e}", at.display())),
+            _ => {}
+        }
+        run_quietly(Command::new(PYTHON).args(["-m", "venv"]).arg(at))?;
+        fill(at)?;
+        fs::write(&stamp, content).map_err(|e| format!("write {}: {e}", stamp.display()))
+    })
+}
+
+fn install_intel(at: &Path) -> Result {
+    pip(at, &["install", "--no-deps", INTEL])?;
+    let wheels = at.join("wheels");
+    // `pip` wants text; the target directory of a Rust project is text.
+    let folder = wheels.to_string_lossy();
+    pip(at, &["download", "--no-deps", "--dest", &folder, INTEL_WITH_LIBFABRIC])?;
+    let entries = fs::read_dir(&wheels).map_err(|e| format!("read {folder}: {e}"))?;
+    for wheel in entries.flatten() {
+        run_quietly(Command::new(PYTHON).args(["-c", TAKE_LIBFABRIC]).arg(wheel.path()).arg(at.join("lib")))?;
+    }
+    fs::remove_dir_all(&wheels).map_err(|e| format!("remove {folder}: {e}"))
+}
+
+/// The interpreter that has mpi4py.
+pub fn python() -> PathBuf {
+    layout::mpich5().join("bin/python")
+}
+
+fn pip(environment: &Path, args: &[&str]) -> Result {
+    let python = environment.join("bin/python");
+    run_quietly(Command::new(python).args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(args))
+}
