@@ -1,14 +1,64 @@
-pub fn add(left: u64, right: u64) -> u64 {
-    left + right
-}
+//! `wireup bench`: times launchers side by side.
+//!
+//! `flags` say what to run; `cases` are the jobs and what is asked of them; `peers` finds the other
+//! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
+//! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
+//! told in `docs/benchmarks.md`.
+#![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+mod cases;
+mod command;
+mod contestant;
+mod echo;
+mod files;
+mod flags;
+mod floor;
+mod interrupt;
+mod launch;
+mod machine;
+mod measure;
+mod memory;
+mod metric;
+mod orphans;
+mod peers;
+mod programs;
+mod sample;
+mod stamps;
+mod stats;
+mod table;
+mod verdict;
 
-    #[test]
-    fn it_works() {
-        let result = add(2, 2);
-        assert_eq!(result, 4);
+use std::ffi::OsString;
+
+/// Exit code: figures were missed and `--strict` was given.
+const EXIT_MISSED: u8 = 1;
+/// Exit code: the command line was wrong.
+const EXIT_USAGE: u8 = 2;
+/// Exit code: the benchmark itself failed.
+const EXIT_OWN_FAILURE: u8 = 125;
+/// Exit code: interrupted by a signal.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Runs `wireup bench ARGS`, returns the exit code; `args` come after the word `bench`.
+pub fn main(args: Vec<OsString>) -> u8 {
+    let flags = match flags::parse(args) {
+        Ok(flags::Wish::Launch(flags)) => flags,
+        Ok(flags::Wish::Help) => {
+            print!("{}", flags::HELP);
+            return 0;
+        }
+        Err(e) => {
+            eprintln!("wireup bench: {e}; see wireup bench --help");
+            return EXIT_USAGE;
+        }
+    };
+    match launch::launch(&flags) {
+        Ok(summary) if summary.interrupted => EXIT_INTERRUPTED,
+        Ok(summary) if flags.strict && summary.missed > 0 => EXIT_MISSED,
+        Ok(_) => 0,
+        Err(e) => {
+            eprintln!("wireup bench: {e}");
+            EXIT_OWN_FAILURE
+        }
     }
 }

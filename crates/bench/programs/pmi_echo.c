@@ -1,0 +1,117 @@
+// pmi-echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at
+// once with a canned reply of the right form and size: one thread, level-triggered epoll, one read and
+// one write per request. It keeps no pairs and knows no keys; a barrier is a counter. What a real
+// server needs beyond this time is its own.
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "spawn.h"
+
+extern char **environ;
+
+static const struct {
+    const char *request, *reply;
+} CANNED[] = {
+    {"cmd=get kv", "cmd=get_result rc=0 msg=success value=0123456789abcdef0123456789abcdef\n"},
+    {"cmd=put ", "cmd=put_result rc=0 msg=success\n"},
+    {"cmd=init ", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
+    {"cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n"},
+    {"cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_echo_0\n"},
+    {"cmd=finalize", "cmd=finalize_ack rc=0\n"},
+};
+static const char BARRIER_OUT[] = "cmd=barrier_out rc=0\n";
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static void answer(int fd, const char *reply, size_t len) {
+    if (write(fd, reply, len) != (ssize_t)len) fail("write");
+}
+
+static void keep_open(int fd) { fcntl(fd, F_SETFD, 0); }
+
+// The environment with room in front for the three variables of a client.
+static char **client_env(char vars[3][32]) {
+    int count = 0;
+    while (environ[count]) count++;
+    char **env = malloc((count + 4) * sizeof *env);
+    for (int i = 0; i < 3; i++) env[i] = vars[i];
+    memcpy(env + 3, environ, (count + 1) * sizeof *env);
+    return env;
+}
+
+static void start_clients(int count, char **argv, int *fds, int epoll) {
+    char vars[3][32], **env = client_env(vars);
+    for (int i = 0; i < count; i++) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) fail("socketpair");
+        struct epoll_event event = {.events = EPOLLIN, .data.fd = pair[0]};
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, pair[0], &event)) fail("epoll_ctl");
+        snprintf(vars[0], 32, "PMI_FD=%d", pair[1]);
+        snprintf(vars[1], 32, "PMI_RANK=%d", i);
+        snprintf(vars[2], 32, "PMI_SIZE=%d", count);
+        spawn(argv, env, keep_open, pair[1]);
+        close(pair[1]);
+        fds[i] = pair[0];
+    }
+}
+
+static void serve(int count, const int *fds, int epoll) {
+    struct epoll_event events[256];
+    char line[4096];
+    for (int live = count, arrived = 0; live > 0;) {
+        int ready = epoll_wait(epoll, events, 256, -1);
+        if (ready < 0) fail("epoll_wait");
+        for (int i = 0; i < ready; i++) {
+            int fd = events[i].data.fd;
+            ssize_t len = read(fd, line, sizeof line - 1);
+            if (len <= 0) {
+                close(fd);
+                live--;
+                continue;
+            }
+            line[len] = 0;
+            // A client waits for each reply, so a read is one whole request.
+            if (strchr(line, '\n') != line + len - 1) {
+                fprintf(stderr, "pmi-echo: not one line: %s\n", line);
+                exit(1);
+            }
+            if (strncmp(line, "cmd=barrier_in", 14) == 0) {
+                if (++arrived < count) continue;
+                arrived = 0;
+                for (int r = 0; r < count; r++) answer(fds[r], BARRIER_OUT, sizeof BARRIER_OUT - 1);
+                continue;
+            }
+            size_t c = 0, known = sizeof CANNED / sizeof *CANNED;
+            while (c < known && strncmp(line, CANNED[c].request, strlen(CANNED[c].request))) c++;
+            if (c == known) {
+                fprintf(stderr, "pmi-echo: no reply for: %s", line);
+                exit(1);
+            }
+            answer(fd, CANNED[c].reply, strlen(CANNED[c].reply));
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) {
+        fprintf(stderr, "usage: pmi-echo COUNT PROGRAM [ARG..]\n");
+        return 2;
+    }
+    int count = atoi(argv[1]);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    int *fds = calloc(count, sizeof *fds), epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (!fds || epoll < 0) fail("set-up");
+    start_clients(count, argv + 2, fds, epoll);
+    serve(count, fds, epoll);
+    return reap(count);
+}

@@ -1,0 +1,267 @@
+//! The jobs that are timed and what is asked of wireup in each.
+//!
+//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`; the table's cases carry
+//! targets, any other size can be run without. Nodes beyond one are virtual.
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::metric::Metric;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A static program that leaves at once.
+    True,
+    /// PMI-1 init, barrier, finalize.
+    PmiInit,
+    /// The same through an MPI library: a program given on the command line.
+    MpiInit,
+    /// PMI-1: put 32 bytes, fence, get the values of all ranks.
+    Exchange,
+    /// Put, fence, two gets; then the ranks stand still while the agents' memory is read.
+    Memory,
+}
+
+/// Where a job's ranks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub node_count: u32,
+    pub ppn: u32,
+}
+
+impl Place {
+    pub fn job_size(self) -> u32 {
+        self.node_count * self.ppn
+    }
+}
+
+/// What a figure is compared with: another contestant of the same round, or another figure of the same run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// The spawn floor with one spawner.
+    Floor,
+    Echo,
+    /// The newest Hydra there is.
+    Hydra,
+    /// The newest Hydra of major version 5 or later.
+    Hydra5,
+    Own(Metric),
+}
+
+/// `metric` is at most `factor` times the reference, plus `plus` (in the metric's unit).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    pub metric: Metric,
+    pub against: Against,
+    pub factor: f64,
+    pub plus: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub work: Work,
+    pub place: Place,
+    /// Rounds that count; a warm-up round goes before.
+    pub rounds: u32,
+    /// Bound on each command.
+    pub limit: Duration,
+    /// What ratios in the table are to.
+    pub reference: Against,
+    pub asked: Vec<Asked>,
+}
+
+/// The default set, in the order of the table in `docs/benchmarks.md`.
+pub const TABLE: [&str; 7] =
+    ["true-1x1024", "true-1x256", "true-1x4", "pmi-init-1x4096", "mpi-init-1x64", "exchange-1x64", "memory-64x64"];
+
+impl Case {
+    fn new(work: Work, place: Place) -> Case {
+        let job_size = place.job_size();
+        // A round of the long jobs takes seconds per contestant, one of the short ones milliseconds.
+        let rounds = match (work, job_size) {
+            (Work::Memory | Work::PmiInit, 1024..) => 3,
+            (Work::MpiInit, _) => 5,
+            (_, 1024..) => 7,
+            (_, 64..) => 15,
+            _ => 40,
+        };
+        // Ten times what the slowest peer that ends at all was seen to take, hence a hang (chosen).
+        let limit_s = match work {
+            Work::True | Work::Exchange => 30 + job_size / 16,
+            Work::PmiInit | Work::Memory => 30 + job_size / 32,
+            Work::MpiInit => 60 + job_size,
+        };
+        let reference = match work {
+            Work::True | Work::MpiInit => Against::Floor,
+            Work::PmiInit | Work::Exchange => Against::Echo,
+            Work::Memory => Against::Own(Metric::PairBytes),
+        };
+        let limit = Duration::from_secs(limit_s.into());
+        Case { work, place, rounds, limit, reference, asked: asked_of(work, place) }
+    }
+
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.work, self.place)
+    }
+
+    /// A line for people.
+    pub fn describe(&self) -> String {
+        let what = match self.work {
+            Work::True => "static `true`",
+            Work::PmiInit => "PMI-1 init, barrier, finalize",
+            Work::MpiInit => "MPI init, barrier, finalize (floor-1: as many singletons at once)",
+            Work::Exchange => "PMI-1 put, fence, get-all of 32 bytes",
+            Work::Memory => "PMI-1 put, fence, two gets; agents' memory while the ranks wait",
+        };
+        let nodes = if self.place.node_count == 1 { "one node" } else { "virtual nodes" };
+        format!("{what}; {} ranks, {nodes}; {} rounds", self.place.job_size(), self.rounds)
+    }
+
+    /// The metrics worth a row.
+    pub fn metrics(&self) -> &'static [Metric] {
+        match self.work {
+            Work::True | Work::PmiInit | Work::MpiInit => &[Metric::Wall, Metric::Cpu],
+            Work::Exchange => &[Metric::Fence, Metric::GetAll, Metric::GetSpan, Metric::Wall],
+            Work::Memory => &[Metric::AgentMemory, Metric::NodeMemory, Metric::PairBytes, Metric::Wall],
+        }
+    }
+}
+
+fn asked_of(work: Work, place: Place) -> Vec<Asked> {
+    let ask = |metric, against, factor, plus| Asked { metric, against, factor, plus };
+    let wall = |against, factor, plus| ask(Metric::Wall, against, factor, plus);
+    match (work, place.node_count, place.ppn) {
+        (Work::True, 1, 1024) => vec![wall(Against::Floor, 1.25, 0.0)],
+        (Work::True, 1, 256) => vec![wall(Against::Floor, 1.3, 0.0)],
+        (Work::True, 1, 4) => vec![wall(Against::Floor, 1.0, 0.003), wall(Against::Hydra5, 0.6, 0.0)],
+        (Work::PmiInit, 1, 4096) => vec![wall(Against::Hydra, 1.0 / 3.0, 0.0)],
+        (Work::MpiInit, 1, 64) => vec![wall(Against::Hydra5, 0.75, 0.0)],
+        (Work::Exchange, 1, 64) => vec![
+            ask(Metric::Fence, Against::Hydra5, 1.0, 0.0),
+            ask(Metric::GetAll, Against::Echo, 1.25, 0.0),
+            ask(Metric::GetAll, Against::Hydra5, 1.0, 0.0),
+        ],
+        (Work::Memory, 64, 64) => {
+            vec![ask(Metric::AgentMemory, Against::Own(Metric::PairBytes), 2.0, 3.0 * 1048576.0)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reference = match self.against {
+            Against::Floor => "floor-1",
+            Against::Echo => "echo",
+            Against::Hydra => "hydra",
+            Against::Hydra5 => "hydra-5",
+            Against::Own(metric) => metric.name(),
+        };
+        let factor = (self.factor * 1000.0).round() / 1000.0;
+        write!(f, "<= {factor} x {reference}")?;
+        if self.plus != 0.0 {
+            write!(f, " + {}", self.metric.unit().show(self.plus))?;
+        }
+        Ok(())
+    }
+}
+
+const WORKS: [(Work, &str); 5] = [
+    (Work::True, "true"),
+    (Work::PmiInit, "pmi-init"),
+    (Work::MpiInit, "mpi-init"),
+    (Work::Exchange, "exchange"),
+    (Work::Memory, "memory"),
+];
+
+/// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
+const JOB_SIZE_MAX: u32 = 65_536;
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no case {0}: WORK-NODESxPPN with true, pmi-init, mpi-init, exchange or memory, such as true-1x256")]
+pub struct NoCase(String);
+
+impl FromStr for Case {
+    type Err = NoCase;
+
+    fn from_str(name: &str) -> Result<Case, NoCase> {
+        let parse = || {
+            let (work, place) = name.rsplit_once('-')?;
+            let work = WORKS.iter().find(|(_, word)| *word == work)?.0;
+            let (node_count, ppn) = place.split_once('x')?;
+            let place = Place { node_count: node_count.parse().ok()?, ppn: ppn.parse().ok()? };
+            let job_size = place.node_count.checked_mul(place.ppn)?;
+            (1..=JOB_SIZE_MAX).contains(&job_size).then(|| Case::new(work, place))
+        };
+        parse().ok_or_else(|| NoCase(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(WORKS.iter().find(|(work, _)| work == self).map_or("", |(_, word)| word))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.node_count, self.ppn)
+    }
+}
+
+/// Nodes are virtual ones here; a list of hosts will stand beside `node_count` when jobs span machines.
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kind = if self.node_count == 1 { "one-node" } else { "virtual-nodes" };
+        serde_json::json!({ "kind": kind, "node_count": self.node_count, "ppn": self.ppn }).serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_the_table_has_targets() {
+        for name in TABLE {
+            let case: Case = name.parse().unwrap();
+            assert_eq!(case.name(), name);
+            assert!(!case.asked.is_empty(), "{name}");
+            assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{name}");
+        }
+        assert!("true-1x8".parse::<Case>().unwrap().asked.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_name_is_refused() {
+        for name in ["", "true", "true-4", "true-1x", "true-0x4", "false-1x4", "true-1x4x4", "true-65536x65536"] {
+            assert!(name.parse::<Case>().is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn targets_read_as_people_say_them() {
+        let asked: Vec<String> = TABLE
+            .iter()
+            .flat_map(|name| name.parse::<Case>().unwrap().asked)
+            .map(|asked| format!("{} {asked}", asked.metric))
+            .collect();
+        assert_eq!(
+            asked,
+            [
+                "wall <= 1.25 x floor-1",
+                "wall <= 1.3 x floor-1",
+                "wall <= 1 x floor-1 + 3.00 ms",
+                "wall <= 0.6 x hydra-5",
+                "wall <= 0.333 x hydra",
+                "wall <= 0.75 x hydra-5",
+                "fence <= 1 x hydra-5",
+                "get-all <= 1.25 x echo",
+                "get-all <= 1 x hydra-5",
+                "agent-memory <= 2 x pair-bytes + 3.00 MiB",
+            ]
+        );
+    }
+}

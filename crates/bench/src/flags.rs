@@ -1,0 +1,150 @@
+//! The flags of `wireup bench`.
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+
+use crate::cases::{Case, TABLE};
+
+pub const HELP: &str = "\
+usage: wireup bench launch [FLAG..]
+
+Times wireup, the raw spawn floor, a bare echo server and the launchers that are installed, side by side in
+interleaved rounds, and says which of the figures asked for are met.
+
+  --case NAME        run this case (repeatable; default: the whole table, see --list);
+                     NAME is WORK-NODESxPPN: true, pmi-init, mpi-init, exchange, memory; nodes > 1 are virtual
+  --list             list the table's cases and what is asked
+  --rounds N         rounds that count, in place of each case's own; one warm-up round goes before
+  --limit SECONDS    bound on each command, in place of each case's own
+  --wireup PATH      the wireup to time (default: this one)
+  --wireup-arg ARG   a further argument of wireup run (repeatable)
+  --peer NAME=PATH   time this launcher too (repeatable); its kind is told by --version
+  --without NAME     leave this contestant out (repeatable), such as wireup, floor-2, hydra-4.0.2
+  --mpi-program PATH an MPI program that does init, barrier, finalize: the mpi-init cases need it
+  --mpi-env K=V      a variable for the mpi-init cases (repeatable)
+  --json FILE        write everything that was measured
+  --csv FILE         write every sample as a line
+  --strict           exit with 1 if a figure is missed
+";
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Flags {
+    pub cases: Vec<Case>,
+    pub list: bool,
+    pub wireup: Option<PathBuf>,
+    pub wireup_args: Vec<String>,
+    pub peers: Vec<(String, PathBuf)>,
+    pub without: Vec<String>,
+    pub mpi_program: Option<PathBuf>,
+    pub mpi_env: Vec<(OsString, OsString)>,
+    pub json: Option<PathBuf>,
+    pub csv: Option<PathBuf>,
+    pub strict: bool,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Wish {
+    Launch(Box<Flags>),
+    Help,
+}
+
+pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
+    let mut parser = lexopt::Parser::from_args(args);
+    match parser.next()? {
+        Some(Value(word)) if word == "launch" => {}
+        Some(Long("help") | Short('h')) => return Ok(Wish::Help),
+        Some(Value(word)) => return Err(format!("no benchmark {}", word.to_string_lossy()).into()),
+        Some(other) => return Err(other.unexpected()),
+        None => return Err("say what to time: launch".into()),
+    }
+    let mut flags = Flags::default();
+    let (mut rounds, mut limit) = (None, None);
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("case") => flags.cases.push(parser.value()?.parse()?),
+            Long("list") => flags.list = true,
+            Long("rounds") => rounds = Some(at_least_one(parser.value()?.parse()?)?),
+            Long("limit") => limit = Some(at_least_one(parser.value()?.parse()?)?),
+            Long("wireup") => flags.wireup = Some(parser.value()?.into()),
+            Long("wireup-arg") => flags.wireup_args.push(parser.value()?.string()?),
+            Long("peer") => {
+                let (name, path) = pair(parser.value()?.string()?)?;
+                flags.peers.push((name, path.into()));
+            }
+            Long("without") => flags.without.push(parser.value()?.string()?),
+            Long("mpi-program") => flags.mpi_program = Some(parser.value()?.into()),
+            Long("mpi-env") => {
+                let (name, value) = pair(parser.value()?.string()?)?;
+                flags.mpi_env.push((name.into(), value.into()));
+            }
+            Long("json") => flags.json = Some(parser.value()?.into()),
+            Long("csv") => flags.csv = Some(parser.value()?.into()),
+            Long("strict") => flags.strict = true,
+            Long("help") | Short('h') => return Ok(Wish::Help),
+            other => return Err(other.unexpected()),
+        }
+    }
+    if flags.cases.is_empty() {
+        flags.cases = TABLE.iter().map(|name| Case::from_str(name)).collect::<Result<_, _>>().map_err(boxed)?;
+    }
+    for case in &mut flags.cases {
+        case.rounds = rounds.unwrap_or(case.rounds);
+        case.limit = limit.map_or(case.limit, |seconds| Duration::from_secs(seconds.into()));
+    }
+    Ok(Wish::Launch(Box::new(flags)))
+}
+
+fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
+    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
+}
+
+fn pair(text: String) -> Result<(String, String), lexopt::Error> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text}: expected NAME=VALUE").into()),
+    }
+}
+
+fn boxed(error: crate::cases::NoCase) -> lexopt::Error {
+    lexopt::Error::Custom(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(words: &str) -> Result<Wish, lexopt::Error> {
+        parse(words.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn without_cases_it_is_the_table() {
+        let Wish::Launch(flags) = parse_words("launch").unwrap() else { panic!("not a launch") };
+        assert_eq!(flags.cases.iter().map(Case::name).collect::<Vec<_>>(), TABLE);
+        assert!(!flags.strict);
+    }
+
+    #[test]
+    fn rounds_and_limit_reach_every_case_wherever_they_stand() {
+        let words = "launch --rounds 2 --case true-1x8 --case exchange-2x4 --limit 9 --peer h5=/x/mpiexec --strict";
+        let Wish::Launch(flags) = parse_words(words).unwrap() else { panic!("not a launch") };
+        assert!(flags.cases.iter().all(|c| c.rounds == 2 && c.limit == Duration::from_secs(9)));
+        assert_eq!(flags.cases.len(), 2);
+        assert_eq!(flags.peers, [("h5".to_owned(), PathBuf::from("/x/mpiexec"))]);
+        assert!(flags.strict);
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        for words in
+            ["", "lunch", "launch --case x", "launch --rounds 0", "launch --peer h5", "launch --what", "launch x"]
+        {
+            assert!(parse_words(words).is_err(), "{words}");
+        }
+        assert_eq!(parse_words("launch --help").unwrap(), Wish::Help);
+        assert_eq!(parse_words("--help").unwrap(), Wish::Help);
+    }
+}

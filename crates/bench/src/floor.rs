@@ -1,0 +1,18 @@
+//! The spawn floor: a program that starts processes by vfork and waits for them, nothing else.
+//!
+//! It reads no flags worth the name, binds nothing, moves no output: what a launcher needs beyond its time
+//! is the launcher's own. One spawner is the reference; two show whether spawning in parallel pays. Given
+//! an MPI program it starts that many singletons at once.
+use std::ffi::OsString;
+
+use crate::programs::{Program, Scratch};
+
+pub fn argv(scratch: &Scratch, spawners: u32, job_size: u32, program: Vec<OsString>) -> Vec<OsString> {
+    let mut argv = vec![
+        scratch.program(Program::SpawnFloor).into_os_string(),
+        job_size.to_string().into(),
+        spawners.to_string().into(),
+    ];
+    argv.extend(program);
+    argv
+}

@@ -1,0 +1,61 @@
+//! The machine as it was: a figure without it says little.
+use std::fs;
+
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    pub cores: usize,
+    pub cpu: String,
+    pub memory_bytes: u64,
+    pub kernel: String,
+    /// Processes ready to run, mean over the last minute, before the first command.
+    pub load_1min: f64,
+}
+
+impl Machine {
+    pub fn look() -> Machine {
+        let uname = rustix::system::uname();
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let memory_kib: u64 =
+            field(&read("/proc/meminfo"), "MemTotal").and_then(|v| v.split(' ').next()?.parse().ok()).unwrap_or(0);
+        Machine {
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".into()),
+            memory_bytes: memory_kib * 1024,
+            kernel: uname.release().to_string_lossy().into_owned(),
+            load_1min: load(),
+        }
+    }
+
+    /// Whether others compete for the cores.
+    pub fn is_busy(&self) -> bool {
+        self.load_1min > 0.25 * self.cores as f64
+    }
+}
+
+/// The one-minute load average.
+pub fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|v| v.parse().ok()).unwrap_or(0.0)
+}
+
+/// The first value of a file of `name : value` lines.
+pub fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let text = "MemTotalX: 1 kB\nMemTotal:       25128416 kB\nMemFree: 2 kB\n";
+        assert_eq!(field(text, "MemTotal").as_deref(), Some("25128416 kB"));
+        assert_eq!(field(text, "Mem"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! Interleaved rounds: A B C, A B C, … so that whatever disturbs the machine disturbs all alike.
+//!
+//! A warm-up round goes first and does not count. Nothing is dropped in silence: a run that fails is kept
+//! with its reason; a contestant that fails in two rounds one after the other is not asked again, which is
+//! kept as well.
+use crate::cases::Case;
+use crate::command::Failure;
+use crate::contestant::Contestant;
+use crate::metric::{Metric, Sample};
+use crate::orphans;
+use crate::sample::Stage;
+
+/// Rounds that a contestant may fail one after the other: further ones would only cost their limit.
+const FAILURES_MAX: usize = 2;
+
+/// One contestant's runs of one case.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Index into the benchmark's contestants.
+    pub contestant: usize,
+    /// By round, the warm-up round first; shorter than the others if it was given up.
+    pub runs: Vec<Result<Sample, Failure>>,
+    pub given_up: bool,
+    /// Processes that had to be killed after its runs.
+    pub left_behind: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub case: Case,
+    pub series: Vec<Series>,
+    pub load_1min: f64,
+}
+
+impl Series {
+    /// The counted values by round; `None` where the run failed or has no such number.
+    pub fn values(&self, metric: Metric) -> Vec<Option<f64>> {
+        self.counted().iter().map(|run| run.as_ref().ok()?.get(metric)).collect()
+    }
+
+    pub fn counted(&self) -> &[Result<Sample, Failure>] {
+        self.runs.get(1..).unwrap_or(&[])
+    }
+
+    /// Failed runs, the warm-up included.
+    pub fn failures(&self) -> impl Iterator<Item = &Failure> {
+        self.runs.iter().filter_map(|run| run.as_ref().err())
+    }
+}
+
+/// Runs all rounds of a case with those contestants that can run it; stops early when interrupted.
+pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measured {
+    let able = contestants.iter().enumerate().filter(|(_, c)| c.takes_part(case.place, case.work));
+    let mut series: Vec<Series> =
+        able.map(|(contestant, _)| Series { contestant, runs: Vec::new(), given_up: false, left_behind: 0 }).collect();
+    for round in 0..=case.rounds {
+        for series in &mut series {
+            if series.given_up || stage.interrupt.is_set() {
+                continue;
+            }
+            let run = stage.run(case, &contestants[series.contestant], round == 0);
+            series.left_behind += orphans::settle();
+            series.runs.push(run);
+            series.given_up = has_failed_lately(&series.runs);
+        }
+    }
+    Measured { case: case.clone(), series, load_1min: crate::machine::load() }
+}
+
+fn has_failed_lately(runs: &[Result<Sample, Failure>]) -> bool {
+    runs.len() >= FAILURES_MAX && runs.iter().rev().take(FAILURES_MAX).all(Result::is_err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed() -> Result<Sample, Failure> {
+        Err(Failure::TimedOut(1.0))
+    }
+
+    fn wall(seconds: f64) -> Result<Sample, Failure> {
+        Ok(Sample(vec![(Metric::Wall, seconds)]))
+    }
+
+    #[test]
+    fn the_warm_up_does_not_count_and_failures_keep_their_round() {
+        let runs = vec![wall(9.0), wall(1.0), failed(), wall(2.0)];
+        let series = Series { contestant: 0, runs, given_up: false, left_behind: 0 };
+        assert_eq!(series.values(Metric::Wall), [Some(1.0), None, Some(2.0)]);
+        assert_eq!(series.values(Metric::Fence), [None, None, None]);
+        assert_eq!(series.failures().count(), 1);
+    }
+
+    #[test]
+    fn two_failures_in_a_row_are_enough() {
+        assert!(!has_failed_lately(&[failed()]));
+        assert!(!has_failed_lately(&[failed(), wall(1.0), failed()]));
+        assert!(has_failed_lately(&[wall(1.0), failed(), failed()]));
+    }
+}

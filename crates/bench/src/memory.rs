@@ -1,0 +1,147 @@
+//! The agents' private memory, read while all ranks stand still between their gets and finalize.
+//!
+//! `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a process for pages that
+//! no file backs, shared ones divided among their users. The launcher counts as the root's agent, since
+//! that agent lives in it. Keepers are forked from their agent without exec; they are told apart by
+//! their name and counted beside it, in the node's memory.
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Pid;
+
+use crate::machine::field;
+use crate::metric::{Metric, Sample};
+use crate::orphans::children_of;
+
+/// A keeper's name (`/proc/PID/comm`) contains this.
+const KEEPER_MARK: &str = "keeper";
+
+/// One process of ours (bytes).
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Process {
+    role: Role,
+    /// Index of the agent it belongs to; its own for an agent.
+    agent: usize,
+    private_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Agent,
+    Keeper,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    #[error("cannot read the memory of process {0} ({1}): run as the user of the job")]
+    Unreadable(String, String),
+    #[error("{found} agents seen for {expected} nodes")]
+    AgentCount { found: usize, expected: u32 },
+}
+
+/// The memory of a job's agents on `node_count` nodes, below the launcher.
+///
+/// # Errors
+/// Every node must show its agent, or the largest may have been overlooked.
+pub fn sample(launcher: Pid, node_count: u32) -> Result<Sample, MemoryError> {
+    let image = fs::read_link(proc_file(launcher, "exe")).ok();
+    let mut processes = Vec::new();
+    let mut agents = 0;
+    walk(launcher, None, &mut |pid, parent: Option<usize>| {
+        let is_ours = image.is_some() && fs::read_link(proc_file(pid, "exe")).ok() == image;
+        if !is_ours {
+            return Ok(parent);
+        }
+        let comm = fs::read_to_string(proc_file(pid, "comm")).unwrap_or_default();
+        let role = match parent {
+            Some(_) if comm.contains(KEEPER_MARK) => Role::Keeper,
+            _ => Role::Agent,
+        };
+        let agent = match (role, parent) {
+            (Role::Keeper, Some(parent)) => parent,
+            _ => {
+                agents += 1;
+                agents - 1
+            }
+        };
+        processes.push(Process { role, agent, private_bytes: private_bytes(pid)? });
+        Ok(Some(agent))
+    })?;
+    // The root's agent may stand beside those of the nodes.
+    if agents != node_count as usize && agents != node_count as usize + 1 {
+        return Err(MemoryError::AgentCount { found: agents, expected: node_count });
+    }
+    Ok(largest(&processes, agents))
+}
+
+fn largest(processes: &[Process], agents: usize) -> Sample {
+    let mut nodes = vec![0; agents];
+    let mut agent_bytes = 0;
+    for process in processes {
+        nodes[process.agent] += process.private_bytes;
+        if process.role == Role::Agent {
+            agent_bytes = agent_bytes.max(process.private_bytes);
+        }
+    }
+    let node_bytes = nodes.into_iter().max().unwrap_or(0);
+    Sample(vec![(Metric::AgentMemory, agent_bytes as f64), (Metric::NodeMemory, node_bytes as f64)])
+}
+
+/// Visits the tree of processes, parents first; `visit` returns the agent that the children belong to.
+fn walk(
+    pid: Pid,
+    agent: Option<usize>,
+    visit: &mut impl FnMut(Pid, Option<usize>) -> Result<Option<usize>, MemoryError>,
+) -> Result<(), MemoryError> {
+    let agent = visit(pid, agent)?;
+    children_of(pid).into_iter().try_for_each(|child| walk(child, agent, visit))
+}
+
+fn private_bytes(pid: Pid) -> Result<u64, MemoryError> {
+    let unreadable = |why: &str| MemoryError::Unreadable(pid.as_raw_nonzero().to_string(), why.to_owned());
+    let text = fs::read_to_string(proc_file(pid, "smaps_rollup")).map_err(|e| unreadable(&e.to_string()))?;
+    parse_private(&text).ok_or_else(|| unreadable("no Pss_Anon and Pss_Shmem"))
+}
+
+/// Bytes of `Pss_Anon` + `Pss_Shmem`.
+fn parse_private(text: &str) -> Option<u64> {
+    let kib = |name| field(text, name)?.strip_suffix(" kB")?.parse::<u64>().ok();
+    Some((kib("Pss_Anon")? + kib("Pss_Shmem")?) * 1024)
+}
+
+fn proc_file(pid: Pid, name: &str) -> impl AsRef<Path> {
+    format!("/proc/{}/{name}", pid.as_raw_nonzero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_memory_is_anonymous_and_shared_memory() {
+        let text =
+            "00400000-7ffd [rollup]\nRss:  884 kB\nPss: 385 kB\nPss_Anon:  104 kB\nPss_File: 277 kB\nPss_Shmem: 4 kB\n";
+        assert_eq!(parse_private(text), Some(108 * 1024));
+        assert_eq!(parse_private("Pss_Anon: 104 kB\n"), None);
+    }
+
+    #[test]
+    fn our_own_memory_can_be_read() {
+        assert!(private_bytes(rustix::process::getpid()).unwrap() > 0);
+    }
+
+    #[test]
+    fn keepers_count_for_the_node_alone() {
+        let process = |role, agent, private_bytes| Process { role, agent, private_bytes };
+        let processes = [
+            process(Role::Agent, 0, 10),
+            process(Role::Keeper, 0, 4),
+            process(Role::Keeper, 0, 3),
+            process(Role::Agent, 1, 12),
+            process(Role::Keeper, 1, 1),
+        ];
+        let sample = largest(&processes, 2);
+        assert_eq!(sample.get(Metric::AgentMemory), Some(12.0));
+        assert_eq!(sample.get(Metric::NodeMemory), Some(17.0));
+    }
+}

@@ -1,0 +1,116 @@
+//! What is measured: the names of the numbers, their units, a sample of them.
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// From before the command is spawned until it has been waited for (seconds).
+    Wall,
+    /// User and system time of everything the command started and waited for (seconds, 10 ms steps).
+    Cpu,
+    /// From the last rank's entry into the fence until the last rank's return (seconds).
+    Fence,
+    /// All gets of the slowest rank (seconds).
+    GetAll,
+    /// From the last rank's first get until the last rank's last reply (seconds).
+    GetSpan,
+    /// `Pss_Anon` + `Pss_Shmem` of the largest agent (bytes).
+    AgentMemory,
+    /// The same of the largest agent with its keepers (bytes).
+    NodeMemory,
+    /// Keys and values put by the whole job (bytes).
+    PairBytes,
+}
+
+impl Metric {
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Wall => "wall",
+            Metric::Cpu => "cpu",
+            Metric::Fence => "fence",
+            Metric::GetAll => "get-all",
+            Metric::GetSpan => "get-span",
+            Metric::AgentMemory => "agent-memory",
+            Metric::NodeMemory => "node-memory",
+            Metric::PairBytes => "pair-bytes",
+        }
+    }
+
+    pub fn unit(self) -> Unit {
+        match self {
+            Metric::Wall | Metric::Cpu | Metric::Fence | Metric::GetAll | Metric::GetSpan => Unit::Seconds,
+            Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes => Unit::Bytes,
+        }
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Seconds,
+    Bytes,
+}
+
+impl Unit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Seconds => "s",
+            Unit::Bytes => "B",
+        }
+    }
+
+    /// `value` with three digits that mean something, for people.
+    pub fn show(self, value: f64) -> String {
+        let (scaled, unit) = match (self, value.abs()) {
+            (Unit::Seconds, v) if v >= 1.0 => (value, "s"),
+            (Unit::Seconds, v) if v >= 1e-3 => (value * 1e3, "ms"),
+            (Unit::Seconds, _) => (value * 1e6, "us"),
+            (Unit::Bytes, v) if v >= 1048576.0 => (value / 1048576.0, "MiB"),
+            (Unit::Bytes, v) if v >= 1024.0 => (value / 1024.0, "KiB"),
+            (Unit::Bytes, _) => (value, "B"),
+        };
+        let decimals = match scaled.abs() {
+            v if v >= 100.0 => 0,
+            v if v >= 10.0 => 1,
+            _ => 2,
+        };
+        format!("{scaled:.decimals$} {unit}")
+    }
+}
+
+/// The numbers of one run of one command.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample(pub Vec<(Metric, f64)>);
+
+impl Sample {
+    pub fn get(&self, metric: Metric) -> Option<f64> {
+        self.0.iter().find(|(m, _)| *m == metric).map(|(_, value)| *value)
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_three_digits() {
+        assert_eq!(Unit::Seconds.show(7.7), "7.70 s");
+        assert_eq!(Unit::Seconds.show(0.1234), "123 ms");
+        assert_eq!(Unit::Seconds.show(0.00234), "2.34 ms");
+        assert_eq!(Unit::Seconds.show(0.0000123), "12.3 us");
+        assert_eq!(Unit::Bytes.show(3.25 * 1048576.0), "3.25 MiB");
+        assert_eq!(Unit::Bytes.show(176128.0), "172 KiB");
+    }
+}

@@ -1,0 +1,182 @@
+//! The other launchers on this machine: found by name, known by what they say of themselves.
+//!
+//! `mpirun` and `mpiexec` belong to whoever was installed last, so a name says nothing; every candidate is
+//! asked `--version` and taken for what it answers.
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::command::Invocation;
+use crate::contestant::{Contestant, Kind};
+use crate::interrupt::Interrupt;
+use crate::programs::Scratch;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerKind {
+    Hydra,
+    Intel,
+    OpenMpi,
+    Prrte,
+    Srun,
+}
+
+const CANDIDATES: [&str; 5] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun"];
+/// Below the current directory: `target/peers/bin`, `target/peers/NAME/bin`.
+const PEERS_DIR: &str = "target/peers";
+/// A launcher that needs longer to tell its version is not asked anything else (chosen).
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+
+impl PeerKind {
+    pub const ALL: [PeerKind; 5] =
+        [PeerKind::Hydra, PeerKind::Intel, PeerKind::OpenMpi, PeerKind::Prrte, PeerKind::Srun];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            PeerKind::Hydra => "hydra",
+            PeerKind::Intel => "intel",
+            PeerKind::OpenMpi => "open-mpi",
+            PeerKind::Prrte => "prrte",
+            PeerKind::Srun => "srun",
+        }
+    }
+
+    pub fn speaks_pmi1(self) -> bool {
+        matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun)
+    }
+
+    /// Its words for: this many ranks here, as many as are asked for, with PMI-1 if they need it.
+    pub fn options(self, job_size: u32, pmi: bool) -> Vec<String> {
+        let further: &[&str] = match self {
+            PeerKind::Hydra | PeerKind::Intel => &[],
+            PeerKind::OpenMpi => &["--oversubscribe", "--allow-run-as-root"],
+            PeerKind::Prrte => &["--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"],
+            PeerKind::Srun if pmi => &["--overcommit", "--mpi=pmi2"],
+            PeerKind::Srun => &["--overcommit", "--mpi=none"],
+        };
+        let mut options = vec!["-n".to_owned(), job_size.to_string()];
+        options.extend(further.iter().map(|s| (*s).to_owned()));
+        options
+    }
+}
+
+pub struct Found {
+    pub peers: Vec<Contestant>,
+    /// Candidates that could not be taken, with the reason.
+    pub refused: Vec<String>,
+}
+
+/// All peers in `PATH` and `target/peers`, and those `named` on the command line (name, path).
+pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrupt) -> Found {
+    let mut found = Found { peers: Vec::new(), refused: Vec::new() };
+    let mut seen = BTreeSet::new();
+    let searched = search_dirs().into_iter().flat_map(|dir| CANDIDATES.map(|name| (None, dir.join(name))));
+    let named = named.iter().map(|(name, path)| (Some(name.clone()), path.clone()));
+    for (name, path) in named.chain(searched) {
+        let Ok(real) = fs::canonicalize(&path) else {
+            if let Some(name) = name {
+                found.refused.push(format!("{name}: {} is not there", path.display()));
+            }
+            continue;
+        };
+        // Wrappers look at the name they are called by, so the name is kept and only the file compared.
+        if !seen.insert(real) && name.is_none() {
+            continue;
+        }
+        match ask_version(&path, scratch, interrupt).as_deref().map(identify) {
+            Ok(Some((kind, version))) => {
+                let name = name.unwrap_or_else(|| format!("{}-{version}", kind.name()));
+                if !found.peers.iter().any(|p| p.name == name) {
+                    let kind = Kind::Peer(kind);
+                    found.peers.push(Contestant { name, kind, version, path, extra: Vec::new() });
+                }
+            }
+            Ok(None) => found.refused.push(format!("{}: not a launcher that is known here", path.display())),
+            Err(why) => found.refused.push(format!("{}: --version: {why}", path.display())),
+        }
+    }
+    found
+}
+
+fn search_dirs() -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default();
+    dirs.push(Path::new(PEERS_DIR).join("bin"));
+    let mut below: Vec<PathBuf> =
+        fs::read_dir(PEERS_DIR).into_iter().flatten().flatten().map(|entry| entry.path().join("bin")).collect();
+    below.sort();
+    dirs.extend(below);
+    dirs.into_iter().filter_map(|dir| std::path::absolute(dir).ok()).collect()
+}
+
+/// What the launcher answers to `--version`.
+pub fn ask_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, String> {
+    let stdout = scratch.file("version");
+    let invocation = Invocation {
+        argv: vec![path.into(), OsString::from("--version")],
+        env: Vec::new(),
+        stdout: Some(stdout.clone()),
+        stderr: scratch.file("stderr"),
+        limit: VERSION_LIMIT,
+    };
+    invocation.run(interrupt).map_err(|e| e.to_string())?;
+    fs::read(stdout).map(|text| String::from_utf8_lossy(&text).into_owned()).map_err(|e| e.to_string())
+}
+
+/// Kind and version from the answer to `--version`.
+fn identify(answer: &str) -> Option<(PeerKind, String)> {
+    let after = |mark: &str| {
+        let rest = answer.split_once(mark)?.1.trim_start();
+        let version: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).collect();
+        (!version.is_empty()).then_some(version)
+    };
+    // Intel's launcher is a Hydra too, so it is asked for first.
+    if answer.contains("Intel(R) MPI Library") {
+        return after("Version ").map(|v| (PeerKind::Intel, v));
+    }
+    if answer.contains("HYDRA build details") {
+        return after("Version:").map(|v| (PeerKind::Hydra, v));
+    }
+    let marks = [
+        ("(Open MPI) ", PeerKind::OpenMpi),
+        ("(PRRTE) ", PeerKind::Prrte),
+        ("slurm-wlm ", PeerKind::Srun),
+        ("slurm ", PeerKind::Srun),
+    ];
+    marks.into_iter().find_map(|(mark, kind)| Some((kind, after(mark)?)))
+}
+
+/// The number before the first point.
+pub fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_their_answer() {
+        let hydra = "HYDRA build details:\n    Version:                                 4.0.2\n    Release Date: Thu\n";
+        let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\n";
+        let cases = [
+            (hydra, Some((PeerKind::Hydra, "4.0.2"))),
+            (intel, Some((PeerKind::Intel, "2021.19.0"))),
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Some((PeerKind::OpenMpi, "4.1.4"))),
+            ("prterun (PRRTE) 3.0.2\n", Some((PeerKind::Prrte, "3.0.2"))),
+            ("slurm-wlm 22.05.8\n", Some((PeerKind::Srun, "22.05.8"))),
+            ("slurm 22.05.8\n", Some((PeerKind::Srun, "22.05.8"))),
+            ("mpiexec, version unknown", None),
+            ("", None),
+        ];
+        for (answer, expected) in cases {
+            assert_eq!(identify(answer), expected.map(|(k, v)| (k, v.to_owned())), "{answer}");
+        }
+    }
+
+    #[test]
+    fn major_is_the_number_before_the_point() {
+        assert_eq!((major("5.0.2"), major("2021.19.0"), major("x.1")), (Some(5), Some(2021), None));
+    }
+}

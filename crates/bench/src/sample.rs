@@ -1,0 +1,138 @@
+//! One run of one contestant on one case: the program it gets, the numbers that come out.
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::cases::{Case, Work};
+use crate::command::{Failure, Invocation};
+use crate::contestant::{Contestant, Kind};
+use crate::interrupt::Interrupt;
+use crate::memory;
+use crate::metric::Sample;
+use crate::programs::{Program, Scratch};
+use crate::stamps;
+
+/// How often the ranks' file is looked at while they arrive; no time is measured by it (chosen).
+const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
+/// For the agents to fall asleep after the last get, before their memory is read (chosen).
+const QUIET: Duration = Duration::from_millis(200);
+
+/// What all runs of a benchmark share.
+pub struct Stage<'a> {
+    pub scratch: &'a Scratch,
+    pub interrupt: &'a Interrupt,
+    pub mpi_program: Option<&'a Path>,
+    pub mpi_env: &'a [(OsString, OsString)],
+}
+
+impl Stage<'_> {
+    /// Runs it once. A warm-up run also checks that every rank of a `true` job was started.
+    pub fn run(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+        match case.work {
+            Work::True if warm_up => self.run_counted(case, contestant),
+            Work::True => self.run_plain(case, contestant, vec![self.program(Program::True)]),
+            Work::PmiInit => {
+                let program = vec![self.program(Program::PmiInit), case.place.job_size().to_string().into()];
+                self.run_plain(case, contestant, program)
+            }
+            Work::MpiInit => {
+                let program = self.mpi_program.ok_or_else(|| wrong("needs --mpi-program"))?;
+                self.run_plain(case, contestant, vec![program.into()])
+            }
+            Work::Exchange => self.run_exchange(case, contestant),
+            Work::Memory => self.run_held(case, contestant),
+        }
+    }
+
+    fn run_plain(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Result<Sample, Failure> {
+        self.invocation(case, contestant, program).run(self.interrupt)
+    }
+
+    fn run_counted(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+        let file = self.empty_file("started")?;
+        let sample = self.run_plain(case, contestant, vec![self.program(Program::True), file.clone().into()])?;
+        let started = fs::metadata(file).map_err(wrong)?.len();
+        if started != u64::from(case.place.job_size()) {
+            return Err(wrong(format!("{started} of {} ranks were started", case.place.job_size())));
+        }
+        Ok(sample)
+    }
+
+    fn run_exchange(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+        let stamps = self.empty_file("stamps")?;
+        let mut program = self.exchange(case, "all", &stamps);
+        if contestant.kind == Kind::Echo {
+            program.push("--unchecked".into());
+        }
+        let wall = self.run_plain(case, contestant, program)?;
+        with_stamps(wall, &stamps, case)
+    }
+
+    /// The ranks hold on to a FIFO whose only writer is this process; closing it lets them go.
+    fn run_held(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+        let stamps = self.empty_file("stamps")?;
+        let fifo = self.scratch.file("hold");
+        let _ = fs::remove_file(&fifo);
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(wrong)?;
+        // Reading and writing, so that the open does not wait for a reader.
+        let writer = OpenOptions::new().read(true).write(true).open(&fifo).map_err(wrong)?;
+
+        let mut program = self.exchange(case, "neighbours", &stamps);
+        program.extend(["--hold".into(), fifo.into_os_string()]);
+        let invocation = self.invocation(case, contestant, program);
+        let mut running = invocation.start(self.interrupt)?;
+        let mut ended = false;
+        while !ended && line_count(&stamps) < case.place.job_size() as usize {
+            ended = running.ends_within(ARRIVAL_GLANCE)?;
+        }
+        if ended || running.ends_within(QUIET)? {
+            running.finish()?;
+            return Err(wrong("the job ended while its ranks should have been held"));
+        }
+        let memory = memory::sample(running.pid(), case.place.node_count).map_err(wrong);
+        drop(writer);
+        let mut sample = running.finish()?;
+        sample.0.extend(memory?.0);
+        with_stamps(sample, &stamps, case)
+    }
+
+    fn exchange(&self, case: &Case, gets: &str, stamps: &Path) -> Vec<OsString> {
+        let size = case.place.job_size().to_string();
+        vec![self.program(Program::PmiExchange), size.into(), gets.into(), stamps.into()]
+    }
+
+    fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
+        Invocation {
+            argv: contestant.argv(self.scratch, case.place, case.work, program),
+            env: if case.work == Work::MpiInit { self.mpi_env.to_vec() } else { Vec::new() },
+            stdout: None,
+            stderr: self.scratch.file("stderr"),
+            limit: case.limit,
+        }
+    }
+
+    fn program(&self, program: Program) -> OsString {
+        self.scratch.program(program).into_os_string()
+    }
+
+    fn empty_file(&self, name: &str) -> Result<PathBuf, Failure> {
+        self.scratch.empty_file(name).map_err(wrong)
+    }
+}
+
+fn with_stamps(mut sample: Sample, stamps: &Path, case: &Case) -> Result<Sample, Failure> {
+    let text = fs::read_to_string(stamps).map_err(wrong)?;
+    sample.0.extend(stamps::evaluate(&text, case.place.job_size()).map_err(wrong)?.0);
+    Ok(sample)
+}
+
+fn line_count(path: &Path) -> usize {
+    fs::read(path).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count())
+}
+
+fn wrong(what: impl ToString) -> Failure {
+    Failure::Wrong(what.to_string())
+}

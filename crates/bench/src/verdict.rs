@@ -1,0 +1,183 @@
+//! What was asked against what was measured, within one run of the benchmark.
+//!
+//! Both figures of a round are put together first and the median is taken of that: a disturbance that
+//! lasts over a round disturbs both and cancels.
+use serde::Serialize;
+
+use crate::cases::{Against, Asked};
+use crate::contestant::{Contestant, Kind};
+use crate::measure::{Measured, Series};
+use crate::metric::Metric;
+use crate::peers::{PeerKind, major};
+use crate::stats;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The figure as people read it: a ratio, or a difference where a sum was asked.
+    Met(String),
+    Missed(String),
+    /// Why nothing can be said.
+    NotJudged(String),
+}
+
+/// Median of the per-round ratios of `subject` to `reference`; rounds that lack either are left out.
+pub fn ratio(subject: &[Option<f64>], reference: &[Option<f64>]) -> Option<f64> {
+    stats::median(&by_round(subject, reference, |value, base| value / base))
+}
+
+fn by_round(subject: &[Option<f64>], reference: &[Option<f64>], of: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    subject.iter().zip(reference).filter_map(|(value, base)| Some(of((*value)?, (*base)?))).collect()
+}
+
+/// The values that `subject`'s figures are compared with, and whose they are.
+pub fn reference_values(
+    against: Against,
+    metric: Metric,
+    subject: &Series,
+    measured: &Measured,
+    contestants: &[Contestant],
+) -> Result<(String, Vec<Option<f64>>), String> {
+    if let Against::Own(own) = against {
+        return Ok((own.name().to_owned(), subject.values(own)));
+    }
+    let series = find(against, measured, contestants).ok_or_else(|| format!("{} was not timed", say(against)))?;
+    Ok((contestants[series.contestant].name.clone(), series.values(metric)))
+}
+
+pub fn judge(asked: &Asked, subject: &Series, measured: &Measured, contestants: &[Contestant]) -> Verdict {
+    let values = subject.values(asked.metric);
+    let failures = subject.failures().count();
+    if failures > 0 || values.is_empty() {
+        return Verdict::Missed(format!("{failures} of {} runs failed", subject.runs.len()));
+    }
+    let (name, base) = match reference_values(asked.against, asked.metric, subject, measured, contestants) {
+        Ok(reference) => reference,
+        Err(why) => return Verdict::NotJudged(why),
+    };
+    // A sum is judged by what is left above the factor's part, a bare factor by the ratio.
+    let (figure, bound, shown) = if asked.plus == 0.0 {
+        let Some(figure) = ratio(&values, &base) else {
+            return Verdict::NotJudged(format!("{name} has no figure"));
+        };
+        (figure, asked.factor, format!("{figure:.3} x {name}"))
+    } else {
+        let Some(figure) = stats::median(&by_round(&values, &base, |v, b| v - asked.factor * b)) else {
+            return Verdict::NotJudged(format!("{name} has no figure"));
+        };
+        let unit = asked.metric.unit();
+        (figure, asked.plus, format!("{} x {name} + {}", asked.factor, unit.show(figure)))
+    };
+    if figure <= bound { Verdict::Met(shown) } else { Verdict::Missed(shown) }
+}
+
+fn find<'a>(against: Against, measured: &'a Measured, contestants: &[Contestant]) -> Option<&'a Series> {
+    let newest_hydra = |at_least: u32| {
+        measured
+            .series
+            .iter()
+            .filter(|s| contestants[s.contestant].kind == Kind::Peer(PeerKind::Hydra))
+            .filter(|s| major(&contestants[s.contestant].version).unwrap_or(0) >= at_least)
+            .max_by_key(|s| version_key(&contestants[s.contestant].version))
+    };
+    let of_kind = |kind: Kind| measured.series.iter().find(|s| contestants[s.contestant].kind == kind);
+    match against {
+        Against::Floor => of_kind(Kind::Floor { spawners: 1 }),
+        Against::Echo => of_kind(Kind::Echo),
+        Against::Hydra => newest_hydra(0),
+        Against::Hydra5 => newest_hydra(5),
+        Against::Own(_) => None,
+    }
+}
+
+fn version_key(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+}
+
+fn say(against: Against) -> &'static str {
+    match against {
+        Against::Floor => "the floor",
+        Against::Echo => "the echo server",
+        Against::Hydra => "a Hydra",
+        Against::Hydra5 => "a Hydra 5",
+        Against::Own(metric) => metric.name(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Failure;
+    use crate::metric::Sample;
+
+    fn contestant(kind: Kind, version: &str) -> Contestant {
+        Contestant { version: version.into(), kind, name: format!("c-{version}"), ..Contestant::echo() }
+    }
+
+    fn series(contestant: usize, walls: &[f64]) -> Series {
+        let runs = walls.iter().map(|w| Ok(Sample(vec![(Metric::Wall, *w)]))).collect();
+        Series { contestant, runs, given_up: false, left_behind: 0 }
+    }
+
+    /// Contestant 0 is wireup; the first value of each is the warm-up.
+    fn bench(all: &[(Kind, &str, &[f64])]) -> (Measured, Vec<Contestant>) {
+        let contestants = all.iter().map(|(kind, version, _)| contestant(*kind, version)).collect();
+        let series = all.iter().enumerate().map(|(i, (_, _, walls))| series(i, walls)).collect();
+        let case = "true-1x4".parse().unwrap();
+        (Measured { case, series, load_1min: 0.0 }, contestants)
+    }
+
+    fn wall(against: Against, factor: f64, plus: f64) -> Asked {
+        Asked { metric: Metric::Wall, against, factor, plus }
+    }
+
+    const FLOOR: Kind = Kind::Floor { spawners: 1 };
+    const HYDRA: Kind = Kind::Peer(PeerKind::Hydra);
+
+    #[test]
+    fn a_ratio_is_the_median_of_the_rounds_ratios() {
+        // A disturbance of the third round hits both; the medians alone would give 1.5.
+        let (m, c) = bench(&[(Kind::Wireup, "", &[9.0, 1.2, 1.5, 12.0]), (FLOOR, "", &[1.0, 1.0, 1.0, 10.0])]);
+        assert_eq!(judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c), Verdict::Met("1.200 x c-".into()));
+        assert_eq!(judge(&wall(Against::Floor, 1.1, 0.0), &m.series[0], &m, &c), Verdict::Missed("1.200 x c-".into()));
+    }
+
+    #[test]
+    fn a_sum_is_judged_by_the_difference() {
+        let (m, c) = bench(&[(Kind::Wireup, "", &[1.0, 0.005, 0.006]), (FLOOR, "", &[1.0, 0.003, 0.004])]);
+        let verdict = judge(&wall(Against::Floor, 1.0, 0.003), &m.series[0], &m, &c);
+        assert_eq!(verdict, Verdict::Met("1 x c- + 2.00 ms".into()));
+        let verdict = judge(&wall(Against::Floor, 1.0, 0.001), &m.series[0], &m, &c);
+        assert_eq!(verdict, Verdict::Missed("1 x c- + 2.00 ms".into()));
+    }
+
+    #[test]
+    fn hydra_is_the_newest_and_hydra_5_is_not_an_older_one() {
+        let (m, c) =
+            bench(&[(Kind::Wireup, "", &[1.0, 1.0]), (HYDRA, "4.0.2", &[1.0, 2.0]), (HYDRA, "4.10.0", &[1.0, 4.0])]);
+        assert_eq!(
+            judge(&wall(Against::Hydra, 1.0, 0.0), &m.series[0], &m, &c),
+            Verdict::Met("0.250 x c-4.10.0".into())
+        );
+        assert_eq!(
+            judge(&wall(Against::Hydra5, 1.0, 0.0), &m.series[0], &m, &c),
+            Verdict::NotJudged("a Hydra 5 was not timed".into())
+        );
+    }
+
+    #[test]
+    fn a_failed_run_misses_whatever_the_others_took() {
+        let (mut m, c) = bench(&[(Kind::Wireup, "", &[1.0, 1.0, 1.0]), (FLOOR, "", &[1.0, 9.0, 9.0])]);
+        m.series[0].runs[2] = Err(Failure::TimedOut(5.0));
+        let verdict = judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c);
+        assert_eq!(verdict, Verdict::Missed("1 of 3 runs failed".into()));
+    }
+
+    #[test]
+    fn a_reference_without_figures_judges_nothing() {
+        let (mut m, c) = bench(&[(Kind::Wireup, "", &[1.0, 1.0]), (FLOOR, "", &[1.0, 1.0])]);
+        m.series[1].runs = vec![Err(Failure::TimedOut(5.0))];
+        let verdict = judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c);
+        assert_eq!(verdict, Verdict::NotJudged("c- has no figure".into()));
+    }
+}
