@@ -1,26 +1,342 @@
-//! One agent: routes each input to the part that owns it.
-use crate::io::{Input, Output};
+//! One agent of a session: routes each input to the part that owns it.
+//!
+//! ```text
+//!                 launcher or parent  (up)
+//!                        │ ▲
+//!   LinkBytes ──► Links ─┴─┴─► Job ◄── ClientBytes, StdioBytes, Child* (this node's ranks)
+//!                        │ ▲
+//!                     children  (down)
+//! ```
+//!
+//! An agent holds a map of jobs; a job is the unit of state and of clean-up. The root is an agent like the others, with a
+//! launcher where they have a parent. An agent whose parent is lost leaves at once, and its keeper ends what it started;
+//! so does its own children's.
+
+use crate::children::Children;
+use crate::io::{ExitStatus, Input, LinkId, Output, Peer};
+use crate::job::{Born, Context, Job, participants};
+use crate::links::Links;
+use crate::outbox::Outbox;
 use crate::time::Instant;
-use wireup_wire::peer::{AgentSpec, SessionSpec};
-use wireup_wire::ids::AgentId;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree::Tree;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{self, Bootstrap, Cause, Control, Failure, Secret, SessionSpec};
+
+/// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
+/// to do needs milliseconds; whatever still runs then is killed by the keeper.
+const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
 
 /// What an agent is told at birth.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     pub agent: AgentId,
     pub session: SessionSpec,
+    pub born: Born,
 }
 
-pub struct Agent { _a: Vec<AgentSpec> }
+pub struct Agent {
+    config: AgentConfig,
+    tree: Tree,
+    links: Links,
+    children: Children,
+    jobs: BTreeMap<JobId, Job>,
+    out: Outbox,
+    leaving: Option<Instant>,
+    left: bool,
+}
 
 impl Agent {
-    pub fn new(_config: AgentConfig, _now: Instant) -> Self { todo!() }
+    pub fn new(config: AgentConfig) -> Self {
+        let tree = Tree::new(config.session.agents.len() as u32, config.session.fanout);
+        Agent {
+            config,
+            tree,
+            links: Links::default(),
+            children: Children::default(),
+            jobs: BTreeMap::new(),
+            out: Outbox::default(),
+            leaving: None,
+            left: false,
+        }
+    }
+
     /// Tells the agent one thing that happened at `now`. Never blocks.
-    pub fn handle(&mut self, _now: Instant, _input: Input) { todo!() }
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        if self.left {
+            return;
+        }
+        match input {
+            Input::LinkUp { link, peer } => self.on_link_up(now, link, peer),
+            Input::LinkBytes { link, bytes } => self.on_link_bytes(now, link, bytes),
+            Input::LinkDown { link, problem } => self.on_link_down(now, link, problem),
+            Input::AgentExited { agent, status, stderr } => self.on_agent_exited(now, agent, status, &stderr),
+            Input::AgentStartFailed { agent, error } => {
+                let problem = format!("{} ({})", error.what, error.step.words());
+                self.on_agent_missing(now, agent, problem);
+            }
+            Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
+                self.with_job(now, job, |job, cx| job.on_started(local, pid, spawn_ns, exec_ns, cx));
+            }
+            Input::ChildFailed { job, local, error } => {
+                self.with_job(now, job, |job, cx| job.on_start_failed(local, error, cx));
+            }
+            Input::ChildExited { job, local, status } => {
+                self.with_job(now, job, |job, cx| job.on_exited(local, status, cx));
+            }
+            Input::ClientBytes { job, local, bytes } => {
+                self.with_job(now, job, |job, cx| job.on_client_bytes(local, &bytes, cx));
+            }
+            Input::ClientGone { job, local } => {
+                self.with_job(now, job, |job, cx| job.on_socket_closed(local, cx.now));
+            }
+            Input::StdioBytes { job, local, stream, bytes } => {
+                self.with_job(now, job, |job, cx| job.on_stdio_bytes(local, stream, &bytes, cx));
+            }
+            Input::StdioClosed { job, local, stream } => {
+                self.with_job(now, job, |job, _| job.on_stream_closed(local, stream));
+            }
+            Input::StdinTaken { job, local, bytes } => {
+                self.with_job(now, job, |job, cx| job.on_stdin_taken(local, bytes, cx));
+            }
+            Input::KeeperLost => self.with_all_jobs(now, |job, cx| job.on_keeper_lost(cx)),
+            Input::Tick => self.on_tick(now),
+        }
+        self.leave_if_done();
+    }
+
     /// The next thing to do; call until `None`.
-    pub fn poll(&mut self) -> Option<Output> { todo!() }
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop()
+    }
+
     /// When to call `handle` with `Input::Tick` if nothing else happens first.
-    pub fn deadline(&self) -> Option<Instant> { todo!() }
-    /// A job that the bootstrap message brought along (or, at the root, the launcher's frame).
-    pub fn launch(&mut self, _now: Instant, _job: wireup_wire::job::JobSpec) { todo!() }
+    pub fn deadline(&self) -> Option<Instant> {
+        let jobs = self.jobs.values().filter_map(Job::deadline);
+        jobs.chain(self.children.deadline()).chain(self.leaving).min()
+    }
+
+    /// Takes a job on: the bootstrap message's, or one that came down a link.
+    pub fn launch(&mut self, now: Instant, spec: JobSpec) {
+        let id = spec.job;
+        let mapping = match check(&spec, self.config.session.agents.len()) {
+            Ok(mapping) => mapping,
+            Err(problem) => return self.refuse(&spec, problem),
+        };
+        for child in participants(&spec, self.config.agent, &self.tree) {
+            if self.children.is_new(child) {
+                self.start_child(now, child, spec.clone());
+            } else {
+                self.links.control_child(child, id, &Control::Launch(spec.clone()), &mut self.out);
+            }
+        }
+        let mut cx = Context { now, links: &mut self.links, out: &mut self.out };
+        let mut job = Job::launch(spec, &mapping, self.config.agent, &self.tree, self.config.born, &mut cx);
+        if !job.settle(&mut cx) {
+            self.jobs.insert(id, job);
+        }
+    }
+
+    /// Bytes of output held here, for the simulator's checkers.
+    pub fn held_output_bytes(&self) -> usize {
+        self.jobs.values().map(Job::held_output_bytes).sum()
+    }
+
+    /// Jobs not over here.
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn is_root(&self) -> bool {
+        self.config.agent == AgentId(0)
+    }
+
+    /// A job that no honest launcher sends: it ends before it began.
+    fn refuse(&mut self, spec: &JobSpec, problem: String) {
+        let failure = Failure {
+            node: Default::default(),
+            host: String::new(),
+            rank: None,
+            pid: None,
+            cause: Cause::Launcher { problem },
+        };
+        let message = if self.is_root() {
+            Control::Ended(peer::Ended { failure: Some(failure), done: Default::default() })
+        } else {
+            Control::Failed(failure)
+        };
+        self.links.control_up(spec.job, &message, &mut self.out);
+    }
+
+    fn start_child(&mut self, now: Instant, agent: AgentId, spec: JobSpec) {
+        self.children.on_start(agent, now + self.config.session.start_timeout_ns);
+        self.links.expect_child(agent);
+        let bootstrap = Bootstrap {
+            secret: Secret([0; 32]),
+            agent,
+            parent: Vec::new(),
+            session: self.config.session.clone(),
+            jobs: vec![spec],
+        };
+        self.out.push(Output::StartAgent { agent, bootstrap: Box::new(bootstrap) });
+    }
+
+    fn on_link_up(&mut self, now: Instant, link: LinkId, peer: Peer) {
+        if let Peer::Child(agent) = peer {
+            if !self.children.is_starting(agent) {
+                // A second dial, or one after its time: whoever that is, it is not needed.
+                self.out.push(Output::CloseLink { link });
+                return;
+            }
+            self.children.on_up(agent);
+        }
+        self.links.on_up(link, peer, &mut self.out);
+        if peer == Peer::Parent {
+            self.with_all_jobs(now, |job, cx| job.on_linked(cx.now));
+        }
+    }
+
+    fn on_link_bytes(&mut self, now: Instant, link: LinkId, mut bytes: Bytes) {
+        loop {
+            let problem = match self.links.next_frame(link, &mut bytes) {
+                Ok(None) => return,
+                Ok(Some(frame)) => match self.on_frame(now, link, frame) {
+                    Ok(()) => continue,
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            self.out.push(Output::CloseLink { link });
+            return self.on_link_down(now, link, problem);
+        }
+    }
+
+    fn on_frame(&mut self, now: Instant, link: LinkId, frame: Frame) -> Result<(), peer::PeerError> {
+        let Some(peer) = self.links.peer(link) else {
+            return Ok(());
+        };
+        let from = match peer {
+            Peer::Child(agent) => Some(agent),
+            Peer::Parent | Peer::Launcher => None,
+        };
+        let id = JobId(frame.job);
+        if frame.kind != Kind::Control {
+            self.with_job(now, id, |job, cx| job.on_frame(from, frame, cx));
+            return Ok(());
+        }
+        let message: Control = peer::decode(&frame.payload)?;
+        match (from, message) {
+            (None, Control::Launch(spec)) => self.launch(now, spec),
+            (None, Control::Shutdown) => self.on_shutdown(now),
+            (None, message) => self.with_job(now, id, |job, cx| job.on_control_down(&message, cx)),
+            (Some(agent), message) => self.with_job(now, id, |job, cx| job.on_control_up(agent, message, cx)),
+        }
+        Ok(())
+    }
+
+    fn on_link_down(&mut self, now: Instant, link: LinkId, problem: String) {
+        match self.links.on_down(link) {
+            None => {}
+            Some(Peer::Parent | Peer::Launcher) => self.leave(),
+            Some(Peer::Child(agent)) => {
+                if self.children.on_lost(agent) && self.leaving.is_none() {
+                    self.lose_child(now, agent, Cause::AgentLost { agent, problem });
+                }
+            }
+        }
+    }
+
+    fn on_agent_exited(&mut self, now: Instant, agent: AgentId, status: ExitStatus, stderr: &str) {
+        if !self.children.is_starting(agent) {
+            return;
+        }
+        let how = match status {
+            ExitStatus::Exited(code) => format!("its remote shell left with exit code {code}"),
+            ExitStatus::Signalled { signal, .. } => format!("its remote shell was killed by signal {signal}"),
+        };
+        let said = stderr.trim();
+        let problem = if said.is_empty() { how } else { format!("{how}: {said}") };
+        self.on_agent_missing(now, agent, problem);
+    }
+
+    fn on_agent_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
+        if self.children.is_starting(agent) && self.children.on_lost(agent) {
+            self.lose_child(now, agent, Cause::AgentStart { agent, problem });
+        }
+    }
+
+    fn lose_child(&mut self, now: Instant, agent: AgentId, cause: Cause) {
+        self.links.forget_child(agent);
+        self.with_all_jobs(now, |job, cx| {
+            if job.has_child(agent) {
+                job.fail_agent(agent, cause.clone(), cx);
+                job.on_child_lost(agent);
+            }
+        });
+    }
+
+    fn on_tick(&mut self, now: Instant) {
+        let seconds = self.config.session.start_timeout_ns / 1_000_000_000;
+        for agent in self.children.late(now) {
+            self.on_agent_missing(now, agent, format!("it did not link back within {seconds} s"));
+        }
+        self.with_all_jobs(now, |job, cx| job.on_tick(cx));
+        if self.leaving.is_some_and(|until| now >= until) {
+            self.leave();
+        }
+    }
+
+    fn on_shutdown(&mut self, now: Instant) {
+        if self.leaving.is_none() {
+            self.leaving = Some(now + SHUTDOWN_NS_MAX);
+            for agent in self.links.all_children() {
+                self.links.control_child(agent, JobId(0), &Control::Shutdown, &mut self.out);
+            }
+        }
+    }
+
+    fn leave_if_done(&mut self) {
+        let waits = self.links.has_children() || self.links.expects_children() || !self.jobs.is_empty();
+        if self.leaving.is_some() && !waits {
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.left, true) {
+            self.out.push(Output::Exit);
+        }
+    }
+
+    fn with_job(&mut self, now: Instant, id: JobId, act: impl FnOnce(&mut Job, &mut Context<'_>)) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let mut cx = Context { now, links: &mut self.links, out: &mut self.out };
+        act(job, &mut cx);
+        if job.settle(&mut cx) {
+            self.jobs.remove(&id);
+        }
+    }
+
+    fn with_all_jobs(&mut self, now: Instant, mut act: impl FnMut(&mut Job, &mut Context<'_>)) {
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.with_job(now, id, &mut act);
+        }
+    }
+}
+
+/// Whether a job description makes sense; its placement.
+fn check(spec: &JobSpec, agents: usize) -> Result<Mapping, String> {
+    if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty() || app.ranks == 0) {
+        return Err("a program of the job has no ranks or no name".into());
+    }
+    if spec.nodes.iter().any(|node| node.agent.index() >= agents) {
+        return Err("the job names a node that the session does not have".into());
+    }
+    Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
 }

@@ -44,30 +44,80 @@ pub enum ExitStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Input {
     /// A link is up and both ends have proved the secret.
-    LinkUp { link: LinkId, peer: Peer },
+    LinkUp {
+        link: LinkId,
+        peer: Peer,
+    },
     /// Bytes arrived, in order, cut anywhere.
-    LinkBytes { link: LinkId, bytes: Bytes },
+    LinkBytes {
+        link: LinkId,
+        bytes: Bytes,
+    },
     /// The link is gone; `problem` says why, in words for a person.
-    LinkDown { link: LinkId, problem: String },
+    LinkDown {
+        link: LinkId,
+        problem: String,
+    },
     /// The remote shell of a child agent ended, with the end of what it said on standard error.
-    AgentExited { agent: AgentId, status: ExitStatus, stderr: String },
+    AgentExited {
+        agent: AgentId,
+        status: ExitStatus,
+        stderr: String,
+    },
     /// A child agent's remote shell could not even be started.
-    AgentStartFailed { agent: AgentId, error: SpawnError },
+    AgentStartFailed {
+        agent: AgentId,
+        error: SpawnError,
+    },
     /// A rank runs (its `exec` succeeded).
-    ChildStarted { job: JobId, local: LocalRank, pid: u32, spawn_ns: u64, exec_ns: u64 },
-    ChildFailed { job: JobId, local: LocalRank, error: SpawnError },
+    ChildStarted {
+        job: JobId,
+        local: LocalRank,
+        pid: u32,
+        spawn_ns: u64,
+        exec_ns: u64,
+    },
+    ChildFailed {
+        job: JobId,
+        local: LocalRank,
+        error: SpawnError,
+    },
     /// A rank is gone and was reaped. Its output may still be under way until `StdioClosed`.
-    ChildExited { job: JobId, local: LocalRank, status: ExitStatus },
+    ChildExited {
+        job: JobId,
+        local: LocalRank,
+        status: ExitStatus,
+    },
     /// PMI bytes of a rank.
-    ClientBytes { job: JobId, local: LocalRank, bytes: Bytes },
+    ClientBytes {
+        job: JobId,
+        local: LocalRank,
+        bytes: Bytes,
+    },
     /// A rank closed its PMI socket.
-    ClientGone { job: JobId, local: LocalRank },
+    ClientGone {
+        job: JobId,
+        local: LocalRank,
+    },
     /// A rank wrote.
-    StdioBytes { job: JobId, local: LocalRank, stream: Stream, bytes: Bytes },
+    StdioBytes {
+        job: JobId,
+        local: LocalRank,
+        stream: Stream,
+        bytes: Bytes,
+    },
     /// A rank's stream ended, or the rank is gone and all that it wrote was read.
-    StdioClosed { job: JobId, local: LocalRank, stream: Stream },
+    StdioClosed {
+        job: JobId,
+        local: LocalRank,
+        stream: Stream,
+    },
     /// A rank's standard input took `bytes` of what `Write` handed out (or threw them away with its end).
-    StdinTaken { job: JobId, local: LocalRank, bytes: u32 },
+    StdinTaken {
+        job: JobId,
+        local: LocalRank,
+        bytes: u32,
+    },
     /// The keeper of this node is gone: all ranks here are being killed by the kernel.
     KeeperLost,
     /// Nothing but the passing of time.
@@ -79,29 +129,65 @@ pub enum Input {
 pub enum Output {
     /// Start a child agent with this message on its standard input. The driver puts the addresses where it
     /// listens into `bootstrap.parent` and the session's secret into `bootstrap.secret`.
-    StartAgent { agent: AgentId, bootstrap: Box<Bootstrap> },
+    StartAgent {
+        agent: AgentId,
+        bootstrap: Box<Bootstrap>,
+    },
     /// Put a frame on a link. The driver keeps the classes apart and never refuses.
-    Send { link: LinkId, frame: Frame },
+    Send {
+        link: LinkId,
+        frame: Frame,
+    },
     /// Flush what was sent, then close.
-    CloseLink { link: LinkId },
+    CloseLink {
+        link: LinkId,
+    },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),
     /// Send a signal to ranks of a job (to their process groups).
-    Signal { job: JobId, target: SignalTarget, signal: i32 },
+    Signal {
+        job: JobId,
+        target: SignalTarget,
+        signal: i32,
+    },
     /// Kill whatever ranks of the job left behind on this node, however it is hidden. Comes after all ranks
     /// are gone.
-    Sweep { job: JobId },
+    Sweep {
+        job: JobId,
+    },
     /// PMI bytes for a rank.
-    Reply { job: JobId, local: LocalRank, bytes: Bytes },
+    Reply {
+        job: JobId,
+        local: LocalRank,
+        bytes: Bytes,
+    },
     /// Close a rank's PMI socket after what was replied.
-    CloseClient { job: JobId, local: LocalRank },
+    CloseClient {
+        job: JobId,
+        local: LocalRank,
+    },
     /// Bytes for a rank's standard input; empty: its end.
-    Write { job: JobId, local: LocalRank, bytes: Bytes },
+    Write {
+        job: JobId,
+        local: LocalRank,
+        bytes: Bytes,
+    },
     /// Read a stream of all ranks of the job, or leave it until told otherwise. On at first.
-    ReadStdio { job: JobId, stream: Stream, on: bool },
-    Resize { job: JobId, local: LocalRank, rows: u16, columns: u16 },
+    ReadStdio {
+        job: JobId,
+        stream: Stream,
+        on: bool,
+    },
+    Resize {
+        job: JobId,
+        local: LocalRank,
+        rows: u16,
+        columns: u16,
+    },
     /// A job is over on this node; the driver forgets it.
-    JobGone { job: JobId },
+    JobGone {
+        job: JobId,
+    },
     /// The agent has nothing left to do.
     Exit,
 }

@@ -1,7 +1,38 @@
 //! One launcher: a job's person at the terminal.
-use crate::launcher_io::{LauncherInput, LauncherOutput};
+//!
+//! ```text
+//!   Waiting ── link up ──► Running ── ended ──► Draining ── all written, link down ──► Left
+//!                             │ second interrupt, time limit: kill; output is dropped after an interrupt
+//! ```
+//!
+//! It sends the job to the root agent, passes signals and standard input down, hands out what the ranks wrote and
+//! grants credit for what was written, and leaves with the job's exit code when everything has arrived. It decides
+//! nothing about failures: the root does.
+
+use crate::exit_code::{OURS, exit_code};
+use crate::io::{LinkId, Stream};
+use crate::launcher_io::{LauncherInput, LauncherOutput, Notice};
+use crate::outbox::control_frame;
+use crate::output::MIXED;
 use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use wireup_wire::frame::{Class, Frame, FrameReader, Kind};
+use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
+use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::peer::{self, Cause, Control, Ended, Failure};
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGALRM: i32 = 14;
+const SIGTERM: i32 = 15;
+const SIGTSTP: i32 = 20;
+
+/// After the ranks of an interrupted job are gone, output that nobody takes is waited for this long (ns). Chosen:
+/// a person who pressed Ctrl-C waits for a prompt.
+const INTERRUPTED_DRAIN_NS_MAX: u64 = 1_000_000_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LauncherConfig {
@@ -14,11 +45,305 @@ pub struct LauncherConfig {
     pub relay_stdin: bool,
 }
 
-pub struct Launcher;
+pub struct Launcher {
+    config: LauncherConfig,
+    job: JobId,
+    phase: Phase,
+    link: Option<LinkId>,
+    reader: FrameReader,
+    out: VecDeque<LauncherOutput>,
+    /// Bytes handed out and not written yet, by stream.
+    unwritten: [u64; 2],
+    /// Output goes nowhere any more; credit is given at once.
+    discard: bool,
+    stdin_credit: usize,
+    stdin_ended: bool,
+    interrupts: u32,
+    timeout_at: Option<Instant>,
+    /// What this launcher itself ended the job for.
+    own_failure: Option<Failure>,
+    ended: Option<Ended>,
+    drain_until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Waiting,
+    Running,
+    Draining,
+    Left,
+}
 
 impl Launcher {
-    pub fn new(_config: LauncherConfig, _now: Instant) -> Self { todo!() }
-    pub fn handle(&mut self, _now: Instant, _input: LauncherInput) { todo!() }
-    pub fn poll(&mut self) -> Option<LauncherOutput> { todo!() }
-    pub fn deadline(&self) -> Option<Instant> { todo!() }
+    pub fn new(config: LauncherConfig, now: Instant) -> Self {
+        Launcher {
+            job: config.job.job,
+            phase: Phase::Waiting,
+            link: None,
+            reader: FrameReader::new(),
+            out: VecDeque::new(),
+            unwritten: [0; 2],
+            discard: false,
+            stdin_credit: STDIO_WINDOW_BYTES,
+            stdin_ended: false,
+            interrupts: 0,
+            timeout_at: config.timeout_ns.map(|timeout| now + timeout),
+            own_failure: None,
+            ended: None,
+            drain_until: None,
+            config,
+        }
+    }
+
+    pub fn handle(&mut self, now: Instant, input: LauncherInput) {
+        match input {
+            LauncherInput::LinkUp { link } => self.on_link_up(link),
+            LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
+            LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
+            LauncherInput::Signal { signal } => self.on_signal(signal),
+            LauncherInput::Resize { rows, columns } => self.control(&Control::Resize { rows, columns }),
+            LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
+            LauncherInput::Written { stream, bytes } => self.on_written(stream, bytes),
+            LauncherInput::WriteFailed { problem } => self.on_write_failed(problem),
+            LauncherInput::Tick => self.on_tick(now),
+        }
+        self.leave_if_done();
+    }
+
+    pub fn poll(&mut self) -> Option<LauncherOutput> {
+        self.out.pop_front()
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Waiting | Phase::Running => self.timeout_at,
+            Phase::Draining => self.drain_until,
+            Phase::Left => None,
+        }
+    }
+
+    fn on_link_up(&mut self, link: LinkId) {
+        self.link = Some(link);
+        self.phase = Phase::Running;
+        let launch = Control::Launch(self.config.job.clone());
+        self.control(&launch);
+        self.ask_stdin();
+    }
+
+    fn on_link_bytes(&mut self, now: Instant, mut bytes: Bytes) {
+        loop {
+            match self.reader.next(&mut bytes) {
+                Ok(Some(frame)) => self.on_frame(now, frame),
+                Ok(None) => return,
+                Err(error) => return self.on_link_down(error.to_string()),
+            }
+        }
+    }
+
+    fn on_frame(&mut self, now: Instant, frame: Frame) {
+        match frame.kind {
+            Kind::Control => match peer::decode(&frame.payload) {
+                Ok(message) => self.on_control(now, message),
+                Err(error) => self.on_link_down(error.to_string()),
+            },
+            Kind::Output => self.on_output(frame),
+            Kind::InputCredit => {
+                self.stdin_credit = (self.stdin_credit + frame.arg as usize).min(STDIO_WINDOW_BYTES);
+                self.ask_stdin();
+            }
+            Kind::Trace => {
+                if let Ok(part) = peer::decode(&frame.payload) {
+                    self.notice(Notice::Trace(Box::new(part)));
+                }
+            }
+            Kind::FenceUp | Kind::FenceDown | Kind::OutputCredit | Kind::Input => {}
+        }
+    }
+
+    fn on_control(&mut self, now: Instant, message: Control) {
+        match message {
+            Control::Started { ranks } => self.notice(Notice::Started { ranks }),
+            Control::Failed(failure) if self.own_failure.is_none() => self.notice(Notice::Failed(failure)),
+            Control::Stall(report) => self.notice(Notice::Stall(report)),
+            Control::Ended(ended) => self.on_ended(now, ended),
+            Control::Failed(_)
+            | Control::Launch(_)
+            | Control::Departed(_)
+            | Control::Done(_)
+            | Control::Signal { .. }
+            | Control::Resize { .. }
+            | Control::Kill { .. }
+            | Control::StallAsk
+            | Control::Shutdown => {}
+        }
+    }
+
+    fn on_ended(&mut self, now: Instant, mut ended: Ended) {
+        if let Some(own) = self.own_failure.take() {
+            ended.failure = Some(own);
+        }
+        self.notice(Notice::Ended(ended.clone()));
+        self.ended = Some(ended);
+        self.phase = Phase::Draining;
+        if self.interrupts > 0 {
+            self.drain_until = Some(now + INTERRUPTED_DRAIN_NS_MAX);
+        }
+        if self.config.one_shot {
+            self.control(&Control::Shutdown);
+        }
+    }
+
+    fn on_output(&mut self, frame: Frame) {
+        let stream = match frame.stream {
+            1 => Stream::Out,
+            2 => Stream::Err,
+            _ => return,
+        };
+        let length = frame.payload.len() as u32;
+        if self.discard {
+            return self.grant(stream, length);
+        }
+        self.unwritten[stream as usize - 1] += u64::from(length);
+        let rank = (frame.arg != MIXED).then_some(frame.arg);
+        self.out.push_back(LauncherOutput::Write { stream, rank, bytes: frame.payload });
+    }
+
+    fn on_written(&mut self, stream: Stream, bytes: u32) {
+        let unwritten = &mut self.unwritten[stream as usize - 1];
+        let known = u64::from(bytes).min(*unwritten);
+        *unwritten -= known;
+        self.grant(stream, known as u32);
+    }
+
+    fn grant(&mut self, stream: Stream, bytes: u32) {
+        let frame = Frame {
+            kind: Kind::OutputCredit,
+            class: Class::Control,
+            stream: stream as u16,
+            job: self.job.0,
+            arg: bytes,
+            payload: Bytes::new(),
+        };
+        self.send(frame);
+    }
+
+    /// Nobody takes the output any more: what was handed out counts as written.
+    fn discard_output(&mut self) {
+        if !std::mem::replace(&mut self.discard, true) {
+            for stream in [Stream::Out, Stream::Err] {
+                let unwritten = std::mem::take(&mut self.unwritten[stream as usize - 1]);
+                self.grant(stream, unwritten as u32);
+            }
+        }
+    }
+
+    fn on_write_failed(&mut self, problem: String) {
+        self.discard_output();
+        self.end_job(Cause::Launcher { problem }, self.config.job.options.kill_grace_ns);
+    }
+
+    fn on_signal(&mut self, signal: i32) {
+        match signal {
+            SIGALRM => self.control(&Control::StallAsk),
+            SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(signal),
+            SIGTSTP => {
+                self.control(&Control::Signal { signal });
+                self.out.push_back(LauncherOutput::Suspend);
+            }
+            signal => self.control(&Control::Signal { signal }),
+        }
+    }
+
+    /// The first one is passed on; the second one ends the job, whatever the ranks do with it.
+    fn on_interrupt(&mut self, signal: i32) {
+        self.interrupts += 1;
+        let again = self.interrupts > 1;
+        self.notice(Notice::Interrupt { signal, again });
+        if again {
+            self.discard_output();
+            self.end_job(Cause::Interrupted { signal }, 0);
+        } else {
+            self.control(&Control::Signal { signal });
+        }
+    }
+
+    fn on_tick(&mut self, now: Instant) {
+        if let (Some(at), Some(after_ns)) = (self.timeout_at, self.config.timeout_ns)
+            && now >= at
+        {
+            self.timeout_at = None;
+            self.end_job(Cause::TimedOut { after_ns }, self.config.job.options.kill_grace_ns);
+        }
+        if self.drain_until.is_some_and(|until| now >= until) {
+            self.drain_until = None;
+            self.discard_output();
+        }
+    }
+
+    /// Ends the job for a reason of the launcher's own.
+    fn end_job(&mut self, cause: Cause, grace_ns: u64) {
+        if self.ended.is_none() {
+            let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+            if self.own_failure.is_none() {
+                self.notice(Notice::Failed(failure.clone()));
+                self.own_failure = Some(failure);
+            }
+            self.control(&Control::Kill { grace_ns });
+        }
+    }
+
+    fn on_stdin(&mut self, bytes: Bytes) {
+        if self.stdin_ended {
+            return;
+        }
+        self.stdin_credit = self.stdin_credit.saturating_sub(bytes.len());
+        self.stdin_ended = bytes.is_empty();
+        // Its end overtakes nothing: both travel in the same class.
+        let frame =
+            Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: self.job.0, arg: 0, payload: bytes };
+        self.send(frame);
+        self.ask_stdin();
+    }
+
+    fn ask_stdin(&mut self) {
+        if self.config.relay_stdin && !self.stdin_ended {
+            let bytes_max = self.stdin_credit.min(STDIO_CHUNK_MAX) as u32;
+            self.out.push_back(LauncherOutput::ReadStdin { bytes_max });
+        }
+    }
+
+    fn on_link_down(&mut self, problem: String) {
+        self.link = None;
+        if self.ended.is_none() {
+            let cause = Cause::AgentLost { agent: Default::default(), problem };
+            let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+            self.notice(Notice::Failed(failure.clone()));
+            self.ended = Some(Ended { failure: Some(failure), done: Default::default() });
+            self.phase = Phase::Draining;
+        }
+    }
+
+    fn leave_if_done(&mut self) {
+        let written = self.unwritten == [0; 2];
+        let alone = self.link.is_none() || !self.config.one_shot;
+        if self.phase == Phase::Draining && written && alone {
+            self.phase = Phase::Left;
+            let code = self.ended.as_ref().map_or(OURS, |ended| exit_code(ended.failure.as_ref()));
+            self.out.push_back(LauncherOutput::Exit { code });
+        }
+    }
+
+    fn control(&mut self, message: &Control) {
+        self.send(control_frame(self.job, message));
+    }
+
+    fn send(&mut self, frame: Frame) {
+        if let Some(link) = self.link {
+            self.out.push_back(LauncherOutput::Send { link, frame });
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.out.push_back(LauncherOutput::Notice(notice));
+    }
 }

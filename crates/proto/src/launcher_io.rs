@@ -8,36 +8,67 @@ use wireup_wire::peer::{Ended, Failure, StallReport, TracePart};
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LauncherInput {
-    LinkUp { link: LinkId },
-    LinkBytes { link: LinkId, bytes: Bytes },
-    LinkDown { link: LinkId, problem: String },
+    LinkUp {
+        link: LinkId,
+    },
+    LinkBytes {
+        link: LinkId,
+        bytes: Bytes,
+    },
+    LinkDown {
+        link: LinkId,
+        problem: String,
+    },
     /// A signal for the launcher's process.
-    Signal { signal: i32 },
+    Signal {
+        signal: i32,
+    },
     /// The terminal has another size.
-    Resize { rows: u16, columns: u16 },
+    Resize {
+        rows: u16,
+        columns: u16,
+    },
     /// Bytes of standard input; empty: its end.
-    Stdin { bytes: Bytes },
+    Stdin {
+        bytes: Bytes,
+    },
     /// `bytes` of a stream reached the terminal, pipe or file.
-    Written { stream: Stream, bytes: u32 },
+    Written {
+        stream: Stream,
+        bytes: u32,
+    },
     /// Writing failed for good; what follows is dropped.
-    WriteFailed { problem: String },
+    WriteFailed {
+        problem: String,
+    },
     Tick,
 }
 
 /// Something to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LauncherOutput {
-    Send { link: LinkId, frame: Frame },
+    Send {
+        link: LinkId,
+        frame: Frame,
+    },
     /// Write to standard output or error (or the files of `--output-dir`, by `rank`).
-    Write { stream: Stream, rank: Option<u32>, bytes: Bytes },
+    Write {
+        stream: Stream,
+        rank: Option<u32>,
+        bytes: Bytes,
+    },
     /// Read standard input, at most this many bytes before being asked again; 0: do not read.
-    ReadStdin { bytes_max: u32 },
+    ReadStdin {
+        bytes_max: u32,
+    },
     /// Something for the person at the terminal.
     Notice(Notice),
     /// Stop this process as a terminal's `^Z` would (after the ranks were told).
     Suspend,
     /// All is over and written: leave with this exit code.
-    Exit { code: u8 },
+    Exit {
+        code: u8,
+    },
 }
 
 /// What a person is told, as data; the words are the command line's.

@@ -5,11 +5,26 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod children;
+pub mod exit_code;
+mod fence;
+mod input;
 pub mod io;
+mod job;
+mod kvs;
 pub mod launcher;
 pub mod launcher_io;
+mod links;
+mod node_attrs;
+mod outbox;
+mod output;
+mod plan;
+mod pmi_link;
+mod pmi_state;
 pub mod time;
 
-pub use agent::Agent;
-pub use launcher::Launcher;
+pub use agent::{Agent, AgentConfig};
+pub use job::Born;
+pub use launcher::{Launcher, LauncherConfig};
+pub use output::MIXED;
 pub use time::Instant;

@@ -170,6 +170,20 @@ pub enum SpawnStep {
     Fork,
 }
 
+impl SpawnStep {
+    /// What was tried, for a person.
+    pub fn words(self) -> &'static str {
+        match self {
+            SpawnStep::Find => "finding the program",
+            SpawnStep::Interpreter => "finding the program's interpreter",
+            SpawnStep::Exec => "executing the program",
+            SpawnStep::Cwd => "changing to the working directory",
+            SpawnStep::Stdio => "making pipes and sockets",
+            SpawnStep::Fork => "creating a process",
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Departed {
     pub rank: Rank,

@@ -51,11 +51,6 @@ impl TreeAllgather {
         self.own.is_some() || self.children.iter().any(Option::is_some) || self.sent
     }
 
-    /// Whether child `index` has contributed to the epoch.
-    pub fn has_child(&self, index: usize) -> bool {
-        self.sent || self.children[index].is_some()
-    }
-
     /// This peer's own blob.
     pub fn contribute_own(&mut self, blob: Bytes) -> Result<Step, Refused> {
         if self.own.is_some() || self.sent {

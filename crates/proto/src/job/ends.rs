@@ -1,0 +1,179 @@
+//! How a job ends: the first failure, the kill with grace and then by force, and who has not arrived.
+//!
+//! Every agent reports the first failure of its subtree upward and does nothing else about it. The root takes the first
+//! that reaches it as the job's, tells the launcher, and kills the job down the tree. What fails from then on is a
+//! consequence and is not reported.
+
+use super::{Context, Job};
+use crate::io::{Output, SignalTarget};
+use crate::time::Instant;
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::limits::STALL_NAMES_MAX;
+use wireup_wire::peer::{Cause, Control, Departed, Failure, StallReport};
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+
+/// After a kill, children that never linked back are waited for this much longer than the grace (ns). Chosen: an agent
+/// that starts at all links back within it.
+const UNLINKED_NS_MAX: u64 = 2_000_000_000;
+
+#[derive(Default)]
+pub struct Ends {
+    phase: Phase,
+    /// At the root: what the job died of. Elsewhere: what was reported.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    #[default]
+    Running,
+    /// Asked to end; by force at `force_at`.
+    Killing { force_at: Instant, give_up_at: Instant },
+    /// Killed by force.
+    Forced { give_up_at: Instant },
+    /// Nothing more to wait for.
+    GivenUp,
+}
+
+impl Ends {
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running | Phase::GivenUp => None,
+            Phase::Killing { force_at, .. } => Some(force_at),
+            Phase::Forced { give_up_at } => Some(give_up_at),
+        }
+    }
+
+    /// What a rank gets that starts while the job is being ended.
+    pub fn signal_for_newcomers(&self) -> Option<i32> {
+        match self.phase {
+            Phase::Running => None,
+            Phase::Killing { .. } => Some(SIGTERM),
+            Phase::Forced { .. } | Phase::GivenUp => Some(SIGKILL),
+        }
+    }
+}
+
+impl Job {
+    /// The first failure counts; at the root it ends the job.
+    pub fn fail(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        if self.ends.failure.is_some() || self.ends.phase != Phase::Running {
+            return;
+        }
+        cx.links.control_up(self.id(), &Control::Failed(failure.clone()), cx.out);
+        self.ends.failure = Some(failure);
+        if self.root {
+            self.kill(self.spec.options.kill_grace_ns, cx);
+        }
+    }
+
+    pub(super) fn fail_rank(&mut self, rank: Rank, pid: Option<u32>, cause: Cause, cx: &mut Context<'_>) {
+        let node = self.node.unwrap_or_default();
+        self.fail(Failure { node, host: self.host(), rank: Some(rank), pid, cause }, cx);
+    }
+
+    /// Something failed on this node that is no single rank's fault.
+    pub fn fail_here(&mut self, cause: Cause, cx: &mut Context<'_>) {
+        let node = self.node.unwrap_or_default();
+        self.fail(Failure { node, host: self.host(), rank: None, pid: None, cause }, cx);
+    }
+
+    pub(super) fn fail_departed(&mut self, departed: &Departed, cause: Cause, cx: &mut Context<'_>) {
+        let host = self.spec.nodes.get(departed.node.index()).map(|node| node.name.clone()).unwrap_or_default();
+        let pid = self.processes.iter().find(|process| process.rank == departed.rank).map(|process| process.pid);
+        self.fail(Failure { node: departed.node, host, rank: Some(departed.rank), pid, cause }, cx);
+    }
+
+    /// A child agent could not be started, or its link broke.
+    pub fn fail_agent(&mut self, agent: wireup_wire::ids::AgentId, cause: Cause, cx: &mut Context<'_>) {
+        let index = self.spec.nodes.iter().position(|node| node.agent == agent);
+        let node = NodeId(index.unwrap_or_default() as u32);
+        let host = index.map(|index| self.spec.nodes[index].name.clone()).unwrap_or_else(|| format!("agent {agent}"));
+        self.fail(Failure { node, host, rank: None, pid: None, cause }, cx);
+    }
+
+    /// Ends all ranks of the subtree: gently, and by force after `grace_ns`; at once if that is 0.
+    pub fn kill(&mut self, grace_ns: u64, cx: &mut Context<'_>) {
+        if matches!(self.ends.phase, Phase::Forced { .. } | Phase::GivenUp) {
+            return;
+        }
+        self.forward_down(&Control::Kill { grace_ns }, cx);
+        let give_up_at = cx.now + grace_ns + UNLINKED_NS_MAX;
+        if grace_ns == 0 {
+            self.force(give_up_at, cx);
+        } else if self.ends.phase == Phase::Running {
+            self.ends.phase = Phase::Killing { force_at: cx.now + grace_ns, give_up_at };
+            self.signal_all(SIGTERM, cx);
+            // A stopped rank hears SIGTERM only when it goes on.
+            self.signal_all(SIGCONT, cx);
+        }
+    }
+
+    fn force(&mut self, give_up_at: Instant, cx: &mut Context<'_>) {
+        self.ends.phase = Phase::Forced { give_up_at };
+        self.signal_all(SIGKILL, cx);
+    }
+
+    pub(super) fn signal_all(&mut self, signal: i32, cx: &mut Context<'_>) {
+        if self.busy > 0 {
+            cx.out.push(Output::Signal { job: self.id(), target: SignalTarget::All, signal });
+        }
+    }
+
+    pub(super) fn check_ends(&mut self, cx: &mut Context<'_>) {
+        match self.ends.phase {
+            Phase::Killing { force_at, give_up_at } if cx.now >= force_at => self.force(give_up_at, cx),
+            Phase::Forced { give_up_at } if cx.now >= give_up_at => {
+                self.ends.phase = Phase::GivenUp;
+                let agents: Vec<_> = self.children.iter().map(|child| child.agent).collect();
+                for agent in agents.into_iter().filter(|agent| cx.links.child(*agent).is_none()) {
+                    self.on_child_lost(agent);
+                }
+            }
+            Phase::Running | Phase::Killing { .. } | Phase::Forced { .. } | Phase::GivenUp => {}
+        }
+    }
+
+    /// A wait became long: the root asks everybody.
+    pub(super) fn check_stall(&mut self, cx: &mut Context<'_>) {
+        let due = self.fence.stall_deadline(self.spec.options.stall_report_ns);
+        if due.is_some_and(|due| cx.now >= due) {
+            self.fence.on_asked();
+            self.ask_stall(cx);
+        }
+    }
+
+    /// Somebody wants to know who is missing.
+    pub(super) fn ask_stall(&mut self, cx: &mut Context<'_>) {
+        if self.root {
+            self.on_stall_ask(cx);
+        } else {
+            cx.links.control_up(self.id(), &Control::StallAsk, cx.out);
+        }
+    }
+
+    pub(super) fn on_stall_ask(&mut self, cx: &mut Context<'_>) {
+        self.fence.on_asked();
+        self.forward_down(&Control::StallAsk, cx);
+        let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
+            return;
+        };
+        let missing = || {
+            let all = self.processes.iter().enumerate();
+            all.filter(|(index, _)| !self.fence.is_inside(LocalRank(*index as u16))).map(|(_, process)| process)
+        };
+        // A node whose ranks have all arrived waits for others: its absent ranks are none.
+        let report = StallReport {
+            node,
+            host: self.host(),
+            epoch: self.fence.epoch(),
+            arrived: self.fence.arrived(),
+            missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
+            missing_count: missing().count() as u32,
+        };
+        cx.links.control_up(self.id(), &Control::Stall(report), cx.out);
+    }
+}

@@ -1,0 +1,362 @@
+//! One job as one agent sees it: its own ranks, the children that run more of it, and the way up.
+//!
+//! This file holds the state, starts the job and tells when it is over here. `processes` follows the ranks' lives,
+//! `pmi` serves their requests and fences, `stdio` moves their bytes, `ends` decides about failures, kills and the
+//! question who has not arrived.
+
+mod ends;
+mod pmi;
+mod processes;
+mod stdio;
+
+use crate::fence::Fence;
+use crate::input::{InputSpread, Sink};
+use crate::io::{Output, Stream};
+use crate::kvs::Kvs;
+use crate::links::Links;
+use crate::node_attrs::NodeAttrs;
+use crate::outbox::Outbox;
+use crate::output::{OutputStream, Style};
+use crate::plan::spawn_plan;
+use crate::time::Instant;
+use ends::Ends;
+use processes::Process;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree::{Hop, Tree};
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
+use wireup_wire::job::{JobSpec, StdinTarget};
+use wireup_wire::peer::{self, Control, Done, Ended, TracePart};
+
+/// What a job may use while it handles one input.
+pub struct Context<'a> {
+    pub now: Instant,
+    pub links: &'a mut Links,
+    pub out: &'a mut Outbox,
+}
+
+pub struct Job {
+    spec: Arc<JobSpec>,
+    /// This agent's node in the job, if it has ranks of it.
+    node: Option<NodeId>,
+    /// The agent is the root: failures are decided here.
+    root: bool,
+    children: Vec<Child>,
+    processes: Vec<Process>,
+    /// Processes not gone yet, or with output not read yet.
+    busy: usize,
+    /// Processes that have not started yet.
+    unstarted: usize,
+    started_said: bool,
+    /// PMI sockets that closed without finalize, oldest first.
+    closed_sockets: VecDeque<(Instant, LocalRank)>,
+    process_mapping: Option<Vec<u8>>,
+    fence: Fence,
+    kvs: Kvs,
+    attrs: NodeAttrs,
+    output: [OutputStream; 2],
+    input: InputSpread,
+    ends: Ends,
+    trace: Option<Box<TracePart>>,
+}
+
+/// A child agent's share of the job.
+struct Child {
+    agent: AgentId,
+    started: Option<u32>,
+    done: Option<Done>,
+}
+
+/// Stamps of the agent's own start, for the profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Born {
+    pub process_ns: u64,
+    pub bootstrap_ns: u64,
+}
+
+impl Job {
+    /// Takes the job on: ranks here are spawned at once; the caller has told the children.
+    pub fn launch(spec: JobSpec, mapping: &Mapping, me: AgentId, tree: &Tree, born: Born, cx: &mut Context<'_>) -> Job {
+        let spec = Arc::new(spec);
+        let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
+        let local_size = node.map_or(0, |node| mapping.local_size(node));
+        let ranks: Vec<Rank> = node.map(|node| mapping.ranks_of(node).collect()).unwrap_or_default();
+        let children: Vec<Child> =
+            participants(&spec, me, tree).into_iter().map(|agent| Child { agent, started: None, done: None }).collect();
+        let options = &spec.options;
+        let style =
+            Style { label: options.label, split: options.split_output, whole_lines_only: options.line_buffered };
+        let stream = |stream| OutputStream::new(stream, style, ranks.len());
+        let trace = options.profile.then(|| {
+            Box::new(TracePart {
+                agent: me,
+                node: node.unwrap_or_default(),
+                host: node.map(|node| spec.nodes[node.index()].name.clone()).unwrap_or_default(),
+                process_ns: born.process_ns,
+                bootstrap_ns: born.bootstrap_ns,
+                job_ns: cx.now.0,
+                ..TracePart::default()
+            })
+        });
+        let job = Job {
+            node,
+            root: me == AgentId(0),
+            processes: ranks.iter().map(|rank| Process::new(*rank)).collect(),
+            busy: ranks.len(),
+            unstarted: ranks.len(),
+            started_said: false,
+            closed_sockets: VecDeque::new(),
+            process_mapping: mapping.process_mapping(),
+            fence: Fence::new(local_size, children.len()),
+            kvs: Kvs::default(),
+            attrs: NodeAttrs::default(),
+            output: [stream(Stream::Out), stream(Stream::Err)],
+            input: InputSpread::new(sinks(&spec, mapping, me, node, &children, tree)),
+            ends: Ends::default(),
+            children,
+            trace,
+            spec,
+        };
+        if let Some(node) = job.node.filter(|_| local_size > 0) {
+            cx.out.push(Output::Spawn(Box::new(spawn_plan(&job.spec, mapping, node))));
+        }
+        job
+    }
+
+    pub fn id(&self) -> JobId {
+        self.spec.job
+    }
+
+    pub fn on_tick(&mut self, cx: &mut Context<'_>) {
+        let processes = &self.processes;
+        for stream in &mut self.output {
+            stream.on_tick(cx.now, |local| processes[local.index()].rank);
+        }
+        self.check_closed_sockets(cx);
+        self.check_ends(cx);
+        self.check_stall(cx);
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        let stall = self.fence.stall_deadline(self.spec.options.stall_report_ns);
+        let lines = self.output.iter().filter_map(OutputStream::deadline);
+        lines.chain(stall).chain(self.ends.deadline()).chain(self.closed_socket_deadline()).min()
+    }
+
+    /// A control message about this job, from above.
+    pub fn on_control_down(&mut self, message: &Control, cx: &mut Context<'_>) {
+        match message {
+            Control::Signal { signal } => {
+                self.signal_all(*signal, cx);
+                self.forward_down(message, cx);
+            }
+            Control::Kill { grace_ns } => self.kill(*grace_ns, cx),
+            Control::Resize { rows, columns } => {
+                self.on_resize(*rows, *columns, cx);
+                self.forward_down(message, cx);
+            }
+            Control::StallAsk => self.on_stall_ask(cx),
+            Control::Launch(_)
+            | Control::Started { .. }
+            | Control::Failed(_)
+            | Control::Departed(_)
+            | Control::Done(_)
+            | Control::Stall(_)
+            | Control::Shutdown
+            | Control::Ended(_) => {}
+        }
+    }
+
+    /// A control message about this job, from a child.
+    pub fn on_control_up(&mut self, agent: AgentId, message: Control, cx: &mut Context<'_>) {
+        let Some(child) = self.children.iter_mut().find(|child| child.agent == agent) else {
+            return;
+        };
+        match message {
+            Control::Started { ranks } => child.started = Some(ranks),
+            Control::Done(done) => child.done = Some(done),
+            Control::Failed(failure) => self.fail(failure, cx),
+            Control::Departed(departed) => self.on_departed(departed, cx),
+            Control::StallAsk => self.ask_stall(cx),
+            Control::Stall(_) => cx.links.control_up(self.id(), &message, cx.out),
+            Control::Launch(_)
+            | Control::Signal { .. }
+            | Control::Resize { .. }
+            | Control::Kill { .. }
+            | Control::Shutdown
+            | Control::Ended(_) => {}
+        }
+    }
+
+    /// A child agent is lost with all its ranks.
+    pub fn on_child_lost(&mut self, agent: AgentId) {
+        if let Some(child) = self.children.iter_mut().find(|child| child.agent == agent) {
+            child.started.get_or_insert(0);
+            child.done.get_or_insert_default();
+        }
+    }
+
+    /// Says what has become true; `true` when the job is over here and can be forgotten.
+    pub fn settle(&mut self, cx: &mut Context<'_>) -> bool {
+        self.flush_output(cx);
+        self.say_started(cx);
+        let children_done = self.children.iter().all(|child| child.done.is_some());
+        if self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
+            return false;
+        }
+        self.say_done(cx);
+        true
+    }
+
+    fn say_started(&mut self, cx: &mut Context<'_>) {
+        if self.started_said || self.unstarted > 0 || self.children.iter().any(|child| child.started.is_none()) {
+            return;
+        }
+        self.started_said = true;
+        if let Some(trace) = &mut self.trace {
+            trace.children_ns = cx.now.0;
+        }
+        let below: u32 = self.children.iter().filter_map(|child| child.started).sum();
+        let ranks = below + self.processes.len() as u32;
+        cx.links.control_up(self.id(), &Control::Started { ranks }, cx.out);
+    }
+
+    fn say_done(&mut self, cx: &mut Context<'_>) {
+        let mut done = Done {
+            ranks: self.processes.len() as u32,
+            pmi_clients: self.processes.iter().filter(|process| process.spoke_pmi).count() as u32,
+        };
+        for below in self.children.iter().filter_map(|child| child.done) {
+            done.ranks += below.ranks;
+            done.pmi_clients += below.pmi_clients;
+        }
+        if let Some(trace) = self.trace.take() {
+            self.send_trace(peer::encode(&*trace).into(), cx);
+        }
+        if !self.processes.is_empty() {
+            cx.out.push(Output::Sweep { job: self.id() });
+        }
+        let message = if self.root {
+            Control::Ended(Ended { failure: self.ends.failure.take(), done })
+        } else {
+            Control::Done(done)
+        };
+        cx.links.control_up(self.id(), &message, cx.out);
+        cx.out.push(Output::JobGone { job: self.id() });
+    }
+
+    /// Passes a trace on, a child's or this agent's own.
+    pub fn send_trace(&self, payload: bytes::Bytes, cx: &mut Context<'_>) {
+        let frame = Frame { kind: Kind::Trace, class: Class::Staging, stream: 0, job: self.id().0, arg: 0, payload };
+        cx.links.send_up(frame, cx.out);
+    }
+
+    fn forward_down(&self, message: &Control, cx: &mut Context<'_>) {
+        for child in &self.children {
+            cx.links.control_child(child.agent, self.id(), message, cx.out);
+        }
+    }
+
+    fn host(&self) -> String {
+        self.node.map(|node| self.spec.nodes[node.index()].name.clone()).unwrap_or_default()
+    }
+
+    fn process(&mut self, local: LocalRank) -> Option<&mut Process> {
+        self.processes.get_mut(local.index())
+    }
+
+    fn child_index(&self, agent: AgentId) -> Option<usize> {
+        self.children.iter().position(|child| child.agent == agent)
+    }
+
+    /// A frame of the exchange or stdio class, from the link of `from` (`None`: from above).
+    pub fn on_frame(&mut self, from: Option<AgentId>, frame: Frame, cx: &mut Context<'_>) {
+        match (from, frame.kind) {
+            (Some(agent), Kind::FenceUp) => self.on_fence_up(agent, frame, cx),
+            (None, Kind::FenceDown) => self.on_fence_down(frame, cx),
+            (Some(agent), Kind::Output) => self.on_child_output(agent, frame),
+            (None, Kind::OutputCredit) => self.on_output_credit(&frame),
+            (None, Kind::Input) => self.on_input(frame, cx),
+            (Some(agent), Kind::InputCredit) => self.on_input_credit(agent, frame.arg, cx),
+            (Some(_), Kind::Trace) => self.send_trace(frame.payload, cx),
+            // Frames in the wrong direction come from no agent of ours: they change nothing.
+            (
+                _,
+                Kind::Control
+                | Kind::FenceUp
+                | Kind::FenceDown
+                | Kind::Output
+                | Kind::OutputCredit
+                | Kind::Input
+                | Kind::InputCredit
+                | Kind::Trace,
+            ) => {}
+        }
+    }
+
+    /// The link to the parent is up.
+    pub fn on_linked(&mut self, now: Instant) {
+        if let Some(trace) = &mut self.trace {
+            trace.linked_ns = now.0;
+        }
+    }
+
+    /// Bytes held for output here, for the simulator's checkers.
+    pub fn held_output_bytes(&self) -> usize {
+        self.output.iter().map(OutputStream::held_bytes).sum()
+    }
+
+    /// Which link a job's frames go to is the agents' tree alone; a link that is not in it sends nothing.
+    pub fn has_child(&self, agent: AgentId) -> bool {
+        self.child_index(agent).is_some()
+    }
+}
+
+/// The children whose subtrees have nodes of the job.
+pub fn participants(spec: &JobSpec, me: AgentId, tree: &Tree) -> Vec<AgentId> {
+    let mut children: Vec<AgentId> = spec
+        .nodes
+        .iter()
+        .filter_map(|node| match tree.next_hop(me, node.agent) {
+            Hop::Child(child) => Some(child),
+            Hop::Here | Hop::Parent => None,
+        })
+        .collect();
+    children.sort_unstable();
+    children.dedup();
+    children
+}
+
+/// Who takes standard input at this agent.
+fn sinks(
+    spec: &JobSpec,
+    mapping: &Mapping,
+    me: AgentId,
+    node: Option<NodeId>,
+    children: &[Child],
+    tree: &Tree,
+) -> Vec<Sink> {
+    match spec.options.stdin {
+        StdinTarget::None => Vec::new(),
+        StdinTarget::One(_) if spec.options.stdin_inherit => Vec::new(),
+        StdinTarget::All => {
+            let locals = node.map_or(0, |node| mapping.local_size(node));
+            let locals = (0..locals).map(|local| Sink::Local(LocalRank(local as u16)));
+            locals.chain((0..children.len()).map(Sink::Child)).collect()
+        }
+        StdinTarget::One(rank) => {
+            let Some((target, local)) = mapping.place(rank) else {
+                return Vec::new();
+            };
+            match tree.next_hop(me, spec.nodes[target.index()].agent) {
+                Hop::Here => vec![Sink::Local(local)],
+                Hop::Child(agent) => {
+                    children.iter().position(|child| child.agent == agent).map(Sink::Child).into_iter().collect()
+                }
+                Hop::Parent => Vec::new(),
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What an agent wants done, in order, until its driver asks for it.
+
+use crate::io::{LinkId, Output};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::ids::JobId;
+use wireup_wire::peer::{self, Control};
+
+#[derive(Default)]
+pub struct Outbox {
+    queue: VecDeque<Output>,
+}
+
+impl Outbox {
+    pub fn push(&mut self, output: Output) {
+        self.queue.push_back(output);
+    }
+
+    pub fn pop(&mut self) -> Option<Output> {
+        self.queue.pop_front()
+    }
+
+    pub fn send(&mut self, link: LinkId, frame: Frame) {
+        self.push(Output::Send { link, frame });
+    }
+}
+
+/// A control message in its frame.
+pub fn control_frame(job: JobId, message: &Control) -> Frame {
+    Frame {
+        kind: Kind::Control,
+        class: Class::Control,
+        stream: 0,
+        job: job.0,
+        arg: 0,
+        payload: Bytes::from(peer::encode(message)),
+    }
+}

@@ -1,0 +1,313 @@
+//! Standard output and error on their way up: lines are assembled here, credit decides when they leave.
+//!
+//! One `OutputStream` per job and stream. Every link has a window of its own: this agent sends no more than its
+//! parent granted, and grants its children as much as it has passed on. A reader that stops therefore stops exactly
+//! its own sources: first the queues fill, then the agents leave the pipes unread, then the ranks block in `write`.
+//! Held at most: window + one chunk from each child and `QUEUE_BYTES` + one read from the node's own ranks.
+
+use crate::io::Stream;
+use crate::time::Instant;
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::limits::{LINE_LEN_MAX, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
+
+/// Own bytes waiting for credit beyond which the node's ranks are left unread.
+const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
+
+/// The `arg` of an output frame that belongs to no single rank.
+pub const MIXED: u32 = u32::MAX;
+
+/// How lines are treated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Style {
+    /// `[rank] ` before each line.
+    pub label: bool,
+    /// Keep ranks apart, pass bytes as they are.
+    pub split: bool,
+    /// Never show the beginning of a line before its end, but at the stream's end.
+    pub whole_lines_only: bool,
+}
+
+pub struct OutputStream {
+    pub stream: Stream,
+    style: Style,
+    credit: i64,
+    queue: VecDeque<Chunk>,
+    own_queued: usize,
+    reading: bool,
+    /// Partial line of each local rank.
+    lines: Vec<Line>,
+    /// Local ranks whose partial line waits to be shown, oldest first.
+    waiting: VecDeque<(Instant, LocalRank)>,
+    /// Bytes of finished lines that share a chunk.
+    batch: BytesMut,
+}
+
+#[derive(Default, Clone)]
+struct Line {
+    partial: Vec<u8>,
+    /// The label of this line was written already (the line is shown in pieces).
+    continued: bool,
+    waits: bool,
+}
+
+struct Chunk {
+    arg: u32,
+    bytes: Bytes,
+    /// The child (by position) that gets its credit back, or the node itself.
+    from: Option<usize>,
+}
+
+/// What may leave now.
+pub struct Ready {
+    pub arg: u32,
+    pub bytes: Bytes,
+    /// Child to be granted `bytes.len()` more.
+    pub from: Option<usize>,
+}
+
+impl OutputStream {
+    pub fn new(stream: Stream, style: Style, local_size: usize) -> Self {
+        OutputStream {
+            stream,
+            style,
+            credit: STDIO_WINDOW_BYTES as i64,
+            queue: VecDeque::new(),
+            own_queued: 0,
+            reading: true,
+            lines: vec![Line::default(); local_size],
+            waiting: VecDeque::new(),
+            batch: BytesMut::new(),
+        }
+    }
+
+    /// A local rank wrote. `prompt`: a partial line of this rank may be shown early.
+    pub fn on_bytes(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &Bytes, prompt: bool) {
+        if self.style.split {
+            self.push_own(rank.0, bytes.clone());
+            return;
+        }
+        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            self.hold(now, local, rank, bytes, prompt);
+            return;
+        };
+        let (whole, rest) = bytes.split_at(end + 1);
+        let line = &mut self.lines[local.index()];
+        if !self.style.label && line.partial.is_empty() && self.batch.is_empty() {
+            self.push_own(MIXED, bytes.slice(..end + 1));
+        } else {
+            self.emit(local, rank, whole);
+        }
+        self.lines[local.index()].continued = false;
+        if !rest.is_empty() {
+            self.hold(now, local, rank, rest, prompt);
+        }
+    }
+
+    /// A local rank's stream ended: what it wrote last is shown as it is.
+    pub fn on_closed(&mut self, local: LocalRank, rank: Rank) {
+        self.flush_partial(local, rank);
+        self.lines[local.index()] = Line::default();
+    }
+
+    /// A child sent a chunk.
+    pub fn on_child(&mut self, child: usize, arg: u32, bytes: Bytes) {
+        self.flush_batch();
+        self.queue.push_back(Chunk { arg, bytes, from: Some(child) });
+    }
+
+    pub fn on_credit(&mut self, bytes: u32) {
+        self.credit += i64::from(bytes);
+    }
+
+    /// Shows partial lines that waited long enough.
+    pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
+        while let Some((since, local)) = self.waiting.front().copied() {
+            if now < since + PARTIAL_LINE_NS_MAX {
+                break;
+            }
+            self.waiting.pop_front();
+            self.lines[local.index()].waits = false;
+            self.flush_partial(local, rank_of(local));
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.waiting.front().map(|(since, _)| *since + PARTIAL_LINE_NS_MAX)
+    }
+
+    /// The next chunk that the credit lets go.
+    pub fn poll_ready(&mut self) -> Option<Ready> {
+        if self.credit <= 0 {
+            return None;
+        }
+        if self.queue.is_empty() {
+            self.flush_batch();
+        }
+        let chunk = self.queue.pop_front()?;
+        self.credit -= chunk.bytes.len() as i64;
+        if chunk.from.is_none() {
+            self.own_queued -= chunk.bytes.len();
+        }
+        Some(Ready { arg: chunk.arg, bytes: chunk.bytes, from: chunk.from })
+    }
+
+    /// Whether the node's ranks should be read, if that has changed.
+    pub fn poll_reading(&mut self) -> Option<bool> {
+        let wanted = match self.own_queued + self.batch.len() {
+            queued if queued > QUEUE_BYTES => false,
+            queued if queued <= QUEUE_BYTES / 2 => true,
+            _ => self.reading,
+        };
+        (wanted != std::mem::replace(&mut self.reading, wanted)).then_some(wanted)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.batch.is_empty()
+    }
+
+    /// Bytes held here, for the simulator's checker.
+    pub fn held_bytes(&self) -> usize {
+        self.queue.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.batch.len()
+    }
+
+    fn hold(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &[u8], prompt: bool) {
+        let line = &mut self.lines[local.index()];
+        line.partial.extend_from_slice(bytes);
+        if line.partial.len() >= LINE_LEN_MAX {
+            self.flush_partial(local, rank);
+        } else if prompt && !self.style.whole_lines_only && !line.waits {
+            line.waits = true;
+            self.waiting.push_back((now, local));
+        }
+    }
+
+    fn flush_partial(&mut self, local: LocalRank, rank: Rank) {
+        if !self.lines[local.index()].partial.is_empty() {
+            self.emit(local, rank, b"");
+            self.lines[local.index()].continued = true;
+        }
+    }
+
+    /// Moves the rank's partial line with `bytes` behind it into the batch.
+    fn emit(&mut self, local: LocalRank, rank: Rank, bytes: &[u8]) {
+        let line = &mut self.lines[local.index()];
+        let mut partial = std::mem::take(&mut line.partial);
+        if self.style.label {
+            partial.extend_from_slice(bytes);
+            let mut continued = line.continued;
+            for piece in partial.split_inclusive(|byte| *byte == b'\n') {
+                if !continued {
+                    self.batch.extend_from_slice(format!("[{rank}] ").as_bytes());
+                }
+                self.batch.extend_from_slice(piece);
+                continued = false;
+            }
+        } else {
+            self.batch.extend_from_slice(&partial);
+            self.batch.extend_from_slice(bytes);
+        }
+        if self.batch.len() >= STDIO_CHUNK_MAX / 2 {
+            self.flush_batch();
+        }
+    }
+
+    fn flush_batch(&mut self) {
+        if !self.batch.is_empty() {
+            let bytes = self.batch.split().freeze();
+            self.push_own(MIXED, bytes);
+        }
+    }
+
+    fn push_own(&mut self, arg: u32, bytes: Bytes) {
+        self.own_queued += bytes.len();
+        self.queue.push_back(Chunk { arg, bytes, from: None });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn style(label: bool) -> Style {
+        Style { label, split: false, whole_lines_only: true }
+    }
+
+    fn drain(stream: &mut OutputStream) -> Vec<u8> {
+        let mut seen = Vec::new();
+        while let Some(ready) = stream.poll_ready() {
+            seen.extend_from_slice(&ready.bytes);
+            stream.on_credit(ready.bytes.len() as u32);
+        }
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn lines_stay_whole_and_nothing_is_lost(
+            texts in proptest::collection::vec("[a-c\n]{0,30}", 3..4),
+            cuts in proptest::collection::vec((0usize..3, 1usize..5), 0..60),
+            label: bool,
+        ) {
+            let mut stream = OutputStream::new(Stream::Out, style(label), 3);
+            let mut rests: Vec<Bytes> = texts.iter().map(|text| Bytes::from(text.clone())).collect();
+            for (who, length) in cuts {
+                let cut = length.min(rests[who].len());
+                let bytes = rests[who].split_to(cut);
+                stream.on_bytes(Instant(0), LocalRank(who as u16), Rank(who as u32), &bytes, false);
+            }
+            for (who, rest) in rests.iter().enumerate() {
+                stream.on_bytes(Instant(0), LocalRank(who as u16), Rank(who as u32), &rest.clone(), false);
+            }
+            let lines = drain(&mut stream);
+            prop_assert!(lines.is_empty() || lines.ends_with(b"\n"));
+            if label {
+                for (who, text) in texts.iter().enumerate() {
+                    let mark = format!("[{who}] ");
+                    let mine: String = String::from_utf8_lossy(&lines).split_inclusive('\n').filter_map(|line| line.strip_prefix(&mark).map(str::to_owned)).collect();
+                    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+                    prop_assert_eq!(mine, whole);
+                }
+            }
+            for who in 0..3u16 {
+                stream.on_closed(LocalRank(who), Rank(u32::from(who)));
+            }
+            let total = lines.len() + drain(&mut stream).len();
+            let sent: usize = texts.iter().map(String::len).sum();
+            let whole = if label { total >= sent } else { total == sent };
+            prop_assert!(whole);
+        }
+    }
+
+    #[test]
+    fn without_credit_nothing_leaves_and_reading_stops() {
+        let mut stream = OutputStream::new(Stream::Out, style(false), 1);
+        let line = Bytes::from(vec![b'\n'; STDIO_CHUNK_MAX]);
+        let mut sent = 0;
+        for _ in 0..64 {
+            stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &line, false);
+            while let Some(ready) = stream.poll_ready() {
+                sent += ready.bytes.len();
+            }
+        }
+        assert_eq!(sent, STDIO_WINDOW_BYTES);
+        assert_eq!(stream.poll_reading(), Some(false));
+        stream.on_credit(u32::MAX);
+        while stream.poll_ready().is_some() {}
+        assert_eq!(stream.poll_reading(), Some(true));
+    }
+
+    #[test]
+    fn a_prompt_appears_after_a_while() {
+        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(true) }, 1);
+        stream.on_bytes(Instant(5), LocalRank(0), Rank(0), &Bytes::from_static(b"name? "), true);
+        assert!(stream.poll_ready().is_none());
+        let due = stream.deadline().expect("a prompt waits");
+        stream.on_tick(due, |_| Rank(0));
+        assert_eq!(drain(&mut stream), b"[0] name? ");
+        stream.on_bytes(due, LocalRank(0), Rank(0), &Bytes::from_static(b"ok\n"), true);
+        assert_eq!(drain(&mut stream), b"ok\n", "the label is not repeated within a line");
+    }
+}

@@ -1,0 +1,88 @@
+//! From the description of a job to the processes of one node.
+
+use crate::io::{Program, RankPlan, SpawnPlan};
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::job::{BindTo, JobSpec, PmiFlavour, StdinTarget};
+
+/// Which program a rank belongs to.
+pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
+    let mut end = 0;
+    for (index, app) in spec.apps.iter().enumerate() {
+        end += app.ranks;
+        if rank.0 < end {
+            return index as u16;
+        }
+    }
+    panic!("rank {rank} is outside of a job of {end} ranks")
+}
+
+/// The ranks of `node`, ready to be started.
+pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan {
+    let options = &spec.options;
+    let local_size = mapping.local_size(node);
+    let ranks = mapping
+        .ranks_of(node)
+        .enumerate()
+        .map(|(index, rank)| {
+            let local = LocalRank(index as u16);
+            let pty = options.pty.filter(|pty| pty.rank == rank).map(|pty| (pty.rows, pty.columns));
+            RankPlan {
+                rank,
+                local,
+                program: app_of(spec, rank),
+                env: rank_env(spec, node, rank, local, local_size),
+                pty,
+            }
+        })
+        .collect();
+    SpawnPlan {
+        job: spec.job,
+        programs: spec.apps.iter().map(|app| program(spec, app)).collect(),
+        ranks,
+        bind_to: if spec.nodes[node.index()].shared { BindTo::None } else { options.bind_to },
+        stdin: options.stdin,
+        stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
+        pmi_socket: options.pmi == PmiFlavour::Simple,
+        umask: options.umask,
+        nofile_soft: options.nofile_soft,
+    }
+}
+
+fn program(spec: &JobSpec, app: &wireup_wire::job::AppSpec) -> Program {
+    let name = |variable: &[u8]| variable.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
+    let own: Vec<_> = app.env.iter().map(|variable| name(variable)).collect();
+    let inherited = spec.env.iter().filter(|variable| !own.contains(&name(variable)));
+    let env = inherited.chain(&app.env).cloned().collect();
+    Program { argv: app.argv.clone(), cwd: app.cwd.clone(), env }
+}
+
+fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_size: u32) -> Vec<Vec<u8>> {
+    let size = spec.job_size();
+    let name = &spec.nodes[node.index()].name;
+    let mut env = vec![
+        format!("WIREUP_RANK={rank}"),
+        format!("WIREUP_SIZE={size}"),
+        format!("WIREUP_LOCAL_RANK={local}"),
+        format!("WIREUP_LOCAL_SIZE={local_size}"),
+        format!("WIREUP_NODE={node}"),
+        format!("MPI_LOCALRANKID={local}"),
+        format!("MPI_LOCALNRANKS={local_size}"),
+    ];
+    if spec.options.pmi == PmiFlavour::Simple {
+        env.push(format!("PMI_RANK={rank}"));
+        env.push(format!("PMI_SIZE={size}"));
+        env.push(format!("PMI_JOBID={}", spec.nspace));
+        if !spec.nodes[node.index()].shared {
+            // MPICH's netmods pick an address by it; a virtual node's name has none.
+            env.push(format!("PMI_HOSTNAME={name}"));
+        }
+    }
+    if spec.options.rank_env {
+        env.push(format!("RANK={rank}"));
+        env.push(format!("WORLD_SIZE={size}"));
+        env.push(format!("LOCAL_RANK={local}"));
+        env.push(format!("LOCAL_WORLD_SIZE={local_size}"));
+    }
+    env.into_iter().map(String::into_bytes).collect()
+}

@@ -1,0 +1,350 @@
+//! The server's half of one rank's PMI conversation: requests in, replies out.
+//!
+//! What concerns others than the asking rank is an [`Effect`], which the job applies. Replies are written into one
+//! buffer per input, so that a batch of requests is answered by one write.
+
+use crate::kvs::Kvs;
+use crate::node_attrs::{NodeAttrs, Parked};
+use crate::pmi_state::{Event, Refused, State};
+use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
+
+/// What every client of the job on this node is told.
+pub struct Facts<'a> {
+    pub nspace: &'a str,
+    pub job_size: u32,
+    /// `PMI_process_mapping`, if it fits a value.
+    pub process_mapping: Option<&'a [u8]>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Who {
+    pub local: LocalRank,
+    pub rank: Rank,
+    pub appnum: u16,
+}
+
+/// The tables that a request may read or change.
+pub struct Tables<'a> {
+    pub kvs: &'a mut Kvs,
+    pub attrs: &'a mut NodeAttrs,
+}
+
+/// What a request means for others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    Initialised,
+    Fence,
+    Finalized,
+    Abort {
+        code: i32,
+        message: String,
+    },
+    /// Gets of other ranks that a put has answered, with the value.
+    Woken {
+        parked: Vec<Parked>,
+        value: Vec<u8>,
+    },
+}
+
+pub struct PmiLink {
+    reader: RequestReader,
+    state: State,
+    dialect: Dialect,
+    /// `thrid` of the fence that waits.
+    fence_thread: Option<Vec<u8>>,
+    put_bytes: usize,
+}
+
+impl Default for PmiLink {
+    fn default() -> Self {
+        PmiLink {
+            reader: RequestReader::new(),
+            state: State::Fresh,
+            dialect: Dialect::Pmi1,
+            fence_thread: None,
+            put_bytes: 0,
+        }
+    }
+}
+
+impl PmiLink {
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Bytes of the rank. `reply` grows by the answers, `effects` by what others must know.
+    ///
+    /// # Errors
+    /// The link is beyond repair: its framing is broken.
+    pub fn on_bytes(
+        &mut self,
+        bytes: &[u8],
+        who: Who,
+        facts: &Facts<'_>,
+        tables: &mut Tables<'_>,
+        reply: &mut Vec<u8>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), PmiError> {
+        self.reader.push(bytes)?;
+        loop {
+            let Some(envelope) = self.reader.next()? else {
+                return Ok(());
+            };
+            let mut turn = Turn {
+                state: &mut self.state,
+                fence_thread: &mut self.fence_thread,
+                put_bytes: &mut self.put_bytes,
+                dialect: self.dialect,
+                who,
+                facts,
+                tables: &mut *tables,
+                reply: &mut *reply,
+                effects: &mut *effects,
+            };
+            if let Next::SwitchToPmi2 = turn.on_request(&envelope) {
+                self.dialect = Dialect::Pmi2;
+                self.reader.switch_to_pmi2();
+            }
+        }
+    }
+
+    /// The fence is complete: writes its reply.
+    pub fn release(&mut self, reply: &mut Vec<u8>) {
+        if let Ok(next) = self.state.next(Event::Release) {
+            self.state = next;
+            self.put_bytes = 0;
+            let thread = self.fence_thread.take();
+            encode_reply(self.dialect, Command::Barrier, thread.as_deref(), &Reply::BarrierOut, reply);
+        }
+    }
+
+    /// Answers a get that was parked.
+    pub fn wake(&self, parked: &Parked, value: &[u8], reply: &mut Vec<u8>) {
+        encode_reply(self.dialect, Command::GetNodeAttr, parked.thread.as_deref(), &Reply::Value(value), reply);
+    }
+
+    /// The socket is closed. Returns the state before.
+    pub fn close(&mut self) -> State {
+        let before = self.state;
+        self.state = before.next(Event::Close).unwrap_or(State::Closed);
+        self.reader = RequestReader::new();
+        before
+    }
+}
+
+enum Next {
+    Go,
+    SwitchToPmi2,
+}
+
+/// One request being answered.
+struct Turn<'a, 't> {
+    state: &'a mut State,
+    fence_thread: &'a mut Option<Vec<u8>>,
+    put_bytes: &'a mut usize,
+    dialect: Dialect,
+    who: Who,
+    facts: &'a Facts<'a>,
+    tables: &'a mut Tables<'t>,
+    reply: &'a mut Vec<u8>,
+    effects: &'a mut Vec<Effect>,
+}
+
+impl Turn<'_, '_> {
+    fn on_request(&mut self, envelope: &Envelope<'_>) -> Next {
+        let event = match &envelope.request {
+            Request::Init { version: 2, .. } => Event::Init2,
+            Request::Init { .. } => Event::Init1,
+            Request::FullInit { .. } => Event::FullInit,
+            Request::Barrier { .. } => Event::Fence,
+            Request::Finalize => Event::Finalize,
+            Request::Abort { code, message, .. } => {
+                let message = String::from_utf8_lossy(message).into_owned();
+                self.effects.push(Effect::Abort { code: *code, message });
+                return Next::Go;
+            }
+            _ => Event::Ask,
+        };
+        match self.state.next(event) {
+            Ok(next) => *self.state = next,
+            Err(Refused) => {
+                let problem = refusal(*self.state, event);
+                self.answer(envelope, &Reply::Failed { message: problem });
+                return Next::Go;
+            }
+        }
+        match &envelope.request {
+            Request::Init { version: 2, .. } => {
+                self.answer(envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
+                return Next::SwitchToPmi2;
+            }
+            Request::Init { version, .. } => self.on_init(envelope, *version),
+            Request::Barrier { group } => self.on_fence(envelope, *group),
+            Request::Finalize => {
+                self.effects.push(Effect::Finalized);
+                self.answer(envelope, &Reply::Done);
+            }
+            Request::Put { key, value, kvsname } => self.on_put(envelope, *kvsname, key, value),
+            Request::Get { key, kvsname, .. } => self.on_get(envelope, *kvsname, key),
+            Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
+            Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
+            _ => self.on_fact(envelope),
+        }
+        Next::Go
+    }
+
+    /// PMI-1.1 is what is spoken: with 1.2's group barriers MPICH's client would spin while it waits.
+    fn on_init(&mut self, envelope: &Envelope<'_>, version: u32) {
+        if version == 1 {
+            self.effects.push(Effect::Initialised);
+            self.answer(envelope, &Reply::Init { version: 1, subversion: 1, rc: 0 });
+        } else {
+            *self.state = State::Fresh;
+            self.answer(envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
+        }
+    }
+
+    /// Requests whose answers are known beforehand.
+    fn on_fact(&mut self, envelope: &Envelope<'_>) {
+        let facts = self.facts;
+        if let Request::Malformed { problem, .. } = &envelope.request {
+            let message = problem.to_string().replace(' ', "_");
+            return self.answer(envelope, &Reply::Failed { message: &message });
+        }
+        let reply = match &envelope.request {
+            Request::FullInit { .. } => {
+                self.effects.push(Effect::Initialised);
+                Reply::FullInit {
+                    version: 2,
+                    subversion: 0,
+                    rank: self.who.rank.0,
+                    size: facts.job_size,
+                    appnum: self.who.appnum.into(),
+                    spawner: None,
+                }
+            }
+            Request::GetMaxes => {
+                Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 }
+            }
+            Request::GetUniverseSize => Reply::UniverseSize(facts.job_size),
+            Request::GetAppnum => Reply::Appnum(self.who.appnum.into()),
+            Request::GetMyKvsname => Reply::KvsName(facts.nspace.as_bytes()),
+            Request::JobGetId => Reply::JobId(facts.nspace.as_bytes()),
+            Request::GetJobAttr { key } => return self.on_job_attr(envelope, key),
+            Request::Spawn(_) => Reply::Failed { message: "spawn_is_not_offered_by_this_version" },
+            Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
+                Reply::Failed { message: "name_publishing_is_not_offered_by_this_version" }
+            }
+            Request::Ring { .. } => Reply::Failed { message: "ring_is_not_offered_by_this_version" },
+            _ => Reply::Failed { message: "command_not_supported" },
+        };
+        self.answer(envelope, &reply);
+    }
+
+    fn on_fence(&mut self, envelope: &Envelope<'_>, group: Option<&[u8]>) {
+        if group.is_some() {
+            *self.state = State::Ready;
+            self.answer(envelope, &Reply::Failed { message: "group_barriers_need_PMI_1.2" });
+            return;
+        }
+        *self.fence_thread = envelope.thread.map(<[u8]>::to_vec);
+        self.effects.push(Effect::Fence);
+    }
+
+    fn on_put(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8], value: &[u8]) {
+        let problem = if !self.is_own_kvs(kvsname) {
+            Some("kvsname_is_not_that_of_this_job")
+        } else if key.is_empty() || key.len() > KEY_LEN_MAX {
+            Some("key_is_empty_or_longer_than_64")
+        } else if value.len() > VALUE_LEN_MAX {
+            Some("value_is_longer_than_1024")
+        } else if key.starts_with(b"PMI_") {
+            Some("keys_that_begin_with_PMI__are_reserved")
+        } else if *self.put_bytes + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
+            Some("too_many_puts_without_a_fence")
+        } else {
+            None
+        };
+        match problem {
+            Some(message) => self.answer(envelope, &Reply::Failed { message }),
+            None => {
+                *self.put_bytes += key.len() + value.len();
+                self.tables.kvs.put(key, value);
+                self.answer(envelope, &Reply::Done);
+            }
+        }
+    }
+
+    fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) {
+        if !self.is_own_kvs(kvsname) {
+            self.answer(envelope, &Reply::Failed { message: "kvsname_is_not_that_of_this_job" });
+        } else if key.starts_with(b"PMI_") || key == b"universeSize" {
+            self.on_job_attr(envelope, key);
+        } else {
+            let Self { tables, reply, dialect, .. } = self;
+            let answer = match tables.kvs.get(key) {
+                Ok(Some(value)) => Reply::Value(value),
+                Ok(None) => Reply::NotFound,
+                Err(_) => Reply::Failed { message: "the_pairs_of_the_fence_arrived_broken" },
+            };
+            encode_reply(*dialect, envelope.request.command(), envelope.thread, &answer, reply);
+        }
+    }
+
+    fn on_job_attr(&mut self, envelope: &Envelope<'_>, key: &[u8]) {
+        let size = self.facts.job_size.to_string();
+        let value = match key {
+            b"PMI_process_mapping" => self.facts.process_mapping,
+            b"universeSize" => Some(size.as_bytes()),
+            _ => None,
+        };
+        self.answer(envelope, &value.map_or(Reply::NotFound, Reply::Value));
+    }
+
+    fn on_put_attr(&mut self, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
+        if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
+            self.answer(envelope, &Reply::Failed { message: "key_or_value_is_too_long" });
+            return;
+        }
+        let parked = self.tables.attrs.put(key, value);
+        self.answer(envelope, &Reply::Done);
+        if !parked.is_empty() {
+            self.effects.push(Effect::Woken { parked, value: value.to_vec() });
+        }
+    }
+
+    fn on_get_attr(&mut self, envelope: &Envelope<'_>, key: &[u8], wait: bool) {
+        let Self { tables, reply, dialect, who, .. } = self;
+        let answer = match tables.attrs.get(key) {
+            Some(value) => Reply::Value(value),
+            None if wait => {
+                let thread = envelope.thread.map(<[u8]>::to_vec);
+                tables.attrs.park(Parked { local: who.local, key: key.to_vec(), thread });
+                return;
+            }
+            None => Reply::NotFound,
+        };
+        encode_reply(*dialect, envelope.request.command(), envelope.thread, &answer, reply);
+    }
+
+    fn is_own_kvs(&self, kvsname: Option<&[u8]>) -> bool {
+        kvsname.is_none_or(|name| name.is_empty() || name == self.facts.nspace.as_bytes())
+    }
+
+    fn answer(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>) {
+        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, self.reply);
+    }
+}
+
+fn refusal(state: State, event: Event) -> &'static str {
+    match (state, event) {
+        (State::Fresh | State::Greeted, _) => "not_initialised",
+        (State::Finalized | State::Closed, _) => "already_finalized",
+        (State::Fenced, Event::Fence) => "already_in_a_fence",
+        (State::Fenced, Event::Finalize) => "finalize_while_in_a_fence",
+        (State::Ready | State::Fenced, _) => "already_initialised",
+    }
+}
