@@ -106,7 +106,7 @@ impl Fence {
 
     /// The departure that makes the fence under way impossible, if somebody waits for it.
     pub fn broken(&self) -> Option<Departed> {
-        self.departed.filter(|departed| self.gather.is_entered() && departed.epoch <= self.gather.epoch())
+        self.departed.filter(|departed| self.entered.is_some() && departed.epoch <= self.gather.epoch())
     }
 
     /// When a wait of `after_ns` is over; `None` if nobody waits or the question was asked.

@@ -46,11 +46,6 @@ impl TreeAllgather {
         self.epoch
     }
 
-    /// Whether anybody has contributed to the epoch.
-    pub fn is_entered(&self) -> bool {
-        self.own.is_some() || self.children.iter().any(Option::is_some) || self.sent
-    }
-
     /// This peer's own blob.
     pub fn contribute_own(&mut self, blob: Bytes) -> Result<Step, Refused> {
         if self.own.is_some() || self.sent {
