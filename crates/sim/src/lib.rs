@@ -1,14 +1,31 @@
-pub fn add(left: u64, right: u64) -> u64 {
-    left + right
-}
+//! Thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
+//!
+//! [`run`] takes a [`WorldSpec`] and gives a [`Report`]; a run is a function of its spec, so a seed is a bug report.
+//! Processes, links and the terminal are scripted; the machines are `wireup-proto`'s, the ranks speak through
+//! `wireup-client`. Checkers watch every run.
+#![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+mod birth;
+mod checkers;
+mod clock;
+pub mod digest;
+pub mod faults;
+mod fifo;
+mod hosts;
+mod launch;
+mod misfortune;
+mod net;
+mod pmi;
+mod ranks;
+pub mod replay;
+pub mod report;
+pub mod rng;
+pub mod spec;
+mod stdio;
+mod steps;
+pub mod workload;
+mod world;
 
-    #[test]
-    fn it_works() {
-        let result = add(2, 2);
-        assert_eq!(result, 4);
-    }
-}
+pub use report::Report;
+pub use spec::WorldSpec;
+pub use world::run;

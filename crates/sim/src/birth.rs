@@ -1,0 +1,102 @@
+//! How the machines under test come into being: the one place that knows their constructors.
+
+use crate::spec::WorldSpec;
+use wireup_proto::Instant;
+use wireup_proto::{Agent, AgentConfig, Born, Launcher, LauncherConfig};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec, decode};
+
+/// The job of every world.
+pub const JOB: JobId = JobId(1);
+
+/// Sessions up to this size get their bootstrap messages through the encoder: beyond, it would cost more than the run.
+const ENCODED_AGENTS_MAX: usize = 64;
+
+/// The root agent, which the launcher's process holds.
+pub fn root(spec: &WorldSpec, now: Instant) -> Agent {
+    Agent::new(AgentConfig { agent: AgentId(0), session: session(spec), born: born(now) })
+}
+
+/// An agent that its parent started by this message.
+pub fn agent(bootstrap: Bootstrap, now: Instant) -> Agent {
+    let bootstrap =
+        if bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX { over_the_wire(&bootstrap) } else { bootstrap };
+    let mut agent = Agent::new(AgentConfig { agent: bootstrap.agent, session: bootstrap.session, born: born(now) });
+    for job in bootstrap.jobs {
+        agent.launch(now, job);
+    }
+    agent
+}
+
+pub fn launcher(spec: &WorldSpec, now: Instant) -> Launcher {
+    let config = LauncherConfig {
+        job: job(spec),
+        timeout_ns: spec.timeout_ns,
+        one_shot: true,
+        relay_stdin: spec.stdin != StdinTarget::None,
+    };
+    Launcher::new(config, now)
+}
+
+/// The name of a node, as a person would know it.
+pub fn node_name(node: u32) -> String {
+    format!("node{node}")
+}
+
+fn born(now: Instant) -> Born {
+    Born { process_ns: now.0, bootstrap_ns: now.0 }
+}
+
+fn over_the_wire(bootstrap: &Bootstrap) -> Bootstrap {
+    let bytes = bootstrap.encode();
+    let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap begins with its header");
+    assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "a bootstrap's header knows its length");
+    decode(body).expect("a bootstrap survives its encoding")
+}
+
+fn session(spec: &WorldSpec) -> SessionSpec {
+    let agents = (0..spec.agent_count()).map(|agent| AgentSpec { host: node_name(agent) }).collect();
+    SessionSpec {
+        name: "sim".into(),
+        fanout: spec.fanout,
+        agents,
+        remote_shell: RemoteShell::Local,
+        start_timeout_ns: spec.start_timeout_ns,
+        record_dir: None,
+    }
+}
+
+fn job(spec: &WorldSpec) -> JobSpec {
+    let node = |node| NodeSpec { agent: AgentId(spec.agent_of(node)), name: node_name(node), shared: true };
+    let app = |(index, (ranks, _)): (usize, &(u32, _))| AppSpec {
+        ranks: *ranks,
+        argv: vec![format!("./app{index}").into_bytes()],
+        cwd: b"/".to_vec(),
+        env: Vec::new(),
+    };
+    JobSpec {
+        job: JOB,
+        nspace: "sim-1".into(),
+        nodes: (0..spec.nodes).map(node).collect(),
+        blocks: spec.blocks.clone(),
+        apps: spec.apps.iter().enumerate().map(app).collect(),
+        env: vec![b"LANG=C".to_vec()],
+        options: JobOptions {
+            pmi: PmiFlavour::Simple,
+            bind_to: BindTo::None,
+            stdin: spec.stdin,
+            label: spec.label,
+            line_buffered: spec.line_buffered,
+            split_output: spec.split_output,
+            pty: None,
+            rank_env: false,
+            profile: spec.profile,
+            umask: 0o22,
+            nofile_soft: 1024,
+            kill_grace_ns: spec.kill_grace_ns,
+            stall_report_ns: spec.stall_report_ns,
+            stdin_inherit: false,
+        },
+    }
+}

@@ -1,0 +1,75 @@
+//! Bounds: output under way on a link stays within its window.
+
+use std::collections::BTreeMap;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
+
+/// A window is opened for what fits; the chunk that closes it may stand over.
+const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
+
+/// What is under way, by link, stream and direction.
+#[derive(Debug, Default)]
+pub struct Bounds {
+    output: BTreeMap<(u32, u16), i64>,
+    input: BTreeMap<u32, i64>,
+    /// The most output that any link ever had under way.
+    pub output_peak: i64,
+}
+
+impl Bounds {
+    /// A frame goes onto a link: `from` 1 is the end farther from the root.
+    pub fn on_send(&mut self, link: u32, from: usize, frame: &Frame) -> Result<(), String> {
+        let bytes = frame.payload.len() as i64;
+        match frame.kind {
+            Kind::Output => {
+                let under_way = self.output.entry((link, frame.stream)).or_default();
+                *under_way += bytes;
+                self.output_peak = self.output_peak.max(*under_way);
+                check(*under_way, link, "output")
+            }
+            Kind::OutputCredit => {
+                *self.output.entry((link, frame.stream)).or_default() -= i64::from(frame.arg);
+                Ok(())
+            }
+            Kind::Input => {
+                let under_way = self.input.entry(link).or_default();
+                *under_way += bytes;
+                check(*under_way, link, "input")
+            }
+            Kind::InputCredit => {
+                *self.input.entry(link).or_default() -= i64::from(frame.arg);
+                Ok(())
+            }
+            Kind::Control | Kind::FenceUp | Kind::FenceDown | Kind::Trace => Ok(()),
+        }
+        .map_err(|problem| format!("{problem}, sent by end {from}"))
+    }
+}
+
+fn check(under_way: i64, link: u32, what: &str) -> Result<(), String> {
+    if under_way > WINDOW_MAX {
+        return Err(format!("{under_way} bytes of {what} under way on link {link}: more than its window"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use wireup_wire::frame::Class;
+
+    fn frame(kind: Kind, arg: u32, payload: usize) -> Frame {
+        Frame { kind, class: Class::Stdio, stream: 1, job: 1, arg, payload: Bytes::from(vec![0; payload]) }
+    }
+
+    #[test]
+    fn only_credit_opens_the_window_again() {
+        let mut bounds = Bounds::default();
+        assert_eq!(bounds.on_send(3, 1, &frame(Kind::Output, 0, STDIO_WINDOW_BYTES)), Ok(()));
+        assert_eq!(bounds.on_send(4, 1, &frame(Kind::Output, 0, STDIO_WINDOW_BYTES)), Ok(()), "another link");
+        assert_eq!(bounds.on_send(3, 0, &frame(Kind::OutputCredit, 1000, 0)), Ok(()));
+        assert_eq!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1000)), Ok(()));
+        assert!(bounds.on_send(3, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err());
+    }
+}

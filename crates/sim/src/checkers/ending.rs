@@ -1,0 +1,127 @@
+//! The end: the right exit code with a reason that names a culprit, and nothing left behind.
+
+use crate::faults::Culprit;
+use crate::hosts::Life;
+use crate::launch::LauncherLife;
+use crate::ranks::Phase;
+use crate::world::World;
+use wireup_proto::io::ExitStatus;
+use wireup_proto::launcher_io::Notice;
+use wireup_wire::peer::{Cause, Failure, SpawnStep};
+
+const EACCES: i32 = 13;
+
+impl World {
+    /// Everything that can be judged only when nothing more happens.
+    pub(crate) fn check_end(&mut self) {
+        self.check_nothing_is_left();
+        match self.launcher.life {
+            LauncherLife::Alive => {
+                let waits = self.who_waits();
+                self.checks.problem(format!("nothing more happens, and the launcher never left: {waits}"));
+            }
+            LauncherLife::Left { code } => {
+                self.check_code(code);
+                self.check_output();
+            }
+            LauncherLife::Killed => {}
+        }
+    }
+
+    fn check_nothing_is_left(&mut self) {
+        for host in 0..self.hosts.len() {
+            match self.hosts[host].life {
+                Life::Unborn | Life::NeverStarts(_) | Life::Killed | Life::Left => {}
+                Life::Starting(_) | Life::Alive(_) => {
+                    let waits = self.who_waits();
+                    return self.checks.problem(format!("agent {host} never leaves: {waits}"));
+                }
+            }
+        }
+        let left = self.procs.iter().find(|proc| matches!(proc.phase, Phase::Starting | Phase::Running));
+        if let Some(rank) = left.map(|proc| proc.rank) {
+            self.checks.problem(format!("rank {rank} is left behind"));
+        }
+    }
+
+    fn check_code(&mut self, code: u8) {
+        let failures: Vec<Failure> = self.checks.notices.iter().filter_map(failure).cloned().collect();
+        let ended = self.checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
+        let must_fail = self.checks.culprits.values().any(|must| *must) || self.checks.fences.unfinished().is_some();
+        if ended > 1 || failures.len() > 1 {
+            self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
+        }
+        match failures.first() {
+            None if code != 0 => self.checks.problem(format!("exit code {code} without a reason")),
+            None if must_fail => {
+                let culprits = &self.checks.culprits;
+                self.checks.problems.push(format!("a clean end, in spite of {culprits:?}"));
+            }
+            None => self.check_clean_end(),
+            Some(failure) => self.check_failure(failure, code),
+        }
+    }
+
+    fn check_clean_end(&mut self) {
+        let unclean = self.procs.iter().find(|proc| proc.phase != Phase::Ended(ExitStatus::Exited(0)));
+        // A rank that vanished after its end was reported is of no interest to anybody.
+        let unclean = unclean.filter(|proc| proc.phase != Phase::Vanished).map(|proc| (proc.rank, proc.phase));
+        if let Some((rank, phase)) = unclean {
+            self.checks.problem(format!("a clean end, but rank {rank} is {phase:?}"));
+        }
+    }
+
+    fn check_failure(&mut self, failure: &Failure, code: u8) {
+        if code == 0 {
+            self.checks.problem(format!("exit code 0 with {failure:?}"));
+        }
+        let wanted = match &failure.cause {
+            Cause::Exited(exited) => Some(*exited),
+            Cause::Signalled { signal, .. } => Some(128 + *signal as u8),
+            Cause::Spawn(error) if error.errno == EACCES => Some(126),
+            Cause::Spawn(error) if error.step == SpawnStep::Find => Some(127),
+            _ => None,
+        };
+        if wanted.is_some_and(|wanted| wanted != code) {
+            self.checks.problem(format!("exit code {code} with {failure:?}"));
+        }
+        let culprit = self.culprit(failure);
+        let unfinished = self.checks.fences.unfinished();
+        let left_fence = matches!(failure.cause, Cause::LeftFence { .. }) && unfinished.is_some();
+        if !self.checks.culprits.contains_key(&culprit) && !left_fence {
+            let culprits = &self.checks.culprits;
+            let problem = format!("{failure:?} blames {culprit:?}, not one of {culprits:?}");
+            self.checks.problem(problem);
+        }
+    }
+
+    fn culprit(&self, failure: &Failure) -> Culprit {
+        match (&failure.cause, failure.rank) {
+            (Cause::AgentStart { agent, .. } | Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
+            (Cause::KeeperLost, _) => Culprit::Agent(self.spec.agent_of(failure.node.0)),
+            (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _) => Culprit::Launcher,
+            (_, Some(rank)) => Culprit::Rank(rank.0),
+            (_, None) => Culprit::Launcher,
+        }
+    }
+
+    fn check_output(&mut self) {
+        for rank in 0..self.procs.len() {
+            for stream in [1, 2] {
+                let lines = self.procs[rank].pipes[stream - 1].lines;
+                if let Err(problem) = self.checks.output.check_end(stream as u8, rank as u32, lines) {
+                    return self.checks.problem(problem);
+                }
+            }
+        }
+    }
+}
+
+fn failure(notice: &Notice) -> Option<&Failure> {
+    match notice {
+        Notice::Failed(failure) => Some(failure),
+        Notice::Started { .. } | Notice::Stall(_) | Notice::Interrupt { .. } | Notice::Trace(_) | Notice::Ended(_) => {
+            None
+        }
+    }
+}

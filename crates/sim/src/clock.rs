@@ -1,0 +1,123 @@
+//! The virtual clock: a heap of what will happen, earliest first.
+//!
+//! Events of one instant come in an order drawn by the seed, never in the order they were scheduled: nothing may
+//! rely on it. What must keep its order (the bytes of a link, the reports of a keeper) waits in a queue of its
+//! own, of which each event takes the front.
+
+use crate::rng::Rng;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use wireup_proto::Instant;
+
+/// Something that will happen; numbers are positions in the world's lists.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Event {
+    /// The remote shell has brought an agent to life.
+    AgentStart(u32),
+    /// An agent has found its parent and proved the secret.
+    AgentLink(u32),
+    /// The parent of this agent hears how its start went wrong.
+    AgentStartFails(u32),
+    /// The parent of this agent hears that its remote shell ended.
+    AgentExited(u32),
+    /// An agent's driver does what its machine wants.
+    AgentTurn(u32),
+    AgentTick(u32),
+    /// The front of what the keeper of an agent reports.
+    KeeperReport(u32),
+    /// A lane of a link may take its next frame.
+    LinkFree(u32, u8),
+    LinkArrive(u32, u8),
+    LauncherTurn,
+    LauncherTick,
+    LauncherWritten,
+    LauncherStdin,
+    TerminalResumes,
+    /// A rank does the next step of its script.
+    RankStep(u32),
+    /// The front of what a rank sent reaches its agent.
+    ClientArrive(u32),
+    /// The front of what the agent replied reaches its rank.
+    ReplyArrive(u32),
+    /// The agent's driver looks at a pipe of a rank (1 or 2).
+    StdioRead(u32, u8),
+    StdinMove(u32),
+    Signal(u32, u8),
+    Fault(u32),
+}
+
+/// Time, and what is to come.
+pub struct Clock {
+    now: Instant,
+    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    rng: Rng,
+    scheduled: u32,
+    happened: u64,
+}
+
+impl Clock {
+    pub fn new(seed: u64) -> Self {
+        // Not 0: a machine that takes the first instant for "never" shall be found out.
+        let now = Instant(1_000_000_000);
+        Clock { now, heap: BinaryHeap::new(), rng: Rng::stream(seed, "clock"), scheduled: 0, happened: 0 }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// How many events happened so far.
+    pub fn happened(&self) -> u64 {
+        self.happened
+    }
+
+    /// Schedules `event` at `time`, or now if that is over.
+    pub fn at(&mut self, time: Instant, event: Event) {
+        self.scheduled = self.scheduled.wrapping_add(1);
+        let order = self.rng.draw() << 32 | u64::from(self.scheduled);
+        self.heap.push(Reverse((time.max(self.now).0, order, event)));
+    }
+
+    pub fn after(&mut self, delay_ns: u64, event: Event) {
+        self.at(self.now + delay_ns, event);
+    }
+
+    /// The next event, with the clock set to its time.
+    pub fn next(&mut self) -> Option<Event> {
+        let Reverse((time, _, event)) = self.heap.pop()?;
+        self.now = Instant(time);
+        self.happened += 1;
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_orders_events_and_the_seed_orders_ties() {
+        let order = |seed| {
+            let mut clock = Clock::new(seed);
+            clock.after(5, Event::LauncherTick);
+            for rank in 0..20 {
+                clock.after(3, Event::RankStep(rank));
+            }
+            std::iter::from_fn(|| clock.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        assert_eq!(order(1).last(), Some(&Event::LauncherTick));
+    }
+
+    #[test]
+    fn the_past_is_now() {
+        let mut clock = Clock::new(1);
+        clock.after(10, Event::LauncherTick);
+        clock.next();
+        let now = clock.now();
+        clock.at(Instant(0), Event::LauncherTurn);
+        assert_eq!(clock.next(), Some(Event::LauncherTurn));
+        assert_eq!(clock.now(), now);
+    }
+}

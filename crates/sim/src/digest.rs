@@ -1,0 +1,141 @@
+//! One number for all that happened in a run: equal runs have equal digests.
+//!
+//! Long payloads count by their length and both ends, so that a blob handed to a thousand agents is not read a
+//! thousand times.
+
+use crate::rng::mix;
+use std::fmt;
+use wireup_proto::io::{Input, Output};
+use wireup_proto::launcher_io::LauncherInput;
+
+/// Bytes of each end of a payload that count.
+const END_BYTES: usize = 64;
+
+/// A running digest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Digest(0x5851_f42d_4c95_7f2d)
+    }
+}
+
+impl Digest {
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
+    pub fn number(&mut self, number: u64) {
+        self.0 = mix(self.0.rotate_left(5) ^ number);
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        if bytes.len() <= 2 * END_BYTES {
+            self.words(bytes);
+        } else {
+            self.words(&bytes[..END_BYTES]);
+            self.words(&bytes[bytes.len() - END_BYTES..]);
+        }
+    }
+
+    /// What an agent wants done, to the last byte.
+    pub fn output(&mut self, output: &Output) {
+        self.debug(output);
+    }
+
+    pub fn debug(&mut self, value: &dyn fmt::Debug) {
+        use fmt::Write;
+        // Writing into a digest has no way to fail.
+        let _ = write!(self, "{value:?}");
+    }
+
+    pub fn input(&mut self, input: &Input) {
+        match input {
+            // The frequent ones, without text.
+            Input::LinkBytes { link, bytes } => {
+                self.number(1 | u64::from(link.0) << 8);
+                self.bytes(bytes);
+            }
+            Input::ClientBytes { local, bytes, .. } => {
+                self.number(2 | u64::from(local.0) << 8);
+                self.bytes(bytes);
+            }
+            Input::StdioBytes { local, stream, bytes, .. } => {
+                self.number(3 | u64::from(local.0) << 8 | (*stream as u64) << 32);
+                self.bytes(bytes);
+            }
+            Input::StdioClosed { local, stream, .. } => {
+                self.number(4 | u64::from(local.0) << 8 | (*stream as u64) << 32)
+            }
+            Input::ClientGone { local, .. } => self.number(5 | u64::from(local.0) << 8),
+            Input::ChildStarted { local, .. } => self.number(6 | u64::from(local.0) << 8),
+            Input::ChildExited { local, status, .. } => {
+                self.number(7 | u64::from(local.0) << 8);
+                self.debug(status);
+            }
+            Input::Tick => self.number(8),
+            Input::LinkUp { .. }
+            | Input::LinkDown { .. }
+            | Input::AgentExited { .. }
+            | Input::AgentStartFailed { .. }
+            | Input::ChildFailed { .. }
+            | Input::StdinTaken { .. }
+            | Input::KeeperLost => self.debug(input),
+        }
+    }
+
+    pub fn launcher_input(&mut self, input: &LauncherInput) {
+        match input {
+            LauncherInput::LinkBytes { bytes, .. } | LauncherInput::Stdin { bytes } => self.bytes(bytes),
+            LauncherInput::LinkUp { .. }
+            | LauncherInput::LinkDown { .. }
+            | LauncherInput::Signal { .. }
+            | LauncherInput::Resize { .. }
+            | LauncherInput::Written { .. }
+            | LauncherInput::WriteFailed { .. }
+            | LauncherInput::Tick => self.debug(input),
+        }
+    }
+
+    fn words(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.number(u64::from_le_bytes(word));
+        }
+    }
+}
+
+impl fmt::Write for Digest {
+    /// Independent of how the formatter cuts its text.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3).rotate_left(7);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_and_both_ends_count() {
+        let digest = |bytes: &[u8]| {
+            let mut digest = Digest::default();
+            digest.bytes(bytes);
+            digest.value()
+        };
+        let long = vec![1; 1000];
+        let (mut head, mut tail) = (long.clone(), long.clone());
+        head[0] = 2;
+        tail[999] = 2;
+        assert_eq!(digest(&long), digest(&long.clone()));
+        for other in [&head[..], &tail[..], &long[..999], &[]] {
+            assert_ne!(digest(&long), digest(other));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The misfortunes of one run, and who may be blamed for its end.
+
+use crate::rng::Rng;
+
+/// One misfortune. Times are nanoseconds from the start of the world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A rank dies of `SIGKILL`.
+    KillRank { rank: u32, at_ns: u64 },
+    /// The link between an agent and its parent breaks.
+    CutLink { agent: u32, at_ns: u64 },
+    /// An agent dies, and with it its keepers and ranks. Agent 0 is the launcher's process.
+    KillAgent { agent: u32, at_ns: u64 },
+    /// The process that watches the ranks of an agent dies, and the ranks with it.
+    KillKeeper { agent: u32, at_ns: u64 },
+    /// An agent never comes to life.
+    NoStart { agent: u32, how: NoStart },
+    /// The terminal takes no more bytes for a while.
+    StopTerminal { at_ns: u64, for_ns: u64 },
+    /// The launcher's process gets a signal.
+    Signal { signal: u8, at_ns: u64 },
+    /// The program of a rank cannot be started.
+    NoExec { rank: u32, errno: i32 },
+}
+
+/// How an agent fails to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoStart {
+    /// The remote shell itself cannot be started.
+    NoShell,
+    /// The remote shell says something and ends.
+    ShellFails { code: u8 },
+    /// Nothing is ever heard.
+    Silence,
+}
+
+/// Whom a fault may be blamed on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Culprit {
+    Rank(u32),
+    Agent(u32),
+    /// The person at the terminal, or the time limit.
+    Launcher,
+}
+
+impl Fault {
+    /// When it happens; `None` for what holds from the start.
+    pub fn at_ns(self) -> Option<u64> {
+        match self {
+            Fault::KillRank { at_ns, .. }
+            | Fault::CutLink { at_ns, .. }
+            | Fault::KillAgent { at_ns, .. }
+            | Fault::KillKeeper { at_ns, .. }
+            | Fault::StopTerminal { at_ns, .. }
+            | Fault::Signal { at_ns, .. } => Some(at_ns),
+            Fault::NoStart { .. } | Fault::NoExec { .. } => None,
+        }
+    }
+
+    /// A misfortune for a world of `agents` agents and `ranks` ranks within its first `horizon_ns`.
+    pub fn draw(rng: &mut Rng, agents: u32, ranks: u32, horizon_ns: u64) -> Fault {
+        let at_ns = rng.below(horizon_ns);
+        let rank = rng.below(u64::from(ranks)) as u32;
+        let agent = rng.below(u64::from(agents)) as u32;
+        // The root has no parent: what needs one happens to another agent, or to a rank.
+        let below_root = (agents > 1).then(|| rng.between(1, u64::from(agents) - 1) as u32);
+        match (rng.below(12), below_root) {
+            (0..=1, Some(agent)) => Fault::CutLink { agent, at_ns },
+            (2..=3, _) => Fault::KillAgent { agent, at_ns },
+            (4, _) => Fault::KillKeeper { agent, at_ns },
+            (5, Some(agent)) => Fault::NoStart { agent, how: draw_no_start(rng) },
+            (6, _) => Fault::StopTerminal { at_ns, for_ns: rng.between(1_000_000, 2_000_000_000) },
+            (7, _) => Fault::Signal { signal: *rng.pick(&[1, 2, 2, 2, 3, 10, 15, 28]), at_ns },
+            (8, _) => Fault::NoExec { rank, errno: *rng.pick(&[2, 13]) },
+            _ => Fault::KillRank { rank, at_ns },
+        }
+    }
+}
+
+fn draw_no_start(rng: &mut Rng) -> NoStart {
+    match rng.below(3) {
+        0 => NoStart::NoShell,
+        1 => NoStart::ShellFails { code: *rng.pick(&[1, 127, 255]) },
+        _ => NoStart::Silence,
+    }
+}

@@ -1,0 +1,352 @@
+//! The driver's half of an agent: births, turns, ticks, links, the keeper's reports, the end.
+
+use crate::birth;
+use crate::clock::Event;
+use crate::faults::{Culprit, NoStart};
+use crate::fifo::Fifo;
+use crate::net::End;
+use crate::ranks::Phase;
+use crate::world::World;
+use wireup_proto::Instant;
+use wireup_proto::agent::Agent;
+use wireup_proto::io::{ExitStatus, Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
+
+/// Longest time a driver collects inputs before it asks the agent what to do.
+const BATCH_NS_MAX: u64 = 30_000;
+
+/// One agent's process.
+pub struct Host {
+    pub agent: AgentId,
+    pub life: Life,
+    pub parent: Option<u32>,
+    /// Ranks of the job on this node, by local rank.
+    pub ranks: Vec<u32>,
+    pub keeper: Fifo<Input>,
+    pub keeper_lives: bool,
+    /// Whether the driver reads standard output and error.
+    pub reading: [bool; 2],
+    pub job_is_gone: bool,
+    /// The link towards the root is lost: this agent leaves, and its keeper ends what runs here.
+    pub is_cut_off: bool,
+    links: Vec<u32>,
+    tick_at: Option<Instant>,
+    turn_is_due: bool,
+}
+
+/// An agent's life.
+pub enum Life {
+    /// Nobody asked for it yet.
+    Unborn,
+    /// Its remote shell was started.
+    Starting(Box<Bootstrap>),
+    /// It will never come to life, which its parent may or may not hear.
+    NeverStarts(NoStart),
+    Alive(Box<Agent>),
+    /// It left by itself.
+    Left,
+    Killed,
+}
+
+impl Host {
+    pub fn new(agent: AgentId) -> Self {
+        Host {
+            agent,
+            life: Life::Unborn,
+            parent: None,
+            ranks: Vec::new(),
+            keeper: Fifo::default(),
+            keeper_lives: true,
+            reading: [true; 2],
+            job_is_gone: false,
+            is_cut_off: false,
+            links: Vec::new(),
+            tick_at: None,
+            turn_is_due: false,
+        }
+    }
+
+    pub fn come_alive(&mut self, machine: Agent) {
+        self.life = Life::Alive(Box::new(machine));
+    }
+
+    pub fn is_alive(&self) -> bool {
+        matches!(self.life, Life::Alive(_))
+    }
+
+    /// Numbers a link; `host` is this host's own place.
+    pub fn new_end(&mut self, host: u32, link: u32) -> End {
+        self.links.push(link);
+        End::Agent(host, LinkId(self.links.len() as u32 - 1))
+    }
+}
+
+impl World {
+    /// Gives an input to an agent, then lets it act at once or after more inputs.
+    pub(crate) fn tell_agent(&mut self, host: u32, input: Input) {
+        let now = self.clock.now();
+        let Host { life: Life::Alive(machine), turn_is_due, .. } = &mut self.hosts[host as usize] else { return };
+        self.digest.number(u64::from(host) ^ now.0 << 16);
+        self.digest.input(&input);
+        machine.handle(now, input);
+        if *turn_is_due {
+            return;
+        }
+        if self.rng.chance(self.spec.timing.batch_permille) {
+            *turn_is_due = true;
+            let pause_ns = self.rng.below(BATCH_NS_MAX);
+            self.clock.after(pause_ns, Event::AgentTurn(host));
+        } else {
+            self.on_agent_turn(host);
+        }
+    }
+
+    pub(crate) fn on_agent_turn(&mut self, host: u32) {
+        self.hosts[host as usize].turn_is_due = false;
+        while let Life::Alive(machine) = &mut self.hosts[host as usize].life {
+            let Some(output) = machine.poll() else { break };
+            self.do_for_agent(host, output);
+        }
+        self.schedule_tick(host);
+    }
+
+    fn schedule_tick(&mut self, host: u32) {
+        let Host { life: Life::Alive(machine), tick_at, .. } = &mut self.hosts[host as usize] else { return };
+        let Some(deadline) = machine.deadline() else { return };
+        if tick_at.is_none_or(|at| deadline < at) {
+            *tick_at = Some(deadline);
+            self.clock.at(deadline, Event::AgentTick(host));
+        }
+    }
+
+    pub(crate) fn on_agent_tick(&mut self, host: u32) {
+        let now = self.clock.now();
+        let Host { life: Life::Alive(machine), tick_at, .. } = &mut self.hosts[host as usize] else { return };
+        if tick_at.is_some_and(|at| at <= now) {
+            *tick_at = None;
+        }
+        if machine.deadline().is_some_and(|deadline| deadline <= now) {
+            self.tell_agent(host, Input::Tick);
+        }
+        self.schedule_tick(host);
+    }
+
+    fn do_for_agent(&mut self, host: u32, output: Output) {
+        match output {
+            Output::StartAgent { agent, bootstrap } => self.start_agent(host, agent, bootstrap),
+            Output::Send { link, frame } => self.send_from_agent(host, link, frame),
+            Output::CloseLink { link } => self.close_link(host, link),
+            Output::Spawn(plan) => self.spawn(host, &plan),
+            Output::Signal { target, signal, .. } => self.signal_ranks(host, target, signal),
+            Output::Sweep { .. } => self.sweep(host),
+            Output::Reply { local, bytes, .. } => self.reply(host, local, bytes),
+            Output::CloseClient { local, .. } => self.close_client(host, local),
+            Output::Write { local, bytes, .. } => self.write_stdin(host, local, bytes),
+            Output::ReadStdio { stream, on, .. } => self.read_stdio(host, stream, on),
+            Output::Resize { .. } => {}
+            Output::JobGone { .. } => self.job_gone(host),
+            Output::Exit => self.agent_leaves(host),
+        }
+    }
+
+    fn start_agent(&mut self, parent: u32, agent: AgentId, bootstrap: Box<Bootstrap>) {
+        let host = agent.0;
+        let delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
+        let child = &mut self.hosts[host as usize];
+        if !matches!(child.life, Life::Unborn) || bootstrap.agent != agent {
+            return self.checks.problem(format!("agent {parent} starts agent {agent} a second time, or as another"));
+        }
+        child.parent = Some(parent);
+        match self.no_start.get(&host) {
+            Some(how) => {
+                child.life = Life::NeverStarts(*how);
+                self.checks.blame(Culprit::Agent(host), true);
+                if *how != NoStart::Silence {
+                    self.clock.after(delay_ns, Event::AgentStartFails(host));
+                }
+            }
+            None => {
+                child.life = Life::Starting(bootstrap);
+                self.clock.after(delay_ns, Event::AgentStart(host));
+            }
+        }
+    }
+
+    pub(crate) fn on_agent_start_fails(&mut self, host: u32) {
+        let Host { life: Life::NeverStarts(how), parent: Some(parent), agent, .. } = self.hosts[host as usize] else {
+            return;
+        };
+        let input = match how {
+            NoStart::NoShell => {
+                let error = SpawnError { step: SpawnStep::Find, what: "remote-shell".into(), errno: 2 };
+                Input::AgentStartFailed { agent, error }
+            }
+            NoStart::ShellFails { code } => {
+                Input::AgentExited { agent, status: ExitStatus::Exited(code), stderr: "no route to host".into() }
+            }
+            NoStart::Silence => return,
+        };
+        self.tell_agent(parent, input);
+    }
+
+    pub(crate) fn on_agent_start(&mut self, host: u32) {
+        let parent_lives = self.parent_is_alive(host);
+        let life = &mut self.hosts[host as usize].life;
+        // A remote shell dies with the agent that started it.
+        let Life::Starting(bootstrap) = std::mem::replace(life, Life::Killed) else { return };
+        if parent_lives {
+            *life = Life::Alive(Box::new(birth::agent(*bootstrap, self.clock.now())));
+            let handshake_ns = self.spec.timing.handshake.draw(&mut self.rng);
+            self.clock.after(handshake_ns, Event::AgentLink(host));
+            self.on_agent_turn(host);
+        }
+    }
+
+    pub(crate) fn on_agent_link(&mut self, host: u32) {
+        if !self.hosts[host as usize].is_alive() {
+            return;
+        }
+        let parent = self.hosts[host as usize].parent.filter(|parent| self.hosts[*parent as usize].is_alive());
+        // An agent that finds nobody to link to leaves at once.
+        let Some(parent) = parent else { return self.kill_agent(host) };
+        let link = self.net.next_link();
+        let ends = [self.hosts[parent as usize].new_end(parent, link), self.hosts[host as usize].new_end(host, link)];
+        self.net.connect(&mut self.clock, ends, false);
+    }
+
+    fn parent_is_alive(&self, host: u32) -> bool {
+        self.hosts[host as usize].parent.is_some_and(|parent| self.hosts[parent as usize].is_alive())
+    }
+
+    fn send_from_agent(&mut self, host: u32, link: LinkId, frame: Frame) {
+        let Some(link) = self.hosts[host as usize].links.get(link.0 as usize).copied() else {
+            return self.checks.problem(format!("agent {host} sends on a link that it never had"));
+        };
+        let from = self.end_of(link, host);
+        if let Err(problem) = self.checks.bounds.on_send(link, from, &frame) {
+            return self.checks.problem(problem);
+        }
+        self.net.send(&mut self.clock, link, from, frame);
+    }
+
+    fn close_link(&mut self, host: u32, link: LinkId) {
+        if let Some(link) = self.hosts[host as usize].links.get(link.0 as usize).copied() {
+            let from = self.end_of(link, host);
+            self.net.close(&mut self.clock, link, from);
+        }
+    }
+
+    fn end_of(&self, link: u32, host: u32) -> usize {
+        usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == host))
+    }
+
+    /// The link of an agent to its parent, if it ever came up.
+    pub(crate) fn link_to_parent(&self, host: u32) -> Option<u32> {
+        self.hosts[host as usize].links.iter().copied().find(|link| self.end_of(*link, host) == 1)
+    }
+
+    fn spawn(&mut self, host: u32, plan: &SpawnPlan) {
+        for rank in &plan.ranks {
+            self.spawn_rank(host, plan, rank);
+        }
+    }
+
+    fn signal_ranks(&mut self, host: u32, target: SignalTarget, signal: i32) {
+        let ranks = match target {
+            SignalTarget::All => self.hosts[host as usize].ranks.clone(),
+            SignalTarget::One(local) => {
+                self.hosts[host as usize].ranks.get(local.index()).copied().into_iter().collect()
+            }
+        };
+        for rank in ranks {
+            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+            self.clock.after(delay_ns, Event::Signal(rank, signal as u8));
+        }
+    }
+
+    fn read_stdio(&mut self, host: u32, stream: Stream, on: bool) {
+        let which = stream as usize - 1;
+        if std::mem::replace(&mut self.hosts[host as usize].reading[which], on) == on {
+            return;
+        }
+        for local in 0..self.hosts[host as usize].ranks.len() {
+            let rank = self.hosts[host as usize].ranks[local];
+            self.schedule_read(rank, stream as u8);
+        }
+    }
+
+    pub(crate) fn on_keeper_report(&mut self, host: u32) {
+        let Some(input) = self.hosts[host as usize].keeper.pop() else { return };
+        if let Input::ChildStarted { local, .. } = &input {
+            let rank = self.hosts[host as usize].ranks[local.index()];
+            self.procs[rank as usize].start_is_known = true;
+        }
+        if !self.hosts[host as usize].job_is_gone || input == Input::KeeperLost {
+            self.tell_agent(host, input);
+        }
+    }
+
+    fn running_rank(&self, host: u32) -> Option<u32> {
+        let ranks = self.hosts[host as usize].ranks.iter().copied();
+        ranks.into_iter().find(|rank| matches!(self.procs[*rank as usize].phase, Phase::Starting | Phase::Running))
+    }
+
+    fn sweep(&mut self, host: u32) {
+        if let Some(rank) = self.running_rank(host) {
+            self.checks.problem(format!("agent {host} sweeps while rank {rank} runs"));
+        }
+    }
+
+    fn job_gone(&mut self, host: u32) {
+        if let Some(rank) = self.running_rank(host) {
+            self.checks.problem(format!("agent {host} calls the job gone while rank {rank} runs"));
+        }
+        if std::mem::replace(&mut self.hosts[host as usize].job_is_gone, true) {
+            self.checks.problem(format!("agent {host} calls the job gone twice"));
+        }
+    }
+
+    fn agent_leaves(&mut self, host: u32) {
+        if let Some(rank) = self.running_rank(host).filter(|_| !self.hosts[host as usize].is_cut_off) {
+            self.checks.problem(format!("agent {host} leaves while rank {rank} runs"));
+        }
+        self.hosts[host as usize].life = Life::Left;
+        for rank in self.hosts[host as usize].ranks.clone() {
+            self.procs[rank as usize].vanish();
+        }
+        for link in self.hosts[host as usize].links.clone() {
+            let from = self.end_of(link, host);
+            self.net.close(&mut self.clock, link, from);
+        }
+        self.shell_ends(host);
+    }
+
+    /// `SIGKILL` for an agent: its ranks vanish with it.
+    pub(crate) fn kill_agent(&mut self, host: u32) {
+        self.hosts[host as usize].life = Life::Killed;
+        for link in self.hosts[host as usize].links.clone() {
+            let from = self.end_of(link, host);
+            self.net.kill_end(&mut self.clock, link, from);
+        }
+        for rank in self.hosts[host as usize].ranks.clone() {
+            self.procs[rank as usize].vanish();
+        }
+        self.shell_ends(host);
+    }
+
+    fn shell_ends(&mut self, host: u32) {
+        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::AgentExited(host));
+    }
+
+    pub(crate) fn on_agent_exited(&mut self, host: u32) {
+        let Host { agent, parent: Some(parent), .. } = self.hosts[host as usize] else { return };
+        let status = match self.hosts[host as usize].life {
+            Life::Killed => ExitStatus::Signalled { signal: 9, core_dumped: false },
+            _ => ExitStatus::Exited(0),
+        };
+        self.tell_agent(parent, Input::AgentExited { agent, status, stderr: String::new() });
+    }
+}

@@ -1,0 +1,118 @@
+//! Faults as they strike, and who is to blame for what follows.
+
+use crate::faults::{Culprit, Fault};
+use crate::hosts::Life;
+use crate::launch::LauncherLife;
+use crate::ranks::Phase;
+use crate::world::World;
+use wireup_proto::io::ExitStatus;
+use wireup_proto::launcher_io::LauncherInput;
+
+impl World {
+    pub(crate) fn on_fault(&mut self, fault: Fault) {
+        // A job whose launcher has left is nobody's any more.
+        if self.launcher.life != LauncherLife::Alive {
+            return;
+        }
+        self.checks.strikes += 1;
+        match fault {
+            Fault::KillRank { rank, .. } => {
+                if self.procs[rank as usize].is_running() {
+                    self.checks.blame(Culprit::Rank(rank), true);
+                    self.end_rank(rank, ExitStatus::Signalled { signal: 9, core_dumped: false });
+                }
+            }
+            Fault::CutLink { agent, .. } => self.cut_link(agent),
+            Fault::KillAgent { agent: 0, .. } => self.kill_launcher(),
+            Fault::KillAgent { agent, .. } => self.strike_agent(agent),
+            Fault::KillKeeper { agent, .. } => self.strike_keeper(agent),
+            Fault::StopTerminal { for_ns, .. } => self.stop_terminal(for_ns),
+            Fault::Signal { signal, .. } => {
+                self.checks.blame(Culprit::Launcher, false);
+                for rank in 0..self.procs.len() as u32 {
+                    self.checks.blame(Culprit::Rank(rank), false);
+                }
+                self.tell_launcher(LauncherInput::Signal { signal: i32::from(signal) });
+            }
+            Fault::NoStart { .. } | Fault::NoExec { .. } => {}
+        }
+    }
+
+    fn cut_link(&mut self, agent: u32) {
+        let Some(link) = self.link_to_parent(agent).filter(|_| self.hosts[agent as usize].is_alive()) else { return };
+        self.blame_subtree(agent);
+        self.checks.output.expect_losses();
+        self.net.cut(&mut self.clock, link);
+    }
+
+    fn strike_agent(&mut self, agent: u32) {
+        if !self.hosts[agent as usize].is_alive() {
+            return;
+        }
+        self.blame_subtree(agent);
+        self.checks.output.expect_losses();
+        self.kill_agent(agent);
+    }
+
+    fn strike_keeper(&mut self, agent: u32) {
+        let host = &self.hosts[agent as usize];
+        if !host.is_alive() || !host.keeper_lives || host.ranks.is_empty() || host.job_is_gone {
+            return;
+        }
+        let must = self.runs_ranks(agent);
+        self.checks.blame(Culprit::Agent(agent), must);
+        for rank in self.hosts[agent as usize].ranks.clone() {
+            // Its socket may be seen to close before the keeper is missed.
+            self.checks.blame(Culprit::Rank(rank), false);
+        }
+        self.checks.output.expect_losses();
+        self.kill_keeper(agent);
+    }
+
+    /// The launcher dies with the root agent in it: nobody is left to be told anything.
+    fn kill_launcher(&mut self) {
+        self.launcher.life = LauncherLife::Killed;
+        self.launcher.gone_at = Some(self.clock.now());
+        self.checks.output.expect_losses();
+        self.kill_agent(0);
+    }
+
+    /// All of a subtree may be blamed for what happens to its top; the job must fail if ranks of it run.
+    fn blame_subtree(&mut self, top: u32) {
+        let subtree: Vec<u32> = (0..self.hosts.len() as u32).filter(|agent| self.is_below(*agent, top)).collect();
+        let must = subtree.iter().any(|agent| self.runs_ranks(*agent));
+        for agent in subtree {
+            self.checks.blame(Culprit::Agent(agent), must);
+        }
+    }
+
+    fn is_below(&self, agent: u32, top: u32) -> bool {
+        let mut at = Some(agent);
+        while let Some(agent) = at {
+            if agent == top {
+                return true;
+            }
+            at = self.hosts[agent as usize].parent;
+        }
+        false
+    }
+
+    fn runs_ranks(&self, agent: u32) -> bool {
+        self.hosts[agent as usize].ranks.iter().any(|rank| self.procs[*rank as usize].phase == Phase::Running)
+    }
+
+    /// Who holds the run up, for a report of a hang.
+    pub(crate) fn who_waits(&self) -> String {
+        let alive: Vec<u32> = self.hosts.iter().filter(|host| host.is_alive()).map(|host| host.agent.0).collect();
+        let running = self.procs.iter().filter(|proc| matches!(proc.phase, Phase::Starting | Phase::Running));
+        let ranks: Vec<String> = running
+            .take(8)
+            .map(|proc| format!("{} (agent {}, step {}, {:?})", proc.rank, proc.host, proc.step, proc.doing))
+            .collect();
+        let starting = self.hosts.iter().filter(|host| matches!(host.life, Life::Starting(_))).count();
+        format!(
+            "launcher {:?}, agents alive {:?}, starting {starting}, ranks {ranks:?}, fences {:?}",
+            self.launcher.life, alive, self.checks.fences
+        )
+    }
+}

@@ -1,0 +1,271 @@
+//! Links between agents, and between root and launcher: delay, bandwidth, classes, loss.
+//!
+//! A link has two lanes. A frame waits in the queue of its class until the lane is free; the lowest class goes
+//! first, so a control frame overtakes output that waits, as the real driver lets it. On the wire, order is kept
+//! for good. Frames arrive as a header and the sender's own payload buffer, so that one blob is shared by all who
+//! receive it; now and then they arrive cut at random places, or glued to what came before.
+
+use crate::clock::{Clock, Event};
+use crate::rng::Rng;
+use crate::spec::Timing;
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use wireup_proto::Instant;
+use wireup_proto::io::LinkId;
+use wireup_wire::frame::{Class, Frame};
+
+/// Longest frame that is glued to its predecessor: gluing copies.
+const GLUE_BYTES_MAX: usize = 4096;
+
+/// Who holds one end of a link, with the number it knows the link by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    Agent(u32, LinkId),
+    Launcher(LinkId),
+}
+
+/// What comes out at an end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    Up,
+    /// A chunk of bytes, and a second one right behind it (empty: none).
+    Bytes(Bytes, Bytes),
+    Down(&'static str),
+}
+
+/// All links of a world.
+pub struct Net {
+    links: Vec<Link>,
+    timing: Timing,
+    rng: Rng,
+    pub classes: [ClassCount; Class::ALL.len()],
+}
+
+/// What went over all links in one class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClassCount {
+    pub frames: u64,
+    pub bytes: u64,
+}
+
+struct Link {
+    ends: [End; 2],
+    /// Lane `n` leads away from end `n`.
+    lanes: [Lane; 2],
+    /// Root and launcher live in one process: no delay, no loss.
+    in_memory: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    waiting: [VecDeque<Frame>; Class::ALL.len()],
+    wire: VecDeque<Arrival>,
+    free_at: Instant,
+    last_arrival: Instant,
+    /// An event will say when the lane is free.
+    woken: bool,
+    state: LaneState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum LaneState {
+    #[default]
+    Open,
+    /// Closes behind what waits.
+    Closing,
+    /// Takes nothing more; what is on the wire still arrives.
+    Closed,
+    /// Its receiver is gone.
+    Deaf,
+}
+
+impl Net {
+    pub fn new(seed: u64, timing: Timing) -> Self {
+        Net { links: Vec::new(), timing, rng: Rng::stream(seed, "net"), classes: Default::default() }
+    }
+
+    /// The number that the next link will have.
+    pub fn next_link(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    pub fn ends(&self, link: u32) -> [End; 2] {
+        self.links[link as usize].ends
+    }
+
+    /// Brings a link up; each end hears of it in its own time.
+    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], in_memory: bool) {
+        let link = self.next_link();
+        self.links.push(Link { ends, lanes: Default::default(), in_memory });
+        for lane in 0..2 {
+            self.put_on_wire(clock, link, lane, Arrival::Up, 0);
+        }
+    }
+
+    /// Takes a frame from end `from`; a closed lane swallows it.
+    pub fn send(&mut self, clock: &mut Clock, link: u32, from: usize, frame: Frame) {
+        let lane = &mut self.links[link as usize].lanes[from];
+        if lane.state != LaneState::Open {
+            return;
+        }
+        let class = &mut self.classes[frame.class as usize];
+        class.frames += 1;
+        class.bytes += frame.wire_len() as u64;
+        lane.waiting[frame.class as usize].push_back(frame);
+        self.pump(clock, link, from);
+    }
+
+    /// Closes end `from` behind what it sent; what still comes towards it is lost.
+    pub fn close(&mut self, clock: &mut Clock, link: u32, from: usize) {
+        let lanes = &mut self.links[link as usize].lanes;
+        lanes[1 - from].deafen();
+        if lanes[from].state == LaneState::Open {
+            lanes[from].state = LaneState::Closing;
+            self.pump(clock, link, from);
+        }
+    }
+
+    /// Breaks the link: each end gets a part of what is on its way, then hears of the loss.
+    pub fn cut(&mut self, clock: &mut Clock, link: u32) {
+        for lane in 0..2 {
+            self.cut_lane(clock, link, lane, "connection timed out");
+        }
+    }
+
+    /// End `from` dies without goodbye.
+    pub fn kill_end(&mut self, clock: &mut Clock, link: u32, from: usize) {
+        self.cut_lane(clock, link, from, "connection reset by peer");
+        self.links[link as usize].lanes[1 - from].deafen();
+    }
+
+    /// A lane may be free again.
+    pub fn on_free(&mut self, clock: &mut Clock, link: u32, lane: usize) {
+        self.links[link as usize].lanes[lane].woken = false;
+        self.pump(clock, link, lane);
+    }
+
+    /// What arrives at the far end of a lane; `None` if it was lost on the way.
+    pub fn on_arrive(&mut self, link: u32, lane: usize) -> Option<Arrival> {
+        let lanes = &mut self.links[link as usize].lanes;
+        let arrival = lanes[lane].wire.pop_front()?;
+        if matches!(arrival, Arrival::Down(_)) {
+            // Whoever heard of the end sends nothing more, and what the lane still held is gone.
+            lanes[lane].deafen();
+            lanes[1 - lane].silence();
+        }
+        Some(arrival)
+    }
+
+    fn pump(&mut self, clock: &mut Clock, link: u32, at: usize) {
+        loop {
+            let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+            let lane = &mut lanes[at];
+            if lane.free_at > clock.now() {
+                if !lane.woken {
+                    lane.woken = true;
+                    clock.at(lane.free_at, Event::LinkFree(link, at as u8));
+                }
+                return;
+            }
+            let Some(frame) = lane.waiting.iter_mut().find_map(VecDeque::pop_front) else {
+                if lane.state == LaneState::Closing {
+                    lane.state = LaneState::Closed;
+                    self.put_on_wire(clock, link, at, Arrival::Down("closed by peer"), 0);
+                }
+                return;
+            };
+            if !*in_memory {
+                let cost_ns = frame.wire_len() as u64 * 1000 / self.timing.link_bytes_per_us.max(1);
+                lane.free_at = clock.now() + cost_ns;
+            }
+            self.put_frame(clock, link, at, frame);
+        }
+    }
+
+    fn put_frame(&mut self, clock: &mut Clock, link: u32, at: usize, frame: Frame) {
+        let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+        let header = Bytes::copy_from_slice(&frame.header());
+        if *in_memory || !self.rng.chance(self.timing.cut_permille) {
+            return self.put_on_wire(clock, link, at, Arrival::Bytes(header, frame.payload), 0);
+        }
+        let mut whole = BytesMut::with_capacity(frame.wire_len());
+        whole.extend_from_slice(&header);
+        whole.extend_from_slice(&frame.payload);
+        let glue = whole.len() <= GLUE_BYTES_MAX && self.rng.chance(500);
+        let last = lanes[at].wire.back_mut().filter(|last| glue && last.is_short());
+        if let Some(Arrival::Bytes(head, body)) = last {
+            *head = Bytes::from([&head[..], &body[..], &whole[..]].concat());
+            *body = Bytes::new();
+            return;
+        }
+        let mut rest = whole.freeze();
+        while !rest.is_empty() {
+            let cut = self.rng.between(1, (rest.len() as u64).min(200_000)) as usize;
+            // Most cuts are near a header: that is where readers go wrong.
+            let cut = if self.rng.chance(500) { cut.min(1 + self.rng.below(20) as usize) } else { cut };
+            let rest_of_it = if self.rng.chance(300) { rest.len() } else { cut };
+            let chunk = rest.split_to(rest_of_it);
+            let pause_ns = self.rng.below(20_000);
+            self.put_on_wire(clock, link, at, Arrival::Bytes(chunk, Bytes::new()), pause_ns);
+        }
+    }
+
+    fn put_on_wire(&mut self, clock: &mut Clock, link: u32, at: usize, arrival: Arrival, pause_ns: u64) {
+        let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+        let lane = &mut lanes[at];
+        if lane.state == LaneState::Deaf {
+            return;
+        }
+        let delay_ns = if *in_memory { 0 } else { self.timing.link.draw(&mut self.rng) + pause_ns };
+        lane.last_arrival = lane.last_arrival.max(lane.free_at.max(clock.now()) + delay_ns);
+        lane.wire.push_back(arrival);
+        clock.at(lane.last_arrival, Event::LinkArrive(link, at as u8));
+    }
+
+    fn cut_lane(&mut self, clock: &mut Clock, link: u32, at: usize, problem: &'static str) {
+        let lane = &mut self.links[link as usize].lanes[at];
+        let was_down = lane.wire.iter().any(|arrival| matches!(arrival, Arrival::Down(_)));
+        let is_over = matches!(lane.state, LaneState::Deaf) || (lane.state == LaneState::Closed && !was_down);
+        lane.silence();
+        if is_over {
+            return;
+        }
+        // That the link once came up was seen before it broke.
+        let keep = 1 + self.rng.below(lane.wire.len() as u64 + 1) as usize;
+        let torn = lane.wire.get(keep).cloned();
+        lane.wire.truncate(keep);
+        if let Some(Arrival::Bytes(mut head, mut body)) = torn {
+            let whole = (head.len() + body.len()) as u64;
+            let part = self.rng.below(whole) as usize;
+            body.truncate(part.saturating_sub(head.len()));
+            head.truncate(part);
+            if !head.is_empty() {
+                self.put_on_wire(clock, link, at, Arrival::Bytes(head, body), 0);
+            }
+        }
+        self.put_on_wire(clock, link, at, Arrival::Down(problem), 0);
+    }
+}
+
+impl Lane {
+    /// Nothing more is sent.
+    fn silence(&mut self) {
+        self.waiting.iter_mut().for_each(VecDeque::clear);
+        if self.state != LaneState::Deaf {
+            self.state = LaneState::Closed;
+        }
+    }
+
+    /// Nothing more is heard.
+    fn deafen(&mut self) {
+        self.waiting.iter_mut().for_each(VecDeque::clear);
+        self.wire.clear();
+        self.state = LaneState::Deaf;
+    }
+}
+
+impl Arrival {
+    fn is_short(&self) -> bool {
+        matches!(self, Arrival::Bytes(head, body) if head.len() + body.len() <= GLUE_BYTES_MAX)
+    }
+}

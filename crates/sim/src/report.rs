@@ -1,0 +1,72 @@
+//! What a run tells about itself.
+
+use crate::launch::LauncherLife;
+use crate::net::ClassCount;
+use crate::world::World;
+use wireup_proto::launcher_io::Notice;
+use wireup_wire::frame::Class;
+
+/// One run's outcome and measures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    pub seed: u64,
+    /// Equal runs have equal digests.
+    pub digest: u64,
+    pub events: u64,
+    /// Virtual time until the launcher left.
+    pub elapsed_ns: u64,
+    /// The launcher's exit code; `None` if it was killed or never left.
+    pub code: Option<u8>,
+    pub notices: Vec<Notice>,
+    /// Frames and bytes over all links, by class.
+    pub classes: [ClassCount; Class::ALL.len()],
+    pub ranks_started: u32,
+    pub fences: u32,
+    pub gets: u64,
+    pub output_bytes: u64,
+    /// The most output that any link had under way.
+    pub output_peak_bytes: i64,
+    /// Faults that found something to strike.
+    pub strikes: u32,
+    /// Broken rules; empty in a good run.
+    pub problems: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn into_report(mut self) -> Report {
+        if !self.checks.is_broken() {
+            self.check_end();
+        }
+        Report {
+            seed: self.spec.seed,
+            digest: self.digest.value(),
+            events: self.clock.happened(),
+            elapsed_ns: self.elapsed_ns(),
+            code: match self.launcher.life {
+                LauncherLife::Left { code } => Some(code),
+                LauncherLife::Alive | LauncherLife::Killed => None,
+            },
+            notices: self.checks.notices,
+            classes: self.net.classes,
+            ranks_started: self.checks.started,
+            fences: self.checks.fences.complete(),
+            gets: self.checks.gets,
+            output_bytes: self.checks.output.bytes,
+            output_peak_bytes: self.checks.bounds.output_peak,
+            strikes: self.checks.strikes,
+            problems: self.checks.problems,
+        }
+    }
+}
+
+impl Report {
+    /// Passes a good run on.
+    ///
+    /// # Panics
+    /// If a rule was broken, with the seed.
+    #[track_caller]
+    pub fn expect_good(self) -> Self {
+        assert!(self.problems.is_empty(), "seed {}: {:#?}\nnotices: {:?}", self.seed, self.problems, self.notices);
+        self
+    }
+}

@@ -1,0 +1,170 @@
+//! The description of one world: its size, its pace, its programs, its misfortunes.
+//!
+//! A run is a function of this and nothing else.
+
+use crate::faults::Fault;
+use crate::rng::Rng;
+use crate::workload::Script;
+use std::rc::Rc;
+use wireup_wire::job::{Block, StdinTarget};
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug)]
+pub struct WorldSpec {
+    pub seed: u64,
+    /// Nodes of the job.
+    pub nodes: u32,
+    /// The root agent is a node of the job; otherwise it stands above all nodes.
+    pub root_is_node: bool,
+    pub fanout: u32,
+    pub blocks: Vec<Block>,
+    /// Programs in rank order, with the number of ranks that run each.
+    pub apps: Vec<(u32, Rc<Script>)>,
+    pub stdin: StdinTarget,
+    /// Bytes of the launcher's standard input, if it is relayed.
+    pub stdin_bytes: u64,
+    pub label: bool,
+    pub line_buffered: bool,
+    pub split_output: bool,
+    pub profile: bool,
+    pub stall_report_ns: u64,
+    pub timeout_ns: Option<u64>,
+    pub kill_grace_ns: u64,
+    pub start_timeout_ns: u64,
+    pub timing: Timing,
+    pub faults: Vec<Fault>,
+    /// A run of more events than this counts as a hang.
+    pub event_max: u64,
+}
+
+/// A delay drawn anew each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delay {
+    pub delay_ns_min: u64,
+    pub delay_ns_max: u64,
+}
+
+impl Delay {
+    pub const fn of(delay_ns_min: u64, delay_ns_max: u64) -> Self {
+        Delay { delay_ns_min, delay_ns_max }
+    }
+
+    pub fn draw(self, rng: &mut Rng) -> u64 {
+        rng.between(self.delay_ns_min, self.delay_ns_max)
+    }
+}
+
+/// How long things take, and how often they take a detour.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// One way between agents.
+    pub link: Delay,
+    /// Bytes that a link moves in a microsecond.
+    pub link_bytes_per_us: u64,
+    /// Frames of a thousand that arrive cut at random places, or glued to the one before.
+    pub cut_permille: u32,
+    /// Inputs of a thousand after which the driver collects more before it asks the agent what to do.
+    pub batch_permille: u32,
+    /// From `StartAgent` to a running agent, and from there to an authenticated link.
+    pub agent_start: Delay,
+    pub handshake: Delay,
+    /// From `Spawn` to a running rank.
+    pub spawn: Delay,
+    /// What a keeper or remote shell saw, until the agent hears it.
+    pub report: Delay,
+    /// One way between a rank and its agent.
+    pub client: Delay,
+    /// A rank between two steps.
+    pub think: Delay,
+    /// From a write into a pipe to the agent's read.
+    pub stdio: Delay,
+    /// A write to the terminal.
+    pub terminal: Delay,
+}
+
+impl Default for Timing {
+    /// A rack: links of 5 to 50 µs and 10 GB/s, ranks that start within 2 ms.
+    fn default() -> Self {
+        Timing {
+            link: Delay::of(5_000, 50_000),
+            link_bytes_per_us: 10_000,
+            cut_permille: 20,
+            batch_permille: 200,
+            agent_start: Delay::of(1_000_000, 5_000_000),
+            handshake: Delay::of(100_000, 500_000),
+            spawn: Delay::of(100_000, 2_000_000),
+            report: Delay::of(1_000, 100_000),
+            client: Delay::of(1_000, 20_000),
+            think: Delay::of(1_000, 50_000),
+            stdio: Delay::of(1_000, 50_000),
+            terminal: Delay::of(1_000, 100_000),
+        }
+    }
+}
+
+impl WorldSpec {
+    /// `nodes` nodes with `ppn` ranks each, all running `script`.
+    pub fn even(seed: u64, nodes: u32, ppn: u32, script: Script) -> Self {
+        WorldSpec {
+            seed,
+            nodes,
+            root_is_node: true,
+            fanout: 16,
+            blocks: vec![Block { first_node: 0, nodes, ppn }],
+            apps: vec![(nodes * ppn, Rc::new(script))],
+            stdin: StdinTarget::None,
+            stdin_bytes: 0,
+            label: false,
+            line_buffered: true,
+            split_output: false,
+            profile: false,
+            stall_report_ns: 0,
+            timeout_ns: None,
+            kill_grace_ns: 500_000_000,
+            start_timeout_ns: 10_000_000_000,
+            timing: Timing::default(),
+            faults: Vec::new(),
+            event_max: 20_000_000,
+        }
+    }
+
+    pub fn job_size(&self) -> u32 {
+        self.apps.iter().map(|(ranks, _)| ranks).sum()
+    }
+
+    /// Agents of the session: one per node, and the root if it is none.
+    pub fn agent_count(&self) -> u32 {
+        self.nodes + u32::from(!self.root_is_node)
+    }
+
+    /// The agent of a node.
+    pub fn agent_of(&self, node: u32) -> u32 {
+        node + u32::from(!self.root_is_node)
+    }
+
+    /// The node of every rank, by the rule of `JobSpec::blocks`: in order, over and over, until all are placed.
+    pub fn placement(&self) -> Vec<u32> {
+        let size = self.job_size() as usize;
+        let round = self.blocks.iter().flat_map(|block| {
+            (block.first_node..block.first_node + block.nodes).flat_map(|node| (0..block.ppn).map(move |_| node))
+        });
+        let mut nodes: Vec<u32> = round.take(size).collect();
+        assert!(!nodes.is_empty() || size == 0, "blocks place at least one rank");
+        for rank in nodes.len()..size {
+            nodes.push(nodes[rank - nodes.len()]);
+        }
+        nodes
+    }
+
+    /// The program of a rank.
+    pub fn script_of(&self, rank: u32) -> &Rc<Script> {
+        let mut first = 0;
+        for (ranks, script) in &self.apps {
+            first += ranks;
+            if rank < first {
+                return script;
+            }
+        }
+        panic!("rank {rank} is beyond the job")
+    }
+}

@@ -1,0 +1,180 @@
+//! The ranks' pipes: a writer that waits where a pipe is full, a driver that reads where it is told to.
+
+use crate::birth::JOB;
+use crate::clock::Event;
+use crate::ranks::{Doing, Phase};
+use crate::steps::PIPE_BYTES;
+use crate::workload;
+use crate::world::World;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use wireup_proto::io::{Input, Stream};
+use wireup_wire::ids::LocalRank;
+
+/// Standard output or error of a rank.
+#[derive(Debug, Default)]
+pub struct Pipe {
+    bytes: Vec<u8>,
+    /// Lines written so far.
+    pub lines: u32,
+    /// A read is scheduled.
+    due: bool,
+    /// Its end was reported.
+    closed: bool,
+}
+
+/// Standard input of a rank.
+#[derive(Debug, Default)]
+pub struct StdinPipe {
+    /// What the agent handed out and the pipe did not take yet.
+    pending: VecDeque<Bytes>,
+    in_pipe: Vec<u8>,
+    /// Bytes that the rank read.
+    pub read: u64,
+    ended: bool,
+    due: bool,
+}
+
+impl World {
+    /// One go of a `Write` step: as many lines as the pipe takes.
+    pub(crate) fn write_lines(&mut self, rank: u32, stream: u8, lines: u32, line_bytes: u16) {
+        let proc = &mut self.procs[rank as usize];
+        let pipe = &mut proc.pipes[usize::from(stream) - 1];
+        while proc.nth < lines && pipe.bytes.len() < PIPE_BYTES {
+            workload::line(stream, rank, pipe.lines, line_bytes, &mut pipe.bytes);
+            pipe.lines += 1;
+            proc.nth += 1;
+        }
+        let done = proc.nth == lines;
+        if !done {
+            proc.doing = Doing::PipeSpace;
+        }
+        self.schedule_read(rank, stream);
+        if done {
+            self.step_done(rank);
+        }
+    }
+
+    /// The driver will look at a pipe, if it is told to read and there is something to see.
+    pub(crate) fn schedule_read(&mut self, rank: u32, stream: u8) {
+        let which = usize::from(stream) - 1;
+        let proc = &mut self.procs[rank as usize];
+        let pipe = &mut proc.pipes[which];
+        let started = !matches!(proc.phase, Phase::Absent | Phase::Starting);
+        let is_over = started && proc.phase != Phase::Running;
+        if pipe.due || pipe.closed || (!is_over && pipe.bytes.is_empty()) {
+            return;
+        }
+        if self.hosts[proc.host as usize].reading[which] && self.hosts[proc.host as usize].is_alive() {
+            pipe.due = true;
+            let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
+            self.clock.after(delay_ns, Event::StdioRead(rank, stream));
+        }
+    }
+
+    pub(crate) fn on_stdio_read(&mut self, rank: u32, stream: u8) {
+        let which = usize::from(stream) - 1;
+        let proc = &mut self.procs[rank as usize];
+        let (host, local) = (proc.host, proc.local);
+        let pipe = &mut proc.pipes[which];
+        pipe.due = false;
+        let Some(on) = self.hosts.get(host as usize).map(|host| host.reading[which] && !host.job_is_gone) else {
+            return;
+        };
+        if !on {
+            return;
+        }
+        let stream = if stream == 1 { Stream::Out } else { Stream::Err };
+        if pipe.bytes.is_empty() {
+            if matches!(proc.phase, Phase::Ended(_) | Phase::Failed | Phase::Vanished) {
+                pipe.closed = true;
+                self.tell_agent(host, Input::StdioClosed { job: JOB, local, stream });
+            }
+            return;
+        }
+        let some = self.rng.between(1, pipe.bytes.len() as u64) as usize;
+        let take = if self.rng.chance(700) { pipe.bytes.len() } else { some };
+        let rest = pipe.bytes.split_off(take);
+        let bytes = Bytes::from(std::mem::replace(&mut pipe.bytes, rest));
+        let has_room = pipe.bytes.len() < PIPE_BYTES;
+        if has_room && proc.doing == Doing::PipeSpace && proc.phase == Phase::Running {
+            self.next_step(rank);
+        }
+        self.tell_agent(host, Input::StdioBytes { job: JOB, local, stream, bytes });
+        self.schedule_read(rank, stream as u8);
+    }
+
+    /// The agent hands out standard input; no bytes: its end.
+    pub(crate) fn write_stdin(&mut self, host: u32, local: LocalRank, bytes: Bytes) {
+        let rank = self.hosts[host as usize].ranks[local.index()];
+        self.procs[rank as usize].stdin.pending.push_back(bytes);
+        self.schedule_stdin(rank);
+    }
+
+    pub(crate) fn schedule_stdin(&mut self, rank: u32) {
+        let proc = &mut self.procs[rank as usize];
+        if proc.stdin.due || proc.stdin.pending.is_empty() {
+            return;
+        }
+        proc.stdin.due = true;
+        let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::StdinMove(rank));
+    }
+
+    /// The driver moves what fits into the pipe; a rank that is gone takes everything, to be thrown away.
+    pub(crate) fn on_stdin_move(&mut self, rank: u32) {
+        let proc = &mut self.procs[rank as usize];
+        let (host, local) = (proc.host, proc.local);
+        let is_over = !matches!(proc.phase, Phase::Starting | Phase::Running);
+        let stdin = &mut proc.stdin;
+        stdin.due = false;
+        let mut room = if is_over { usize::MAX } else { PIPE_BYTES - stdin.in_pipe.len() };
+        let mut taken = 0;
+        while let Some(front) = stdin.pending.front_mut() {
+            if front.is_empty() {
+                stdin.ended = true;
+                stdin.pending.clear();
+                break;
+            }
+            let part = front.split_to(front.len().min(room));
+            if part.is_empty() {
+                break;
+            }
+            room -= part.len();
+            taken += part.len() as u32;
+            if !is_over {
+                stdin.in_pipe.extend_from_slice(&part);
+            }
+            if front.is_empty() {
+                stdin.pending.pop_front();
+            }
+        }
+        if proc.doing == Doing::Stdin {
+            self.next_step(rank);
+        }
+        if taken > 0 && !self.hosts[host as usize].job_is_gone {
+            self.tell_agent(host, Input::StdinTaken { job: JOB, local, bytes: taken });
+        }
+    }
+
+    /// One go of a `ReadStdin` step.
+    pub(crate) fn read_stdin(&mut self, rank: u32) {
+        let stdin = &mut self.procs[rank as usize].stdin;
+        let bytes = std::mem::take(&mut stdin.in_pipe);
+        let wrong = bytes.iter().zip(stdin.read..).any(|(byte, at)| *byte != workload::stdin_byte(at));
+        stdin.read += bytes.len() as u64;
+        let (ended, read) = (stdin.ended, stdin.read);
+        if wrong {
+            return self.checks.problem(format!("rank {rank} reads wrong standard input before byte {read}"));
+        }
+        self.procs[rank as usize].doing = Doing::Stdin;
+        self.schedule_stdin(rank);
+        if !ended {
+            return;
+        }
+        if read != self.spec.stdin_bytes {
+            return self.checks.problem(format!("rank {rank} reads {read} bytes of standard input, then its end"));
+        }
+        self.step_done(rank);
+    }
+}

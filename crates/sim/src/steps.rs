@@ -1,0 +1,257 @@
+//! The ranks' scripts, step by step, and their side of the PMI socket.
+
+use crate::birth::JOB;
+use crate::clock::Event;
+use crate::faults::Culprit;
+use crate::pmi::{Answer, Heard, Op};
+use crate::ranks::{Doing, FromAgent, Phase, ToAgent};
+use crate::workload::{self, Step};
+use crate::world::World;
+use bytes::Bytes;
+use wireup_proto::io::{ExitStatus, Input};
+use wireup_wire::ids::LocalRank;
+
+/// The code of a rank whose PMI broke, as MPI libraries have it.
+const PMI_FAILED_CODE: u8 = 1;
+/// Bytes of a pipe.
+pub const PIPE_BYTES: usize = 64 << 10;
+
+impl World {
+    pub(crate) fn on_rank_step(&mut self, rank: u32) {
+        match self.procs[rank as usize].phase {
+            Phase::Starting => return self.start_rank(rank),
+            Phase::Running => {}
+            Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
+        }
+        if let Some(code) = self.is_leaving(rank) {
+            return self.end_rank(rank, ExitStatus::Exited(code));
+        }
+        let proc = &self.procs[rank as usize];
+        if proc.doing != Doing::Step {
+            return;
+        }
+        let step = proc.script.steps.get(usize::from(proc.step)).copied().unwrap_or(Step::Exit { code: 0 });
+        self.do_step(rank, step);
+    }
+
+    fn do_step(&mut self, rank: u32, step: Step) {
+        match step {
+            Step::Init => self.ask(rank, Op::Init),
+            Step::Put { pair, value_bytes } => {
+                let (key, value) = (workload::key(rank, pair), self.value(rank, pair, value_bytes));
+                self.ask(rank, Op::Put { key: &key, value: &value });
+            }
+            Step::Fence => self.enter_fence(rank),
+            Step::Get { pair, whose, .. } => {
+                let (size, nth) = (self.spec.job_size(), self.procs[rank as usize].nth);
+                match whose.nth(rank, size, nth, &mut self.rng) {
+                    Some(other) => {
+                        self.procs[rank as usize].asked = other;
+                        self.ask(rank, Op::Get { key: &workload::key(other, pair) });
+                    }
+                    None => self.step_done(rank),
+                }
+            }
+            Step::GetMissing => self.ask(rank, Op::Get { key: "nobody-put-this" }),
+            Step::Write { stream, lines, line_bytes } => self.write_lines(rank, stream, lines, line_bytes),
+            Step::ReadStdin => self.read_stdin(rank),
+            Step::Compute { ns } => {
+                self.procs[rank as usize].step += 1;
+                self.clock.after(ns, Event::RankStep(rank));
+            }
+            Step::Finalize => self.ask(rank, Op::Finalize),
+            Step::Abort { code } => {
+                self.checks.blame(Culprit::Rank(rank), true);
+                self.ask(rank, Op::Abort { code: i32::from(code) });
+                self.procs[rank as usize].doing = Doing::Nothing;
+            }
+            Step::SendGarbage => {
+                self.checks.blame(Culprit::Rank(rank), false);
+                self.send_client_bytes(rank, Bytes::from_static(b"\0\xff\xfegarbage without sense\n\n    \x01\n"));
+                self.procs[rank as usize].doing = Doing::Nothing;
+            }
+            Step::HalfRequest => {
+                self.checks.blame(Culprit::Rank(rank), false);
+                self.send_client_bytes(rank, Bytes::from_static(b"cmd=in"));
+                self.close_socket(rank);
+                self.step_done(rank);
+            }
+            Step::CloseClient => {
+                self.close_socket(rank);
+                self.step_done(rank);
+            }
+            Step::Exit { code } => {
+                if code != 0 {
+                    self.checks.blame(Culprit::Rank(rank), true);
+                }
+                self.end_rank(rank, ExitStatus::Exited(code));
+            }
+            Step::Die { signal } => {
+                self.checks.blame(Culprit::Rank(rank), true);
+                self.end_rank(rank, ExitStatus::Signalled { signal: i32::from(signal), core_dumped: false });
+            }
+            Step::Hang => self.procs[rank as usize].doing = Doing::Nothing,
+            Step::OnlyRank { rank: only } => {
+                self.procs[rank as usize].step += u16::from(rank != only);
+                self.step_done(rank);
+            }
+        }
+    }
+
+    fn value(&self, rank: u32, pair: u16, value_bytes: u16) -> String {
+        workload::value(self.spec.seed, rank, pair, value_bytes)
+    }
+
+    /// The step at hand is done: on to the next one.
+    pub(crate) fn step_done(&mut self, rank: u32) {
+        let proc = &mut self.procs[rank as usize];
+        proc.step += 1;
+        proc.nth = 0;
+        self.next_step(rank);
+    }
+
+    fn enter_fence(&mut self, rank: u32) {
+        let epoch = self.procs[rank as usize].entered;
+        self.procs[rank as usize].entered += 1;
+        self.checks.fences.on_enter(epoch);
+        self.ask(rank, Op::Fence);
+    }
+
+    /// Sends a request and waits for its reply. A socket that the agent closed ends the rank, as an MPI library would.
+    fn ask(&mut self, rank: u32, op: Op<'_>) {
+        let proc = &mut self.procs[rank as usize];
+        let Some(pmi) = &mut proc.pmi else { return };
+        let bytes = pmi.ask(op);
+        proc.doing = Doing::Reply;
+        if proc.socket == [true; 2] {
+            self.send_client_bytes(rank, bytes);
+        } else if !proc.socket[1] {
+            self.end_rank(rank, ExitStatus::Exited(PMI_FAILED_CODE));
+        }
+    }
+
+    /// Puts bytes into the PMI socket, now and then in pieces.
+    fn send_client_bytes(&mut self, rank: u32, mut bytes: Bytes) {
+        let proc = &mut self.procs[rank as usize];
+        if !proc.socket[0] {
+            return;
+        }
+        if bytes.len() > 1 && self.rng.chance(self.spec.timing.cut_permille) {
+            let piece = bytes.split_to(self.rng.between(1, bytes.len() as u64 - 1) as usize);
+            let delay_ns = self.spec.timing.client.draw(&mut self.rng);
+            proc.to_agent.push(&mut self.clock, delay_ns, ToAgent::Bytes(piece), Event::ClientArrive(rank));
+        }
+        let delay_ns = self.spec.timing.client.draw(&mut self.rng);
+        proc.to_agent.push(&mut self.clock, delay_ns, ToAgent::Bytes(bytes), Event::ClientArrive(rank));
+    }
+
+    pub(crate) fn on_client_arrive(&mut self, rank: u32) {
+        let proc = &mut self.procs[rank as usize];
+        let (host, local) = (proc.host, proc.local);
+        if !proc.start_is_known && self.hosts[host as usize].keeper_lives && self.hosts[host as usize].is_alive() {
+            // The agent gets the socket together with the news that the rank runs.
+            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+            return self.clock.after(delay_ns.max(1), Event::ClientArrive(rank));
+        }
+        let Some(item) = proc.to_agent.pop() else { return };
+        if !proc.socket[1] || self.hosts[host as usize].job_is_gone {
+            return;
+        }
+        match item {
+            ToAgent::Bytes(bytes) => self.tell_agent(host, Input::ClientBytes { job: JOB, local, bytes }),
+            ToAgent::Gone => {
+                proc.socket[1] = false;
+                self.tell_agent(host, Input::ClientGone { job: JOB, local });
+            }
+        }
+    }
+
+    pub(crate) fn reply(&mut self, host: u32, local: LocalRank, bytes: Bytes) {
+        self.push_to_rank(host, local, FromAgent::Bytes(bytes));
+    }
+
+    pub(crate) fn close_client(&mut self, host: u32, local: LocalRank) {
+        self.push_to_rank(host, local, FromAgent::Closed);
+        let rank = self.hosts[host as usize].ranks[local.index()];
+        self.procs[rank as usize].socket[1] = false;
+    }
+
+    fn push_to_rank(&mut self, host: u32, local: LocalRank, item: FromAgent) {
+        let Some(&rank) = self.hosts[host as usize].ranks.get(local.index()) else {
+            return self.checks.problem(format!("agent {host} speaks to local rank {local}, which it has not"));
+        };
+        let proc = &mut self.procs[rank as usize];
+        if proc.socket[0] && proc.socket[1] {
+            let delay_ns = self.spec.timing.client.draw(&mut self.rng);
+            proc.from_agent.push(&mut self.clock, delay_ns, item, Event::ReplyArrive(rank));
+        }
+    }
+
+    pub(crate) fn on_reply_arrive(&mut self, rank: u32) {
+        let proc = &mut self.procs[rank as usize];
+        let Some(item) = proc.from_agent.pop() else { return };
+        if !proc.is_running() {
+            return;
+        }
+        match item {
+            FromAgent::Bytes(bytes) => {
+                self.digest.number(u64::from(rank) ^ self.clock.now().0 << 16);
+                self.digest.bytes(&bytes);
+                let Some(pmi) = &mut proc.pmi else { return };
+                let heard = pmi.hear(&bytes);
+                self.on_heard(rank, heard);
+            }
+            FromAgent::Closed => {
+                if matches!(proc.doing, Doing::Reply | Doing::Nothing) {
+                    self.end_rank(rank, ExitStatus::Exited(PMI_FAILED_CODE));
+                }
+            }
+        }
+    }
+
+    fn on_heard(&mut self, rank: u32, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Send(bytes) => self.send_client_bytes(rank, bytes),
+            Heard::Answer(answer) => self.on_answer(rank, answer),
+            // What garbage is answered with is the agent's own affair.
+            Heard::Broken(_) if self.procs[rank as usize].doing == Doing::Nothing => {}
+            Heard::Broken(problem) => self.checks.problem(format!("rank {rank} cannot read a reply: {problem}")),
+        }
+    }
+
+    fn on_answer(&mut self, rank: u32, answer: Answer) {
+        let proc = &self.procs[rank as usize];
+        let step = proc.script.steps[usize::from(proc.step)];
+        if proc.doing != Doing::Reply {
+            return self.checks.problem(format!("rank {rank} gets a reply that it did not ask for: {answer:?}"));
+        }
+        match (step, answer) {
+            (Step::Init, Answer::Init) | (Step::Put { .. }, Answer::Put) | (Step::Finalize, Answer::Finalize) => {
+                self.step_done(rank);
+            }
+            (Step::Fence, Answer::Fence) => self.leave_fence(rank),
+            (Step::GetMissing, Answer::Get(None)) => self.step_done(rank),
+            (Step::Get { pair, value_bytes, .. }, Answer::Get(Some(value))) => {
+                let other = proc.asked;
+                if value != self.value(other, pair, value_bytes).as_bytes() {
+                    return self.checks.problem(format!("rank {rank} gets a wrong value of rank {other}"));
+                }
+                self.procs[rank as usize].nth += 1;
+                self.checks.gets += 1;
+                self.next_step(rank);
+            }
+            (step, answer) => self.checks.problem(format!("rank {rank} at {step:?} is answered {answer:?}")),
+        }
+    }
+
+    fn leave_fence(&mut self, rank: u32) {
+        let proc = &mut self.procs[rank as usize];
+        let epoch = proc.released;
+        proc.released += 1;
+        if let Err(problem) = self.checks.fences.on_release(epoch) {
+            return self.checks.problem(format!("rank {rank}: {problem}"));
+        }
+        self.step_done(rank);
+    }
+}

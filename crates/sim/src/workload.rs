@@ -1,0 +1,213 @@
+//! What the ranks do: scripts, the keys and values they put, the lines they write.
+//!
+//! Everything a rank puts or writes is a function of its rank and a counter, so that whoever reads it can tell
+//! what it should be without remembering it.
+
+use crate::rng::{Rng, mix};
+use std::rc::Rc;
+pub use wireup_wire::pmi::Dialect;
+
+/// The steps of one program, the same for all of its ranks.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub dialect: Dialect,
+    pub on_signal: Disposition,
+    pub steps: Rc<[Step]>,
+}
+
+/// What a rank does with a signal that would end it, `SIGKILL` apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disposition {
+    /// Dies of it.
+    Default,
+    /// Catches it, cleans up for a while, leaves with this code.
+    Handler {
+        after_ns: u64,
+        code: u8,
+    },
+    Ignore,
+}
+
+/// One step of a script.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Init,
+    /// Puts this rank's pair number `pair`, with a value of `value_bytes`.
+    Put {
+        pair: u16,
+        value_bytes: u16,
+    },
+    Fence,
+    /// Gets pair number `pair` of other ranks, one after the other, and expects the value that they put.
+    Get {
+        pair: u16,
+        value_bytes: u16,
+        whose: Whose,
+    },
+    /// Gets a key that nobody put.
+    GetMissing,
+    /// Writes whole lines to standard output (1) or error (2), waiting where the pipe is full.
+    Write {
+        stream: u8,
+        lines: u32,
+        line_bytes: u16,
+    },
+    /// Reads standard input to its end.
+    ReadStdin,
+    Compute {
+        ns: u64,
+    },
+    Finalize,
+    Abort {
+        code: u8,
+    },
+    /// Sends what is no PMI, then waits for the end.
+    SendGarbage,
+    /// Sends half a request, then closes.
+    HalfRequest,
+    /// Closes the PMI socket without goodbye.
+    CloseClient,
+    Exit {
+        code: u8,
+    },
+    Die {
+        signal: u8,
+    },
+    /// Does nothing more until it is killed.
+    Hang,
+    /// What follows is for one rank alone; others skip the next step.
+    OnlyRank {
+        rank: u32,
+    },
+}
+
+/// Whose pairs a rank gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    Rank(u32),
+    /// The neighbours on both sides, around the ring.
+    Neighbours,
+    /// Some ranks drawn at random.
+    Random(u16),
+    All,
+}
+
+impl Whose {
+    /// The `nth` rank to ask, or `None` after the last.
+    pub fn nth(self, me: u32, size: u32, nth: u32, rng: &mut Rng) -> Option<u32> {
+        match self {
+            Whose::Rank(rank) => (nth == 0).then_some(rank),
+            Whose::Neighbours => [(me + size - 1) % size, (me + 1) % size].get(nth as usize).copied(),
+            Whose::Random(count) => (nth < u32::from(count)).then(|| rng.below(u64::from(size)) as u32),
+            Whose::All => (nth < size).then_some(nth),
+        }
+    }
+}
+
+impl Script {
+    pub fn new(dialect: Dialect, steps: &[Step]) -> Self {
+        Script { dialect, on_signal: Disposition::Default, steps: steps.into() }
+    }
+
+    /// Put, fence, get from both neighbours and some others, leave: the exchange of an MPI start.
+    pub fn exchange(dialect: Dialect, value_bytes: u16, gets: u16) -> Self {
+        let pair = 0;
+        Script::new(
+            dialect,
+            &[
+                Step::Init,
+                Step::Put { pair, value_bytes },
+                Step::Fence,
+                Step::Get { pair, value_bytes, whose: Whose::Neighbours },
+                Step::Get { pair, value_bytes, whose: Whose::Random(gets) },
+                Step::Finalize,
+                Step::Exit { code: 0 },
+            ],
+        )
+    }
+
+    /// A program that knows nothing of PMI.
+    pub fn plain(steps: &[Step]) -> Self {
+        Script::new(Dialect::Pmi1, steps)
+    }
+
+    pub fn with_disposition(mut self, on_signal: Disposition) -> Self {
+        self.on_signal = on_signal;
+        self
+    }
+}
+
+/// The key of a rank's pair.
+pub fn key(rank: u32, pair: u16) -> String {
+    format!("card-{pair}-{rank}")
+}
+
+/// The value of a rank's pair: letters and digits.
+pub fn value(seed: u64, rank: u32, pair: u16, value_bytes: u16) -> String {
+    const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+    let mut state = mix(seed ^ (u64::from(rank) << 16 | u64::from(pair)));
+    let mut text = String::with_capacity(usize::from(value_bytes) + 10);
+    while text.len() < usize::from(value_bytes) {
+        for shift in 0..10 {
+            text.push(char::from(LETTERS[(state >> (6 * shift)) as usize % 64]));
+        }
+        state = mix(state.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    }
+    text.truncate(usize::from(value_bytes));
+    text
+}
+
+/// Line number `number` that a rank writes to a stream, its end included.
+pub fn line(stream: u8, rank: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
+    use std::io::Write;
+    let start = into.len();
+    // Writing into a vector has no way to fail.
+    let _ = write!(into, "{stream}:{rank}:{number}:");
+    into.resize((start + usize::from(line_bytes)).max(into.len() + 1) - 1, b'.');
+    into.push(b'\n');
+}
+
+/// What a line says about itself: stream, rank, number; `None` if no rank wrote it so.
+pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
+    let text = std::str::from_utf8(line).ok()?;
+    let mut fields = text.splitn(4, ':');
+    let parsed = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    fields.next()?.bytes().all(|byte| byte == b'.').then_some(parsed)
+}
+
+/// Byte number `at` of the launcher's standard input.
+pub fn stdin_byte(at: u64) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16)) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_who_wrote_it() {
+        for line_bytes in [0, 5, 12, 80] {
+            let mut bytes = Vec::new();
+            line(2, 31, 7, line_bytes, &mut bytes);
+            assert_eq!(bytes.len(), usize::from(line_bytes).max(8));
+            assert_eq!(bytes.pop(), Some(b'\n'));
+            assert_eq!(parse_line(&bytes), Some((2, 31, 7)));
+        }
+        assert_eq!(parse_line(b"2:31:7:..x"), None);
+        assert_eq!(parse_line(b"2:31"), None);
+    }
+
+    #[test]
+    fn values_have_their_length_and_differ() {
+        assert_eq!(value(1, 2, 0, 33).len(), 33);
+        assert_ne!(value(1, 2, 0, 33), value(1, 3, 0, 33));
+        assert_ne!(value(1, 2, 0, 33), value(1, 2, 1, 33));
+    }
+
+    #[test]
+    fn neighbours_go_around() {
+        let mut rng = Rng::new(1);
+        let mut ask = |me, nth| Whose::Neighbours.nth(me, 4, nth, &mut rng);
+        assert_eq!([ask(0, 0), ask(0, 1), ask(0, 2), ask(3, 1)], [Some(3), Some(1), None, Some(0)]);
+    }
+}

@@ -1,0 +1,199 @@
+//! One world: everything that exists, and the loop that lets it happen.
+//!
+//! The parts hold state (`hosts`, `ranks`, `launch`, `net`); what one does to another goes through the clock, so that
+//! no machine is ever called from inside another.
+
+use crate::birth;
+use crate::checkers::Checks;
+use crate::clock::{Clock, Event};
+use crate::digest::Digest;
+use crate::faults::{Fault, NoStart};
+use crate::hosts::Host;
+use crate::launch::LauncherHost;
+use crate::net::{Arrival, End, Net};
+use crate::ranks::Proc;
+use crate::report::Report;
+use crate::rng::Rng;
+use crate::spec::WorldSpec;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wireup_proto::Instant;
+use wireup_proto::io::{Input, LinkId, Peer};
+use wireup_proto::launcher_io::LauncherInput;
+use wireup_wire::ids::AgentId;
+
+/// Virtual time that a run may take beyond its last fault and all of its own time limits.
+const PATIENCE_NS: u64 = 120_000_000_000;
+
+/// A world and all that is in it.
+pub struct World {
+    pub(crate) spec: WorldSpec,
+    pub(crate) clock: Clock,
+    pub(crate) net: Net,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) launcher: LauncherHost,
+    pub(crate) procs: Vec<Proc>,
+    pub(crate) rng: Rng,
+    pub(crate) checks: Checks,
+    pub(crate) digest: Digest,
+    pub(crate) no_start: BTreeMap<u32, NoStart>,
+    pub(crate) no_exec: BTreeMap<u32, i32>,
+    born: Instant,
+}
+
+/// Runs a world to its end.
+pub fn run(spec: WorldSpec) -> Report {
+    let mut world = World::new(spec);
+    world.begin();
+    let patience = world.patience();
+    while let Some(event) = world.clock.next() {
+        if world.clock.now() > patience || world.clock.happened() > world.spec.event_max {
+            let waits = world.who_waits();
+            world.checks.problem(format!("no end in sight after {} events: {waits}", world.clock.happened()));
+            break;
+        }
+        world.on_event(event);
+        if world.checks.is_broken() {
+            break;
+        }
+    }
+    world.into_report()
+}
+
+impl World {
+    fn new(spec: WorldSpec) -> Self {
+        let seed = spec.seed;
+        let clock = Clock::new(seed);
+        let now = clock.now();
+        let placement = spec.placement();
+        let mut hosts: Vec<Host> = (0..spec.agent_count()).map(|agent| Host::new(AgentId(agent))).collect();
+        let mut procs = Vec::with_capacity(placement.len());
+        for (rank, node) in placement.iter().enumerate() {
+            let host = spec.agent_of(*node);
+            let locals = &mut hosts[host as usize].ranks;
+            procs.push(Proc::new(rank as u32, host, locals.len() as u16, spec.script_of(rank as u32).clone()));
+            locals.push(rank as u32);
+        }
+        let mut no_start = BTreeMap::new();
+        let mut no_exec = BTreeMap::new();
+        for fault in &spec.faults {
+            match *fault {
+                Fault::NoStart { agent, how } => drop(no_start.insert(agent, how)),
+                Fault::NoExec { rank, errno } => drop(no_exec.insert(rank, errno)),
+                _ => {}
+            }
+        }
+        World {
+            net: Net::new(seed, spec.timing.clone()),
+            launcher: LauncherHost::new(&spec, now),
+            checks: Checks::new(&spec),
+            rng: Rng::stream(seed, "world"),
+            digest: Digest::default(),
+            born: now,
+            clock,
+            hosts,
+            procs,
+            no_start,
+            no_exec,
+            spec,
+        }
+    }
+
+    fn begin(&mut self) {
+        self.hosts[0].come_alive(birth::root(&self.spec, self.clock.now()));
+        let link = self.net.next_link();
+        let ends = [End::Launcher(LinkId(0)), self.hosts[0].new_end(0, link)];
+        self.launcher.link = link;
+        self.net.connect(&mut self.clock, ends, true);
+        for (index, fault) in self.spec.faults.iter().enumerate() {
+            if let Some(at_ns) = fault.at_ns() {
+                self.clock.at(self.born + at_ns, Event::Fault(index as u32));
+            }
+        }
+        self.clock.after(0, Event::AgentTurn(0));
+        self.clock.after(0, Event::LauncherTurn);
+    }
+
+    /// From the start until the launcher was gone.
+    pub(crate) fn elapsed_ns(&self) -> u64 {
+        self.launcher.gone_at.unwrap_or(self.clock.now()) - self.born
+    }
+
+    fn patience(&self) -> Instant {
+        let last_fault_ns = self.spec.faults.iter().filter_map(|fault| fault.at_ns()).max().unwrap_or(0);
+        let limits_ns = self.spec.start_timeout_ns + self.spec.kill_grace_ns + self.spec.timeout_ns.unwrap_or(0);
+        self.born + (last_fault_ns + limits_ns + PATIENCE_NS)
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::AgentStart(host) => self.on_agent_start(host),
+            Event::AgentLink(host) => self.on_agent_link(host),
+            Event::AgentStartFails(host) => self.on_agent_start_fails(host),
+            Event::AgentExited(host) => self.on_agent_exited(host),
+            Event::AgentTurn(host) => self.on_agent_turn(host),
+            Event::AgentTick(host) => self.on_agent_tick(host),
+            Event::KeeperReport(host) => self.on_keeper_report(host),
+            Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
+            Event::LinkArrive(link, lane) => self.on_link_arrive(link, usize::from(lane)),
+            Event::LauncherTurn => self.on_launcher_turn(),
+            Event::LauncherTick => self.on_launcher_tick(),
+            Event::LauncherWritten => self.on_launcher_written(),
+            Event::LauncherStdin => self.on_launcher_stdin(),
+            Event::TerminalResumes => self.on_terminal_resumes(),
+            Event::RankStep(rank) => self.on_rank_step(rank),
+            Event::ClientArrive(rank) => self.on_client_arrive(rank),
+            Event::ReplyArrive(rank) => self.on_reply_arrive(rank),
+            Event::StdioRead(rank, stream) => self.on_stdio_read(rank, stream),
+            Event::StdinMove(rank) => self.on_stdin_move(rank),
+            Event::Signal(rank, signal) => self.on_signal(rank, i32::from(signal)),
+            Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
+        }
+    }
+
+    fn on_link_arrive(&mut self, link: u32, lane: usize) {
+        let Some(arrival) = self.net.on_arrive(link, lane) else { return };
+        let ends = self.net.ends(link);
+        let (to, from) = (ends[1 - lane], ends[lane]);
+        match to {
+            End::Launcher(link) => self.launcher_hears(link, arrival),
+            End::Agent(host, link) => {
+                let peer = match from {
+                    End::Launcher(_) => Peer::Launcher,
+                    // End 0 is the one nearer to the root.
+                    End::Agent(..) if lane == 0 => Peer::Parent,
+                    End::Agent(child, _) => Peer::Child(AgentId(child)),
+                };
+                self.agent_hears(host, link, peer, arrival);
+            }
+        }
+    }
+
+    fn agent_hears(&mut self, host: u32, link: LinkId, peer: Peer, arrival: Arrival) {
+        match arrival {
+            Arrival::Up => self.tell_agent(host, Input::LinkUp { link, peer }),
+            Arrival::Bytes(head, body) => {
+                self.tell_agent(host, Input::LinkBytes { link, bytes: head });
+                if !body.is_empty() {
+                    self.tell_agent(host, Input::LinkBytes { link, bytes: body });
+                }
+            }
+            Arrival::Down(problem) => {
+                self.hosts[host as usize].is_cut_off |= !matches!(peer, Peer::Child(_));
+                self.tell_agent(host, Input::LinkDown { link, problem: problem.into() });
+            }
+        }
+    }
+
+    fn launcher_hears(&mut self, link: LinkId, arrival: Arrival) {
+        match arrival {
+            Arrival::Up => self.tell_launcher(LauncherInput::LinkUp { link }),
+            Arrival::Bytes(head, body) => {
+                for bytes in [head, body].into_iter().filter(|bytes: &Bytes| !bytes.is_empty()) {
+                    self.tell_launcher(LauncherInput::LinkBytes { link, bytes });
+                }
+            }
+            Arrival::Down(problem) => self.tell_launcher(LauncherInput::LinkDown { link, problem: problem.into() }),
+        }
+    }
+}
