@@ -1,0 +1,218 @@
+//! Sets of cpus: which ones this process may use, how to divide them.
+//!
+//! Only [`cores`] and [`sockets`] read the topology from `/sys`; the even division needs no look at it.
+
+use std::io;
+use std::path::Path;
+
+/// Where Linux describes its cpus.
+pub const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
+
+/// A set of cpus as Linux takes it: bit `c % 64` of word `c / 64` is cpu `c`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CpuSet {
+    words: Vec<u64>,
+}
+
+impl CpuSet {
+    pub fn new() -> CpuSet {
+        CpuSet::default()
+    }
+
+    /// The set behind such words.
+    pub fn from_words(mut words: Vec<u64>) -> CpuSet {
+        while words.last() == Some(&0) {
+            words.pop();
+        }
+        CpuSet { words }
+    }
+
+    /// The words, without zeros at the end.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    pub fn insert(&mut self, cpu: u32) {
+        let word = cpu as usize / 64;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (cpu % 64);
+    }
+
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// How many cpus.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The cpus in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.words.len() as u32 * 64).filter(|&cpu| self.contains(cpu))
+    }
+
+    pub fn intersection(&self, other: &CpuSet) -> CpuSet {
+        CpuSet::from_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
+    }
+
+    /// Reads a list as Linux writes it: `0-3,8`. `None` if it is none.
+    pub fn parse(list: &str) -> Option<CpuSet> {
+        let mut set = CpuSet::new();
+        for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            if last > CPU_MAX {
+                return None;
+            }
+            (first..=last).for_each(|cpu| set.insert(cpu));
+        }
+        Some(set)
+    }
+}
+
+impl FromIterator<u32> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> CpuSet {
+        let mut set = CpuSet::new();
+        cpus.into_iter().for_each(|cpu| set.insert(cpu));
+        set
+    }
+}
+
+/// The largest number of cpus that a Linux kernel can be built for is 8,192 today; room for more.
+const CPU_MAX: u32 = 1 << 16;
+
+/// The cpus that this process may use.
+///
+/// # Errors
+/// Not on a Linux with fewer than 65,536 cpus.
+pub fn allowed() -> io::Result<CpuSet> {
+    let mut words = vec![0u64; 16];
+    loop {
+        let bytes = words.len() * 8;
+        // SAFETY: the kernel writes at most `bytes` bytes into the vector's initialised memory.
+        let result = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, words.as_mut_ptr()) };
+        if result >= 0 {
+            return Ok(CpuSet::from_words(words));
+        }
+        let error = io::Error::last_os_error();
+        // Too small a set for this kernel is EINVAL.
+        if error.raw_os_error() != Some(libc::EINVAL) || words.len() as u32 * 64 >= CPU_MAX {
+            return Err(error);
+        }
+        words.resize(words.len() * 2, 0);
+    }
+}
+
+/// Divides `allowed` into one share of neighbouring cpus per rank; sizes differ by at most one. `None` if there
+/// are more ranks than cpus (or no rank).
+pub fn even_shares(allowed: &CpuSet, ranks: usize) -> Option<Vec<CpuSet>> {
+    let cpus: Vec<u32> = allowed.iter().collect();
+    if ranks == 0 || ranks > cpus.len() {
+        return None;
+    }
+    let bound = |rank: usize| rank * cpus.len() / ranks;
+    Some((0..ranks).map(|rank| cpus[bound(rank)..bound(rank + 1)].iter().copied().collect()).collect())
+}
+
+/// One set per hardware thread, in order.
+pub fn threads(allowed: &CpuSet) -> Vec<CpuSet> {
+    allowed.iter().map(|cpu| CpuSet::from_iter([cpu])).collect()
+}
+
+/// One set per core of which a hardware thread is allowed, by its first allowed thread. `directory` is
+/// [`CPU_DIRECTORY`] outside of tests.
+///
+/// # Errors
+/// The topology cannot be read.
+pub fn cores(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
+    groups(allowed, directory, "thread_siblings_list")
+}
+
+/// One set per socket of which a hardware thread is allowed. As [`cores`].
+///
+/// # Errors
+/// The topology cannot be read.
+pub fn sockets(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
+    groups(allowed, directory, "core_siblings_list")
+}
+
+fn groups(allowed: &CpuSet, directory: &Path, file: &str) -> io::Result<Vec<CpuSet>> {
+    let mut seen = CpuSet::new();
+    let mut groups = Vec::new();
+    for cpu in allowed.iter() {
+        if seen.contains(cpu) {
+            continue;
+        }
+        let path = directory.join(format!("cpu{cpu}/topology/{file}"));
+        let list = std::fs::read_to_string(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        let siblings = CpuSet::parse(&list)
+            .filter(|set| set.contains(cpu))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {list:?}", path.display())))?;
+        let group = siblings.intersection(allowed);
+        group.iter().for_each(|cpu| seen.insert(cpu));
+        groups.push(group);
+    }
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_linux_writes_them() {
+        let set = CpuSet::parse("0-2,64,70-71\n").unwrap();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 1, 2, 64, 70, 71]);
+        assert_eq!(set.words(), [7, 0b1100_0001]);
+        assert_eq!(CpuSet::parse("a"), None);
+        assert_eq!(CpuSet::parse("0-99999999"), None);
+        assert!(CpuSet::parse("\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn shares_cover_all_cpus_once_and_differ_by_one_at_most() {
+        let allowed: CpuSet = [1, 3, 5, 7, 64, 65, 66].into_iter().collect();
+        for ranks in 1..=7 {
+            let shares = even_shares(&allowed, ranks).unwrap();
+            let sizes: Vec<usize> = shares.iter().map(CpuSet::len).collect();
+            assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
+            assert_eq!(shares.iter().flat_map(CpuSet::iter).collect::<CpuSet>(), allowed);
+            assert_eq!(sizes.iter().sum::<usize>(), 7);
+        }
+        assert_eq!(even_shares(&allowed, 8), None);
+        assert_eq!(even_shares(&allowed, 0), None);
+    }
+
+    #[test]
+    fn this_process_may_run_somewhere() {
+        let allowed = allowed().unwrap();
+        assert!(!allowed.is_empty());
+        assert_eq!(threads(&allowed).len(), allowed.len());
+    }
+
+    #[test]
+    fn cores_and_sockets_come_from_the_siblings() {
+        let directory = std::env::temp_dir().join(format!("wireup-bind-{}", std::process::id()));
+        for cpu in 0..8u32 {
+            let topology = directory.join(format!("cpu{cpu}/topology"));
+            std::fs::create_dir_all(&topology).unwrap();
+            std::fs::write(topology.join("thread_siblings_list"), format!("{},{}\n", cpu % 4, cpu % 4 + 4)).unwrap();
+            let socket = if cpu % 4 < 2 { "0-1,4-5\n" } else { "2-3,6-7\n" };
+            std::fs::write(topology.join("core_siblings_list"), socket).unwrap();
+        }
+        let allowed = CpuSet::parse("0-6").unwrap();
+        let lists = |sets: Vec<CpuSet>| sets.iter().map(|set| set.iter().collect::<Vec<_>>()).collect::<Vec<_>>();
+        assert_eq!(lists(cores(&allowed, &directory).unwrap()), [vec![0, 4], vec![1, 5], vec![2, 6], vec![3]]);
+        assert_eq!(lists(sockets(&allowed, &directory).unwrap()), [vec![0, 1, 4, 5], vec![2, 3, 6]]);
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(cores(&allowed, &directory).is_err());
+    }
+}

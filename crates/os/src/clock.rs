@@ -1,0 +1,21 @@
+//! The machine's monotonic clock, as one number.
+//!
+//! All processes of one machine share it, so time stamps of launcher, agents, keepers and ranks compare.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_does_not_go_back() {
+        let first = super::monotonic_ns();
+        assert!(super::monotonic_ns() >= first);
+        assert!(first > 0);
+    }
+}

@@ -1,0 +1,125 @@
+//! Descriptors that are no sockets: pipes, sealed memory, `/dev/null`, the table itself.
+//!
+//! Everything made here is close-on-exec.
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::FdFlags;
+use rustix::pipe::PipeFlags;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+/// A pipe: (read end, write end), both blocking.
+///
+/// # Errors
+/// No descriptor or pipe buffer is left.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// Sets or clears `O_NONBLOCK` of the open file behind `fd` (shared by its duplicates).
+///
+/// # Errors
+/// Not for an open descriptor.
+pub fn set_nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(&fd)?;
+    flags.set(OFlags::NONBLOCK, on);
+    Ok(rustix::fs::fcntl_setfl(&fd, flags)?)
+}
+
+/// `/dev/null` for reading and writing.
+///
+/// # Errors
+/// `/dev` is not there or no descriptor is left.
+pub fn null() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Anonymous memory that holds `bytes`, sealed against change, at its start: readable like a file, found in no
+/// file system.
+///
+/// # Errors
+/// No memory or descriptor is left.
+pub fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let memory = rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&memory, rest)?;
+        rest = &rest[written..];
+    }
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    rustix::fs::seek(&memory, rustix::fs::SeekFrom::Start(0))?;
+    Ok(memory)
+}
+
+/// A duplicate of `fd` whose number is at least `lowest`.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, lowest)?)
+}
+
+/// Sets or clears close-on-exec.
+///
+/// # Errors
+/// Not for an open descriptor.
+pub fn set_cloexec(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(fd, if on { FdFlags::CLOEXEC } else { FdFlags::empty() })?)
+}
+
+/// Closes every descriptor of the process but `keep`.
+///
+/// Only for a process that has just been forked: whoever believes to own a closed number is wrong afterwards.
+/// The caller forgets all other handles instead of dropping them.
+pub fn close_all_but(keep: &[&OwnedFd]) {
+    let mut numbers: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+    numbers.sort_unstable();
+    let mut first = 0;
+    for number in numbers {
+        if number > first {
+            close_range(first, number - 1);
+        }
+        first = number + 1;
+    }
+    close_range(first, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    // SAFETY: the call touches no memory; the caller of `close_all_but` upholds that nobody uses the
+    // descriptors any more.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if result == 0 {
+        return;
+    }
+    // Kernels before 5.9: one by one, up to the highest number in use.
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers: Vec<u32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|n| n.parse().ok())).collect();
+    for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {
+        // SAFETY: as above.
+        unsafe { libc::close(number as RawFd) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_memory_reads_back_and_refuses_writes() {
+        let memory = sealed_memory(b"secret").unwrap();
+        let mut buffer = [0u8; 16];
+        let read = rustix::io::read(&memory, &mut buffer[..]).unwrap();
+        assert_eq!(&buffer[..read], b"secret");
+        assert_eq!(rustix::io::write(&memory, b"x"), Err(rustix::io::Errno::PERM));
+    }
+
+    #[test]
+    fn nonblocking_is_set_and_cleared() {
+        let (reader, _writer) = pipe().unwrap();
+        set_nonblocking(&reader, true).unwrap();
+        assert_eq!(rustix::io::read(&reader, &mut [0u8; 1][..]), Err(rustix::io::Errno::AGAIN));
+        set_nonblocking(&reader, false).unwrap();
+        assert!(!rustix::fs::fcntl_getfl(&reader).unwrap().contains(OFlags::NONBLOCK));
+    }
+}

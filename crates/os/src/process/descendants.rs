@@ -1,0 +1,129 @@
+//! Finds all descendants of this process through `/proc`, and kills them.
+//!
+//! A subreaper keeps them in its tree however they were forked: `setsid` and double forks change neither. A
+//! listing is a snapshot: what is forked meanwhile is found by the next one, so that killing means repeating
+//! until nothing is left. Cost: one file per process below us (`children`), or one per process of the machine
+//! where the kernel has no such files.
+
+use super::{kill, own_pid};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+/// The pids of all descendants of this process, parents before children; zombies are among them.
+pub fn descendants() -> Vec<u32> {
+    let own = own_pid();
+    if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
+        closure(own, children_files)
+    } else {
+        let by_parent = children_by_scan();
+        closure(own, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
+    }
+}
+
+/// What one round of [`kill_descendants`] met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Killed {
+    /// Descendants that got `SIGKILL` (or have ended and wait to be reaped).
+    pub killed: usize,
+    /// Descendants that belong to someone else and cannot be killed.
+    pub denied: usize,
+}
+
+/// Sends `SIGKILL` to every descendant, or only to those born at `born_from` or later (see [`start_ticks`]).
+pub fn kill_descendants(born_from: Option<u64>) -> Killed {
+    let mut round = Killed::default();
+    for pid in descendants() {
+        if born_from.is_some_and(|from| start_ticks(pid).is_none_or(|born| born < from)) {
+            continue;
+        }
+        match kill(pid, libc::SIGKILL) {
+            Ok(()) => round.killed += 1,
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => round.denied += 1,
+            // Gone since it was listed.
+            Err(_) => {}
+        }
+    }
+    round
+}
+
+/// When a process was started, in clock ticks since the machine's start. `None`: there is no such process.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// Whether `pid` is a child of this process that was not reaped yet.
+pub fn is_own_child(pid: u32) -> bool {
+    stat_field(pid, 4) == Some(u64::from(own_pid()))
+}
+
+fn closure(root: u32, children_of: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
+    let mut seen = HashSet::from([root]);
+    let mut found = Vec::new();
+    let mut next = root;
+    let mut visited = 0;
+    loop {
+        found.extend(children_of(next).into_iter().filter(|&child| seen.insert(child)));
+        match found.get(visited) {
+            Some(&pid) => next = pid,
+            None => return found,
+        }
+        visited += 1;
+    }
+}
+
+/// Children are listed by the thread that forked them.
+fn children_files(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_ascii_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+fn children_by_scan() -> HashMap<u32, Vec<u32>> {
+    let mut by_parent: HashMap<u32, Vec<u32>> = HashMap::new();
+    let Ok(processes) = fs::read_dir("/proc") else { return by_parent };
+    for process in processes.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = stat_field(pid, 4) {
+            by_parent.entry(parent as u32).or_default().push(pid);
+        }
+    }
+    by_parent
+}
+
+/// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), at least 3.
+fn stat_field(pid: u32, number: usize) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name (field 2) may hold anything, also parentheses and blanks: count from its last parenthesis.
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn children_and_grandchildren_are_listed_both_ways() {
+        let script = "sleep 60 & sleep 60 & echo $!; wait";
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
+        let grandchild: u32 = line.trim().parse().unwrap();
+        let by_parent = children_by_scan();
+        let scanned = closure(own_pid(), |pid| by_parent.get(&pid).cloned().unwrap_or_default());
+        for list in [descendants(), scanned] {
+            assert!(list.contains(&shell.id()) && list.contains(&grandchild), "{list:?}");
+        }
+        assert!(is_own_child(shell.id()));
+        assert!(!is_own_child(grandchild));
+        assert!(start_ticks(grandchild) >= start_ticks(shell.id()));
+        for pid in
+            descendants().into_iter().filter(|&pid| pid == shell.id() || children_files(shell.id()).contains(&pid))
+        {
+            kill(pid, libc::SIGKILL).unwrap();
+        }
+        shell.wait().unwrap();
+        assert_eq!(start_ticks(shell.id()), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a process sets about itself, how it finds and ends its descendants.
+
+mod descendants;
+mod signals;
+
+pub use descendants::{Killed, descendants, is_own_child, kill_descendants, start_ticks};
+pub use signals::{SignalFd, block_all_signals, reset_dispositions};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// The bounds of open files: before, and after it was raised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFiles {
+    /// Soft limit as the process was started with; [`u64::MAX`]: none.
+    pub soft_before: u64,
+    /// Soft limit now: the hard one.
+    pub soft_now: u64,
+}
+
+/// Raises the soft limit of open files to the hard one.
+///
+/// # Errors
+/// Not known to happen.
+pub fn raise_open_files() -> io::Result<OpenFiles> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    let number = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
+    Ok(OpenFiles { soft_before: number(limit.current), soft_now: number(limit.maximum) })
+}
+
+/// Orphaned descendants become children of this process.
+///
+/// # Errors
+/// Linux before 3.4.
+pub fn set_subreaper() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// The kernel sends `signal` to this process when the thread that forked it is gone. The caller compares its
+/// parent's pid afterwards: the parent may be gone already.
+///
+/// # Errors
+/// Not for a valid signal.
+pub fn set_parent_death_signal(signal: Signal) -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
+}
+
+/// Names the calling thread (15 bytes are kept) as `ps` shows it.
+pub fn set_name(name: &std::ffi::CStr) {
+    // A process without a name works as well.
+    let _ = rustix::thread::set_name(name);
+}
+
+/// The pid of this process.
+pub fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// Where [`fork`] returned.
+pub enum Fork {
+    Parent { child: u32 },
+    Child,
+}
+
+/// Forks without `exec`.
+///
+/// The caller holds no other thread: locks that others held would stay locked in the child for ever. (glibc makes
+/// its own allocator usable in the child even so.)
+///
+/// # Errors
+/// The limit of processes is reached or no memory is left.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: `fork` is safe in a process of one thread, which the caller upholds; the child gets copies of all
+    // memory and of all descriptors, and both sides go on with what they own.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent { child: child as u32 }),
+    }
+}
+
+/// Leaves at once: no exit handlers, no flushing, no destructors.
+pub fn leave(code: i32) -> ! {
+    // SAFETY: `_exit` only ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Sends a signal to one process.
+///
+/// # Errors
+/// `ESRCH`: it is gone. `EPERM`: it belongs to someone else.
+pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
+    kill_raw(pid as i32, signal)
+}
+
+/// Sends a signal to a process group.
+///
+/// # Errors
+/// As [`kill`].
+pub fn kill_group(group: u32, signal: i32) -> io::Result<()> {
+    kill_raw(-(group as i32), signal)
+}
+
+fn kill_raw(target: i32, signal: i32) -> io::Result<()> {
+    assert!(target.unsigned_abs() > 1, "signals go to one process or one group, never to all or to init");
+    // SAFETY: `kill` touches no memory.
+    match unsafe { libc::kill(target, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    Exited(u8),
+    Signalled { signal: i32, core_dumped: bool },
+}
+
+/// What [`reap`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reaped {
+    Child {
+        pid: u32,
+        ended: Ended,
+    },
+    /// There are children; none has ended.
+    NoneEnded,
+    /// There are no children.
+    NoChildren,
+}
+
+/// Collects one child that has ended, without waiting.
+pub fn reap() -> Reaped {
+    match retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
+        Ok(Some((pid, status))) => Reaped::Child { pid: pid.as_raw_nonzero().get() as u32, ended: ended(status) },
+        Ok(None) => Reaped::NoneEnded,
+        // ECHILD; nothing else is possible with these options.
+        Err(_) => Reaped::NoChildren,
+    }
+}
+
+/// Waits for one child to end.
+///
+/// # Errors
+/// `ECHILD`: it is no child of this process, or was reaped already.
+pub fn wait_for(pid: u32) -> io::Result<Ended> {
+    let pid = Pid::from_raw(pid as i32).ok_or(Errno::CHILD)?;
+    // Without NOHANG there is always a status.
+    let (_, status) =
+        retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()))?.ok_or(Errno::CHILD)?;
+    Ok(ended(status))
+}
+
+fn ended(status: WaitStatus) -> Ended {
+    match status.terminating_signal() {
+        Some(signal) => Ended::Signalled { signal, core_dumped: status.as_raw() & CORE_DUMPED != 0 },
+        None => Ended::Exited(status.exit_status().unwrap_or(0) as u8),
+    }
+}
+
+/// The bit of a wait status that says so (`WCOREFLAG`).
+const CORE_DUMPED: i32 = 0x80;
+
+/// A descriptor that becomes readable when the process is gone.
+///
+/// # Errors
+/// Linux before 5.3, or the process is gone and reaped.
+pub fn open_pid(pid: u32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
+    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Signals as descriptors: blocked for the whole process, read like bytes.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Largest signal number of Linux.
+const SIGNAL_MAX: i32 = 64;
+
+/// A descriptor that becomes readable when one of its signals has arrived.
+pub struct SignalFd {
+    fd: OwnedFd,
+}
+
+impl SignalFd {
+    /// Blocks `signals` for the calling thread (and for the threads that it starts later) and opens the
+    /// descriptor, non-blocking.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(signals: &[i32]) -> io::Result<SignalFd> {
+        let set = set_of(signals);
+        // SAFETY: `set` is initialised and outlives the calls; a null old mask is allowed; the descriptor is new
+        // and owned by no one else.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+                -1 => Err(io::Error::last_os_error()),
+                fd => Ok(SignalFd { fd: OwnedFd::from_raw_fd(fd) }),
+            }
+        }
+    }
+
+    /// The number of the next signal that has arrived. Equal signals may have been joined.
+    pub fn read(&self) -> Option<i32> {
+        const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+        let mut info = [0u8; INFO_BYTES];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut info[..])) {
+            // The number is the first field.
+            Ok(INFO_BYTES) => Some(u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Blocks every signal that can be blocked, for the calling thread.
+pub fn block_all_signals() {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` initialises the set before it is read; a null old mask is allowed.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Gives every signal its default disposition back (Rust's start-up code ignores `SIGPIPE`).
+pub fn reset_dispositions() {
+    for signal in 1..=SIGNAL_MAX {
+        // SAFETY: the default disposition runs no code of ours. KILL, STOP and the C library's own two are
+        // refused without effect.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the set; `sigaddset` refuses numbers that are no signals.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}

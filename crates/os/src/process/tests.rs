@@ -1,0 +1,92 @@
+//! Tests of what a process sets about itself, each in a forked child.
+
+use super::*;
+
+/// Runs `body` in a forked child; its answer must be true.
+fn in_child(body: impl FnOnce() -> bool) {
+    match fork().unwrap() {
+        Fork::Child => {
+            let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
+            leave(if good { 0 } else { 1 })
+        }
+        Fork::Parent { child } => assert_eq!(wait_for(child).unwrap(), Ended::Exited(0)),
+    }
+}
+
+fn sleep_until_killed() -> ! {
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn exit_codes_and_signals_are_told_apart() {
+    for code in [0u8, 7, 255] {
+        let Fork::Parent { child } = fork().unwrap() else { leave(i32::from(code)) };
+        assert_eq!(wait_for(child).unwrap(), Ended::Exited(code));
+    }
+    let Fork::Parent { child } = fork().unwrap() else { sleep_until_killed() };
+    kill(child, libc::SIGKILL).unwrap();
+    assert_eq!(wait_for(child).unwrap(), Ended::Signalled { signal: 9, core_dumped: false });
+    assert_eq!(wait_for(child).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+}
+
+#[test]
+fn a_blocked_signal_is_read_from_its_descriptor() {
+    in_child(|| {
+        block_all_signals();
+        let signals = SignalFd::new(&[libc::SIGUSR1]).unwrap();
+        let before = signals.read();
+        kill(own_pid(), libc::SIGUSR1).unwrap();
+        before.is_none() && signals.read() == Some(libc::SIGUSR1) && signals.read().is_none()
+    });
+}
+
+#[test]
+fn a_subreaper_kills_and_reaps_what_its_children_left() {
+    in_child(|| {
+        set_subreaper().unwrap();
+        let Fork::Parent { child } = fork().unwrap() else {
+            if let Fork::Child = fork().unwrap() {
+                let _ = rustix::process::setsid();
+                sleep_until_killed()
+            }
+            leave(0);
+        };
+        wait_for(child).unwrap();
+        let mut reaped = 0;
+        loop {
+            match reap() {
+                Reaped::Child { .. } => reaped += 1,
+                Reaped::NoneEnded => drop(kill_descendants(None)),
+                Reaped::NoChildren => return reaped == 1,
+            }
+        }
+    });
+}
+
+#[test]
+fn only_the_young_are_killed_if_so_asked() {
+    in_child(|| {
+        let sleeping = || match fork().unwrap() {
+            Fork::Parent { child } => child,
+            Fork::Child => sleep_until_killed(),
+        };
+        let child = sleeping();
+        let born = start_ticks(child).unwrap();
+        let spared = kill_descendants(Some(born + 1)) == Killed::default() && reap() == Reaped::NoneEnded;
+        let killed = kill_descendants(Some(born)).killed == 1;
+        spared && killed && wait_for(child).unwrap() == Ended::Signalled { signal: 9, core_dumped: false }
+    });
+}
+
+#[test]
+fn the_soft_limit_of_open_files_is_raised() {
+    in_child(|| {
+        let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: hard }).unwrap();
+        let raised = raise_open_files().unwrap();
+        raised == OpenFiles { soft_before: 64, soft_now: hard.unwrap_or(u64::MAX) }
+            && rustix::process::getrlimit(Resource::Nofile).current == hard
+    });
+}

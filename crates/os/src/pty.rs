@@ -1,0 +1,96 @@
+//! Pseudo-terminals for ranks, the user's own terminal.
+
+use rustix::fs::OFlags;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{OptionalActions, Termios, Winsize};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Opens a pseudo-terminal of a size: (controlling end, the rank's end). The caller's own controlling terminal
+/// does not change.
+///
+/// # Errors
+/// No pseudo-terminal or descriptor is left.
+pub fn open(rows: u16, columns: u16) -> io::Result<(OwnedFd, OwnedFd)> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::grantpt(&master)?;
+    rustix::pty::unlockpt(&master)?;
+    let name = rustix::pty::ptsname(&master, Vec::new())?;
+    let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    resize(&master, rows, columns)?;
+    Ok((master, slave))
+}
+
+/// Sets the size of a terminal; its foreground processes get `SIGWINCH` if it changed.
+///
+/// # Errors
+/// `fd` is not a terminal.
+pub fn resize(fd: impl AsFd, rows: u16, columns: u16) -> io::Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(rustix::termios::tcsetwinsize(fd, size)?)
+}
+
+/// The size of a terminal: (rows, columns).
+///
+/// # Errors
+/// `fd` is not a terminal.
+pub fn size(fd: impl AsFd) -> io::Result<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(fd)?;
+    Ok((size.ws_row, size.ws_col))
+}
+
+/// The modes of a terminal as they were.
+#[derive(Clone, Debug)]
+pub struct SavedTerminal {
+    modes: Termios,
+}
+
+impl SavedTerminal {
+    /// # Errors
+    /// `fd` is not a terminal.
+    pub fn of(fd: impl AsFd) -> io::Result<SavedTerminal> {
+        Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
+    }
+
+    /// Passes every key on as it is typed, without echo and without signals.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub fn set_raw(&self, fd: impl AsFd) -> io::Result<()> {
+        let mut modes = self.modes.clone();
+        modes.make_raw();
+        Ok(rustix::termios::tcsetattr(fd, OptionalActions::Now, &modes)?)
+    }
+
+    /// # Errors
+    /// Those of the terminal.
+    pub fn restore(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(rustix::termios::tcsetattr(fd, OptionalActions::Now, &self.modes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::termios::LocalModes;
+
+    #[test]
+    fn raw_mode_and_back() {
+        let (_master, slave) = open(24, 80).unwrap();
+        let echoes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes.contains(LocalModes::ECHO);
+        let saved = SavedTerminal::of(&slave).unwrap();
+        assert!(echoes());
+        saved.set_raw(&slave).unwrap();
+        assert!(!echoes());
+        saved.restore(&slave).unwrap();
+        assert!(echoes());
+    }
+
+    #[test]
+    fn the_size_is_set_and_changed() {
+        let (master, slave) = open(24, 80).unwrap();
+        assert_eq!(size(&slave).unwrap(), (24, 80));
+        resize(&master, 50, 132).unwrap();
+        assert_eq!(size(&slave).unwrap(), (50, 132));
+    }
+}

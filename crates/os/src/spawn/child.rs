@@ -1,0 +1,129 @@
+//! The child's steps between `clone` and `exec`.
+//!
+//! The child runs on a stack of its own, in the memory of its parent, beside it. It reads its [`Task`], writes
+//! two words of it, makes raw system calls: nothing else. All signals are blocked until its last step but one.
+
+use super::Step;
+use super::raw::syscall;
+use libc::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+/// Targets 0, 1, 2 and the extra one.
+pub(super) const TARGETS: usize = 4;
+
+/// All that a child needs, in memory that stays as it is until `running` is 0.
+pub(super) struct Task {
+    /// 1 until the child runs another program or is dead; then the kernel writes 0.
+    pub running: AtomicU32,
+    /// A failed [`Step`], or 0, and why.
+    pub step: AtomicU32,
+    pub errno: AtomicI32,
+    pub parent: c_int,
+    pub path: *const c_char,
+    pub argv: *const *const c_char,
+    /// The arguments for `/bin/sh`, if `path` is a script without `#!`.
+    pub shell_argv: *const *const c_char,
+    pub envp: *const *const c_char,
+    /// Null: stay.
+    pub cwd: *const c_char,
+    /// (source, target); a negative source: none.
+    pub fds: [(c_int, c_int); TARGETS],
+    /// Standard input is to be the controlling terminal of a new session.
+    pub terminal: bool,
+    /// Null: as the parent.
+    pub cpus: *const u64,
+    pub cpus_bytes: usize,
+    pub umask: libc::mode_t,
+    /// None: as the parent.
+    pub open_files: Option<libc::rlimit64>,
+}
+
+/// The entry of the child. `task` points to its [`Task`].
+pub(super) extern "C" fn run(task: *mut c_void) -> c_int {
+    // SAFETY: the spawner passes a task that it keeps alive and unchanged (but for its atomics) while `running`.
+    let task = unsafe { &*task.cast_const().cast::<Task>() };
+    let (step, errno) = match prepare(task) {
+        Ok(()) => execute(task),
+        Err(failure) => failure,
+    };
+    task.errno.store(errno, Ordering::Relaxed);
+    task.step.store(step as u32, Ordering::Release);
+    leave()
+}
+
+type Failure = (Step, c_int);
+
+fn prepare(task: &Task) -> Result<(), Failure> {
+    if task.terminal {
+        call(Step::Group, libc::SYS_setsid, [0; 4])?;
+    } else {
+        call(Step::Group, libc::SYS_setpgid, [0; 4])?;
+    }
+    let kill = libc::SIGKILL as usize;
+    call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
+    if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {
+        leave();
+    }
+    for (source, target) in task.fds {
+        if source == target && source >= 0 {
+            call(Step::Stdio, libc::SYS_fcntl, [source as usize, libc::F_SETFD as usize, 0, 0])?;
+        } else if source >= 0 {
+            call(Step::Stdio, libc::SYS_dup3, [source as usize, target as usize, 0, 0])?;
+        }
+    }
+    if task.terminal {
+        call(Step::Stdio, libc::SYS_ioctl, [0, libc::TIOCSCTTY as usize, 0, 0])?;
+    }
+    if !task.cpus.is_null() {
+        call(Step::Affinity, libc::SYS_sched_setaffinity, [0, task.cpus_bytes, task.cpus as usize, 0])?;
+    }
+    if let Some(limit) = &task.open_files {
+        let limit: *const libc::rlimit64 = limit;
+        call(Step::Limit, libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, limit as usize, 0])?;
+    }
+    call(Step::Limit, libc::SYS_umask, [task.umask as usize, 0, 0, 0])?;
+    if !task.cwd.is_null() {
+        call(Step::Directory, libc::SYS_chdir, [task.cwd as usize, 0, 0, 0])?;
+    }
+    let none = 0u64;
+    let mask: *const u64 = &none;
+    call(Step::Group, libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask as usize, 0, size_of::<u64>()])?;
+    Ok(())
+}
+
+/// Returns only if it failed.
+fn execute(task: &Task) -> Failure {
+    let mut errno = execve(task.path, task.argv, task.envp);
+    if errno == libc::ENOEXEC {
+        errno = execve(SHELL.as_ptr(), task.shell_argv, task.envp);
+    }
+    let here = [libc::AT_FDCWD as usize, task.path as usize, libc::F_OK as usize, 0];
+    if errno == libc::ENOENT && call(Step::Execute, libc::SYS_faccessat, here).is_ok() {
+        return (Step::Interpreter, errno);
+    }
+    (Step::Execute, errno)
+}
+
+/// Who runs a script without `#!`, as `execvp` has it.
+pub(super) const SHELL: &std::ffi::CStr = c"/bin/sh";
+
+fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    match call(Step::Execute, libc::SYS_execve, [path as usize, argv as usize, envp as usize, 0]) {
+        Ok(_) => 0,
+        Err((_, errno)) => errno,
+    }
+}
+
+#[inline(always)]
+fn call(step: Step, number: libc::c_long, arguments: [usize; 4]) -> Result<usize, Failure> {
+    // SAFETY: pointers among the arguments come from the task (see `Task`) or from this stack.
+    let result = unsafe { syscall(number, arguments) };
+    if result < 0 { Err((step, -result as c_int)) } else { Ok(result as usize) }
+}
+
+fn leave() -> ! {
+    loop {
+        // SAFETY: ends this process; nothing of the parent is touched.
+        unsafe { syscall(libc::SYS_exit_group, [127, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,111 @@
+//! Finds a program as a shell would.
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, stat};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{ffi::OsStr, io};
+
+/// The search path where the environment has none: glibc's, without the working directory.
+const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
+
+/// Why a program cannot be started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FindError {
+    /// There is none.
+    NotFound,
+    /// There is a file that must not be executed, or a directory.
+    NotExecutable,
+}
+
+impl FindError {
+    /// The `errno` that `execvp` would have left.
+    pub fn errno(self) -> i32 {
+        match self {
+            FindError::NotFound => libc::ENOENT,
+            FindError::NotExecutable => libc::EACCES,
+        }
+    }
+}
+
+/// The path to execute for `name`, for a process that works in `directory`: `name` itself if it holds a slash,
+/// else its first executable match in `search` (the value of `PATH`; `None`: it is not set).
+///
+/// # Errors
+/// An executable file was not found. A file that may not be executed is passed over for a later one that may,
+/// and reported only if there is none.
+pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Result<Vec<u8>, FindError> {
+    if name.contains(&b'/') {
+        return check(&directory.join(OsStr::from_bytes(name))).map(|()| name.to_vec());
+    }
+    if name.is_empty() {
+        return Err(FindError::NotFound);
+    }
+    let mut error = FindError::NotFound;
+    for element in search.unwrap_or(PATH_DEFAULT).split(|&byte| byte == b':') {
+        // An empty element is the working directory.
+        let element = if element.is_empty() { b"." } else { element };
+        let path: PathBuf = [OsStr::from_bytes(element), OsStr::from_bytes(name)].iter().collect();
+        match check(&directory.join(&path)) {
+            Ok(()) => return Ok(path.into_os_string().as_bytes().to_vec()),
+            Err(FindError::NotExecutable) => error = FindError::NotExecutable,
+            Err(FindError::NotFound) => {}
+        }
+    }
+    Err(error)
+}
+
+/// Whether this process could work in `directory`.
+///
+/// # Errors
+/// Why not.
+pub fn check_directory(directory: &Path) -> io::Result<()> {
+    let is_directory = FileType::from_raw_mode(stat(directory)?.st_mode) == FileType::Directory;
+    if !is_directory {
+        return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+    }
+    Ok(accessat(CWD, directory, Access::EXEC_OK, AtFlags::EACCESS)?)
+}
+
+fn check(path: &Path) -> Result<(), FindError> {
+    match stat(path) {
+        Ok(status) if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile => Err(FindError::NotExecutable),
+        Ok(_) => accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).map_err(|_| FindError::NotExecutable),
+        Err(rustix::io::Errno::ACCESS) => Err(FindError::NotExecutable),
+        Err(_) => Err(FindError::NotFound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it() {
+        let root = std::env::temp_dir().join(format!("wireup-find-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/dir")).unwrap();
+        fs::create_dir_all(root.join("b")).unwrap();
+        let file = |path: &str, mode| {
+            fs::write(root.join(path), "").unwrap();
+            fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        file("a/tool", 0o644);
+        file("b/tool", 0o755);
+        file("a/plain", 0o644);
+        let find = |name: &str, search: &str| find_program(name.as_bytes(), Some(search.as_bytes()), &root);
+        assert_eq!(find("tool", "nowhere:a:b"), Ok(b"b/tool".to_vec()));
+        assert_eq!(find("plain", "a:b"), Err(FindError::NotExecutable));
+        assert_eq!(find("nothing", "a:b"), Err(FindError::NotFound));
+        assert_eq!(find("", "a:b"), Err(FindError::NotFound));
+        assert_eq!(find("./b/tool", ""), Ok(b"./b/tool".to_vec()));
+        assert_eq!(find("b/none", ""), Err(FindError::NotFound));
+        assert_eq!(find("a/dir", ""), Err(FindError::NotExecutable));
+        assert_eq!(find_program(b"tool", Some(b"x::y"), &root.join("b")), Ok(b"./tool".to_vec()));
+        assert_eq!(find_program(b"sh", None, &root), Ok(b"/bin/sh".to_vec()));
+        assert!(check_directory(&root).is_ok());
+        assert_eq!(check_directory(&root.join("b/tool")).unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
+        assert_eq!(check_directory(&root.join("c")).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

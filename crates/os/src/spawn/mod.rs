@@ -1,0 +1,89 @@
+//! Starts programs, several at once, without copying the parent and without waiting for `exec`.
+//!
+//! A child is made by `clone` with `CLONE_VM` but without `CLONE_VFORK`: it shares the parent's memory until it
+//! executes its program, and both run meanwhile. It has a stack of its own from a pool. The kernel clears one
+//! word of the shared memory when the child has left it, by `exec` or by death (`CLONE_CHILD_CLEARTID`), so the
+//! parent sees that without a system call, or waits for it as for a futex. A child that fails writes step and
+//! `errno` into its task before it leaves.
+//!
+//! Measured on 2 cpus, 1,024 processes of an empty static program: 50 to 60 ms for `vfork` one after the other
+//! without any descriptors; 47 ms with 4 or more at once including two pipes and a socket pair each (`fork`-like
+//! order costs 80 ms there). The `clone` copies the table of descriptors and `exec` closes what is
+//! close-on-exec, so a caller keeps its table small while it spawns.
+//!
+//! Duties of the caller, none of them about memory: signals are blocked and dispositions are default (the child
+//! empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
+//! spawner stays on one thread, whose end is the children's parent death.
+
+mod child;
+mod find;
+mod pool;
+mod program;
+mod raw;
+
+pub use find::{FindError, check_directory, find_program};
+pub use pool::{Executed, Spawner};
+pub use program::Program;
+
+use crate::bind::CpuSet;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+/// The step at which a start failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Step {
+    /// Process group, session, parent-death signal, signal mask.
+    Group = 1,
+    /// Standard streams, the extra descriptor, the controlling terminal.
+    Stdio = 2,
+    Affinity = 3,
+    /// Limit of open files, file mode mask.
+    Limit = 4,
+    /// Working directory.
+    Directory = 5,
+    Execute = 6,
+    /// The file is there; what would interpret it (`#!` or the loader of the ELF file) is not.
+    Interpreter = 7,
+    /// The process could not even be made.
+    Clone = 8,
+}
+
+impl Step {
+    fn from_word(word: u32) -> Option<Step> {
+        use Step::*;
+        [Group, Stdio, Affinity, Limit, Directory, Execute, Interpreter].into_iter().find(|&step| step as u32 == word)
+    }
+}
+
+/// Why a program could not be started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    pub step: Step,
+    pub errno: i32,
+}
+
+/// One child to start. The descriptors are only borrowed for the call.
+pub struct Command<'a> {
+    pub program: &'a Rc<Program>,
+    /// The child's own variables, `NAME=VALUE`; they win over the program's.
+    pub environment: &'a [Vec<u8>],
+    /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must be at its own place.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// A descriptor that the child gets as [`EXTRA_TARGET`].
+    pub extra: Option<BorrowedFd<'a>>,
+    /// A new session with standard input as its controlling terminal, instead of a new process group.
+    pub terminal: bool,
+    pub cpus: Option<&'a CpuSet>,
+    pub umask: u32,
+    /// Soft limit of open files; never above the hard one.
+    pub open_files: Option<u64>,
+}
+
+/// The number of [`Command::extra`] in the child.
+pub const EXTRA_TARGET: i32 = 3;
+/// Sources of a child's descriptors have at least this number: no target overwrites a source.
+pub const LOWEST_SOURCE: i32 = 4;
+
+#[cfg(test)]
+mod tests;

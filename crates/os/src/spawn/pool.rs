@@ -1,0 +1,260 @@
+//! The children under way: a stack and a task for each.
+
+use super::child::{TARGETS, Task, run};
+use super::program::Environment;
+use super::{Command, EXTRA_TARGET, Failure, LOWEST_SOURCE, Program, Step};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::thread::futex;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Bytes of a child's stack. The steps need less than one KiB; unoptimised code a few.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Starts programs; a fixed number of them may be on their way at once.
+pub struct Spawner {
+    seats: Vec<Seat>,
+    free: Vec<usize>,
+    /// Seats of the children under way, oldest first.
+    flying: VecDeque<usize>,
+    own_pid: i32,
+    open_files: libc::rlimit64,
+}
+
+/// A child that runs its program, or never will.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Executed {
+    /// As given to [`Spawner::start`].
+    pub token: u32,
+    pub pid: u32,
+    /// `Ok` also for a child that was killed on its way: its end tells.
+    pub result: Result<(), Failure>,
+}
+
+struct Seat {
+    stack: Stack,
+    task: Box<Task>,
+    token: u32,
+    pid: u32,
+    /// What the task points into.
+    program: Option<Rc<Program>>,
+    environment: Environment,
+    cpus: Vec<u64>,
+}
+
+impl Spawner {
+    /// A spawner for this process with `at_once` seats; about four per cpu keep all cpus busy.
+    ///
+    /// # Errors
+    /// No memory is left for the stacks.
+    pub fn new(at_once: usize) -> io::Result<Spawner> {
+        let seats = (0..at_once.max(1)).map(|_| Seat::new()).collect::<io::Result<Vec<_>>>()?;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
+        Ok(Spawner {
+            free: (0..seats.len()).rev().collect(),
+            flying: VecDeque::with_capacity(seats.len()),
+            seats,
+            own_pid: rustix::process::getpid().as_raw_nonzero().get(),
+            open_files: libc::rlimit64 { rlim_cur: number(limit.current), rlim_max: number(limit.maximum) },
+        })
+    }
+
+    /// Whether another child can be started now.
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Children that have been started and not yet been polled.
+    pub fn under_way(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// Starts a child and returns its pid. [`Spawner::poll`] will say, under `token`, how it went; the caller may
+    /// close the child's descriptors at once.
+    ///
+    /// # Errors
+    /// No process can be made ([`Step::Clone`]); a variable holds a zero byte (`EINVAL`).
+    ///
+    /// # Panics
+    /// There is no room; a descriptor breaks the rule of [`Command::stdio`].
+    pub fn start(&mut self, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
+        let index = self.free.pop().expect("the caller has asked for room");
+        let started = self.start_in(index, command, token);
+        match started {
+            Ok(_) => self.flying.push_back(index),
+            Err(_) => self.free.push(index),
+        }
+        started
+    }
+
+    /// The next child that has left our memory.
+    pub fn poll(&mut self) -> Option<Executed> {
+        let gone = |&index: &usize| self.seats[index].task.running.load(Ordering::Acquire) == 0;
+        let place = self.flying.iter().position(gone)?;
+        let index = self.flying.remove(place)?;
+        self.free.push(index);
+        let seat = &mut self.seats[index];
+        seat.program = None;
+        let step = Step::from_word(seat.task.step.load(Ordering::Acquire));
+        let errno = seat.task.errno.load(Ordering::Relaxed);
+        let result = step.map_or(Ok(()), |step| Err(Failure { step, errno }));
+        Some(Executed { token: seat.token, pid: seat.pid, result })
+    }
+
+    /// Waits at most `timeout` for the oldest child under way to leave our memory.
+    pub fn wait_oldest(&self, timeout: Duration) {
+        let Some(&index) = self.flying.front() else { return };
+        let timeout = rustix::time::Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()) as _,
+        };
+        // Not a private futex: the kernel wakes this word as a shared one. All errors (the word has changed, a
+        // signal, the time is over) mean: look again.
+        let _ = futex::wait(&self.seats[index].task.running, futex::Flags::empty(), 1, Some(&timeout));
+    }
+
+    fn start_in(&mut self, index: usize, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
+        let seat = &mut self.seats[index];
+        let invalid = Failure { step: Step::Execute, errno: libc::EINVAL };
+        seat.environment.set(command.program, command.environment).map_err(|_| invalid)?;
+        seat.cpus.clear();
+        seat.cpus.extend(command.cpus.iter().flat_map(|set| set.words()));
+        let soft = command.open_files.map(|soft| soft.min(self.open_files.rlim_max));
+        *seat.task = Task {
+            running: AtomicU32::new(1),
+            step: AtomicU32::new(0),
+            errno: AtomicI32::new(0),
+            parent: self.own_pid,
+            path: command.program.path(),
+            argv: command.program.argv(),
+            shell_argv: command.program.shell_argv(),
+            envp: seat.environment.envp(),
+            cwd: command.program.directory(),
+            fds: places(command),
+            terminal: command.terminal,
+            cpus: if seat.cpus.is_empty() { std::ptr::null() } else { seat.cpus.as_ptr() },
+            cpus_bytes: seat.cpus.len() * 8,
+            umask: command.umask as libc::mode_t,
+            open_files: soft
+                .filter(|&soft| soft != self.open_files.rlim_cur)
+                .map(|soft| libc::rlimit64 { rlim_cur: soft, ..self.open_files }),
+        };
+        seat.program = Some(Rc::clone(command.program));
+        seat.token = token;
+        seat.pid = seat.clone_child().map_err(|errno| Failure { step: Step::Clone, errno })?;
+        Ok(seat.pid)
+    }
+}
+
+impl Drop for Spawner {
+    /// Waits for the children that still use our memory.
+    fn drop(&mut self) {
+        while !self.flying.is_empty() {
+            self.wait_oldest(Duration::from_secs(1));
+            while self.poll().is_some() {}
+        }
+    }
+}
+
+fn places(command: &Command<'_>) -> [(i32, i32); TARGETS] {
+    let place = |source: BorrowedFd<'_>, target: i32| {
+        let source = source.as_raw_fd();
+        assert!(source == target || source >= LOWEST_SOURCE, "descriptor {source} would be overwritten");
+        (source, target)
+    };
+    let [stdin, stdout, stderr] = command.stdio;
+    let extra = command.extra.map_or((-1, -1), |extra| place(extra, EXTRA_TARGET));
+    [place(stdin, 0), place(stdout, 1), place(stderr, 2), extra]
+}
+
+impl Seat {
+    fn new() -> io::Result<Seat> {
+        let task = Task {
+            running: AtomicU32::new(0),
+            step: AtomicU32::new(0),
+            errno: AtomicI32::new(0),
+            parent: 0,
+            path: std::ptr::null(),
+            argv: std::ptr::null(),
+            shell_argv: std::ptr::null(),
+            envp: std::ptr::null(),
+            cwd: std::ptr::null(),
+            fds: [(-1, -1); TARGETS],
+            terminal: false,
+            cpus: std::ptr::null(),
+            cpus_bytes: 0,
+            umask: 0,
+            open_files: None,
+        };
+        Ok(Seat {
+            stack: Stack::new()?,
+            task: Box::new(task),
+            token: 0,
+            pid: 0,
+            program: None,
+            environment: Environment::default(),
+            cpus: Vec::new(),
+        })
+    }
+
+    fn clone_child(&mut self) -> Result<u32, i32> {
+        let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
+        let task: *mut Task = &mut *self.task;
+        // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task
+        // and all that it points into (program, environment, cpus, in this seat) is neither changed, moved nor
+        // dropped before `running` is 0: a seat under way is not in `free`, and `Spawner::drop` waits. The child
+        // shares our memory without being a thread of ours; `child::run` reads the task, writes only its
+        // atomics, calls neither the allocator nor the C library, and never returns. `running` lies in the task
+        // and is what CLEARTID clears.
+        let pid = unsafe {
+            let cleared = (&raw mut (*task).running).cast::<libc::pid_t>();
+            let none = std::ptr::null_mut::<libc::pid_t>();
+            libc::clone(run, self.stack.top(), flags, task.cast::<c_void>(), none, none, cleared)
+        };
+        if pid < 0 {
+            self.task.running.store(0, Ordering::Release);
+            return Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN));
+        }
+        Ok(pid as u32)
+    }
+}
+
+/// Memory for a child's stack with a page below that must not be touched.
+struct Stack {
+    base: *mut c_void,
+    bytes: usize,
+}
+
+impl Stack {
+    fn new() -> io::Result<Stack> {
+        let page = rustix::param::page_size();
+        let bytes = STACK_BYTES + page;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; its lowest page is taken away again before
+        // anyone knows it.
+        unsafe {
+            let base = mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE)?;
+            let stack = Stack { base, bytes };
+            mprotect(base, page, MprotectFlags::empty())?;
+            Ok(stack)
+        }
+    }
+
+    /// Its end, where a stack begins.
+    fn top(&self) -> *mut c_void {
+        self.base.wrapping_byte_add(self.bytes)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; `Spawner::drop` has waited for the child that ran on it.
+        let _ = unsafe { munmap(self.base, self.bytes) };
+    }
+}

@@ -1,0 +1,179 @@
+//! What several children have in common: path, arguments, directory, environment.
+
+use super::child::SHELL;
+use libc::c_char;
+use std::collections::HashMap;
+use std::ffi::{CString, NulError};
+
+/// A program with its arguments, prepared once and started many times.
+pub struct Program {
+    path: CString,
+    arguments: Strings,
+    shell_arguments: Strings,
+    directory: Option<CString>,
+    environment: Strings,
+    /// Where each variable stands in `environment`.
+    names: HashMap<Vec<u8>, usize>,
+}
+
+impl Program {
+    /// `path` is executed with `arguments` (the first is the program's own name) after a change to `directory`.
+    /// `environment` holds `NAME=VALUE`; the last of a name wins.
+    ///
+    /// # Errors
+    /// A zero byte in any of them.
+    pub fn new(
+        path: &[u8],
+        arguments: &[Vec<u8>],
+        directory: Option<&[u8]>,
+        environment: &[Vec<u8>],
+    ) -> Result<Program, NulError> {
+        let path = CString::new(path)?;
+        let shell = [SHELL.to_bytes(), path.to_bytes()].into_iter();
+        let (unique, names) = unique(environment);
+        Ok(Program {
+            arguments: Strings::new(arguments.iter().map(Vec::as_slice))?,
+            shell_arguments: Strings::new(shell.chain(arguments.iter().skip(1).map(Vec::as_slice)))?,
+            directory: directory.map(CString::new).transpose()?,
+            environment: Strings::new(unique.into_iter())?,
+            names,
+            path,
+        })
+    }
+
+    pub(super) fn path(&self) -> *const c_char {
+        self.path.as_ptr()
+    }
+
+    pub(super) fn argv(&self) -> *const *const c_char {
+        self.arguments.pointers.as_ptr()
+    }
+
+    pub(super) fn shell_argv(&self) -> *const *const c_char {
+        self.shell_arguments.pointers.as_ptr()
+    }
+
+    pub(super) fn directory(&self) -> *const c_char {
+        self.directory.as_ref().map_or(std::ptr::null(), |directory| directory.as_ptr())
+    }
+}
+
+/// The environment of one child: the program's, with the child's own variables in place of or behind it.
+#[derive(Default)]
+pub(super) struct Environment {
+    own: Strings,
+    pointers: Vec<*const c_char>,
+}
+
+impl Environment {
+    /// The pointers stay valid as long as both `self` is not changed and `program` is alive.
+    pub fn set(&mut self, program: &Program, own: &[Vec<u8>]) -> Result<(), NulError> {
+        self.own = Strings::new(own.iter().map(Vec::as_slice))?;
+        self.pointers.clear();
+        // The program's strings without the closing null.
+        self.pointers.extend(&program.environment.pointers[..program.environment.count()]);
+        for (index, variable) in own.iter().enumerate() {
+            // A rank's own variables are a dozen: looking through them costs less than a table would.
+            if own[index + 1..].iter().any(|later| name(later) == name(variable)) {
+                continue;
+            }
+            match program.names.get(name(variable)) {
+                Some(&place) => self.pointers[place] = self.own.pointers[index],
+                None => self.pointers.push(self.own.pointers[index]),
+            }
+        }
+        self.pointers.push(std::ptr::null());
+        Ok(())
+    }
+
+    pub fn envp(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+/// C strings in one block, with the array of pointers (null at its end) that `exec` wants.
+#[derive(Default)]
+struct Strings {
+    /// Keeps what `pointers` point to.
+    _bytes: Box<[u8]>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Strings {
+    fn new<'a>(strings: impl Iterator<Item = &'a [u8]>) -> Result<Strings, NulError> {
+        let mut bytes = Vec::new();
+        let mut starts = Vec::new();
+        for string in strings {
+            starts.push(bytes.len());
+            if string.contains(&0) {
+                CString::new(string)?;
+            }
+            bytes.extend_from_slice(string);
+            bytes.push(0);
+        }
+        let bytes = bytes.into_boxed_slice();
+        let pointer = |start: usize| bytes[start..].as_ptr().cast::<c_char>();
+        let pointers = starts.into_iter().map(pointer).chain([std::ptr::null()]).collect();
+        Ok(Strings { pointers, _bytes: bytes })
+    }
+
+    fn count(&self) -> usize {
+        self.pointers.len() - 1
+    }
+}
+
+/// `NAME` of `NAME=VALUE`.
+fn name(variable: &[u8]) -> &[u8] {
+    let end = variable.iter().position(|&byte| byte == b'=').unwrap_or(variable.len());
+    &variable[..end]
+}
+
+fn unique(variables: &[Vec<u8>]) -> (Vec<&[u8]>, HashMap<Vec<u8>, usize>) {
+    let mut names = HashMap::with_capacity(variables.len());
+    let mut unique: Vec<&[u8]> = Vec::with_capacity(variables.len());
+    for variable in variables {
+        let place = *names.entry(name(variable).to_vec()).or_insert(unique.len());
+        if place == unique.len() {
+            unique.push(variable);
+        } else {
+            unique[place] = variable;
+        }
+    }
+    (unique, names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn list(environment: &Environment) -> Vec<&str> {
+        let pointers = environment.pointers.split_last().unwrap().1;
+        // SAFETY: the program and the environment are alive; all strings end with a zero.
+        pointers.iter().map(|&pointer| unsafe { CStr::from_ptr(pointer) }.to_str().unwrap()).collect()
+    }
+
+    fn strings(list: &[&str]) -> Vec<Vec<u8>> {
+        list.iter().map(|string| string.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn later_variables_win_and_each_name_appears_once() {
+        let shared = strings(&["A=1", "B=2", "A=3", "C="]);
+        let program = Program::new(b"/bin/true", &strings(&["true"]), None, &shared).unwrap();
+        let mut environment = Environment::default();
+        environment.set(&program, &[]).unwrap();
+        assert_eq!(list(&environment), ["A=3", "B=2", "C="]);
+        environment.set(&program, &strings(&["D=4", "B=5", "D=6", "E=7", "D=8", "B=9"])).unwrap();
+        assert_eq!(list(&environment), ["A=3", "B=9", "C=", "E=7", "D=8"]);
+    }
+
+    #[test]
+    fn a_zero_byte_is_refused() {
+        let bad = strings(&["a\0b"]);
+        assert!(Program::new(b"/bin/true", &bad, None, &[]).is_err());
+        assert!(Program::new(b"/bin/true", &[], None, &bad).is_err());
+        let program = Program::new(b"/bin/true", &[], None, &[]).unwrap();
+        assert!(Environment::default().set(&program, &bad).is_err());
+    }
+}

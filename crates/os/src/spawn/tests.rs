@@ -1,0 +1,141 @@
+//! Tests of the spawner with real programs. Signals stay as the test harness has them.
+
+use super::*;
+use crate::files::{null, pipe};
+use crate::process::{Ended, wait_for};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+fn strings(list: &[&str]) -> Vec<Vec<u8>> {
+    list.iter().map(|string| string.as_bytes().to_vec()).collect()
+}
+
+fn program(path: &str, arguments: &[&str], directory: Option<&str>) -> Rc<Program> {
+    let directory = directory.map(str::as_bytes);
+    Rc::new(Program::new(path.as_bytes(), &strings(arguments), directory, &strings(&["LC_ALL=C"])).unwrap())
+}
+
+fn high(fd: OwnedFd) -> OwnedFd {
+    crate::files::duplicate_from(fd, 100).unwrap()
+}
+
+fn finish(spawner: &mut Spawner) -> Executed {
+    loop {
+        if let Some(executed) = spawner.poll() {
+            return executed;
+        }
+        spawner.wait_oldest(Duration::from_millis(10));
+    }
+}
+
+/// Runs one program to its end: (what it wrote, how it started, how it ended).
+fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String, Executed, Ended) {
+    let null = high(null().unwrap());
+    let (reader, writer) = pipe().unwrap();
+    let (reader, writer) = (high(reader), high(writer));
+    let mut spawner = Spawner::new(1).unwrap();
+    let mut command = Command {
+        program,
+        environment: &strings(&["OWN=1"]),
+        stdio: [null.as_fd(), writer.as_fd(), null.as_fd()],
+        extra: None,
+        terminal: false,
+        cpus: None,
+        umask: 0o22,
+        open_files: None,
+    };
+    change(&mut command);
+    let pid = spawner.start(&command, 5).unwrap();
+    drop(writer);
+    let mut output = String::new();
+    std::fs::File::from(reader).read_to_string(&mut output).unwrap();
+    let executed = finish(&mut spawner);
+    assert_eq!((executed.token, executed.pid), (5, pid));
+    (output, executed, wait_for(pid).unwrap())
+}
+
+fn shell(script: &str, change: impl FnOnce(&mut Command<'_>)) -> String {
+    let (output, executed, ended) = run(&program("/bin/sh", &["sh", "-c", script], None), change);
+    assert_eq!((executed.result, ended), (Ok(()), Ended::Exited(0)));
+    output.trim().to_owned()
+}
+
+#[test]
+fn environment_umask_limit_and_group_are_as_asked() {
+    assert_eq!(shell("echo $LC_ALL $OWN", |_| {}), "C 1");
+    assert_eq!(shell("umask", |command| command.umask = 0o27), "0027");
+    assert_eq!(shell("ulimit -n", |command| command.open_files = Some(99)), "99");
+    let ids = shell("echo $$; cut -d' ' -f5 /proc/$$/stat", |_| {});
+    let ids: Vec<&str> = ids.lines().collect();
+    assert_eq!(ids[0], ids[1]);
+}
+
+#[test]
+fn affinity_and_directory_are_as_asked() {
+    let cpu = crate::bind::allowed().unwrap().iter().last().unwrap();
+    let one: &CpuSet = Box::leak(Box::new([cpu].into_iter().collect()));
+    let list = shell("grep Cpus_allowed_list /proc/self/status | cut -f2", |command| command.cpus = Some(one));
+    assert_eq!(list, cpu.to_string());
+    assert_eq!(run(&program("/bin/pwd", &["pwd", "-P"], Some("/proc")), |_| {}).0, "/proc\n");
+}
+
+#[test]
+fn many_are_under_way_at_once_and_each_is_told_once() {
+    let null = high(null().unwrap());
+    let mut spawner = Spawner::new(8).unwrap();
+    let yes = program("/bin/true", &["true"], None);
+    let mut told = [0; 300];
+    let mut pids = Vec::new();
+    for token in 0..300 {
+        while !spawner.has_room() {
+            spawner.wait_oldest(Duration::from_millis(10));
+            while let Some(executed) = spawner.poll() {
+                assert_eq!(executed.result, Ok(()));
+                told[executed.token as usize] += 1;
+            }
+        }
+        let command = Command {
+            program: &yes,
+            environment: &[],
+            stdio: [null.as_fd(); 3],
+            extra: None,
+            terminal: false,
+            cpus: None,
+            umask: 0,
+            open_files: None,
+        };
+        pids.push(spawner.start(&command, token).unwrap());
+    }
+    while spawner.under_way() > 0 {
+        told[finish(&mut spawner).token as usize] += 1;
+    }
+    assert_eq!(told, [1; 300]);
+    assert!(pids.into_iter().all(|pid| wait_for(pid).unwrap() == Ended::Exited(0)));
+}
+
+#[test]
+fn failures_name_their_step() {
+    let directory = std::env::temp_dir().join(format!("wireup-spawn-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let failure = |path: &str, directory: Option<&str>| {
+        let (_, executed, ended) = run(&program(path, &["x"], directory), |_| {});
+        assert_eq!(ended, Ended::Exited(127));
+        executed.result.unwrap_err()
+    };
+    assert_eq!(failure("/nowhere/x", None), Failure { step: Step::Execute, errno: libc::ENOENT });
+    let script = file("interpreted", "#!/nowhere/interpreter\n");
+    assert_eq!(failure(&script, None), Failure { step: Step::Interpreter, errno: libc::ENOENT });
+    assert_eq!(failure("/bin/true", Some("/nowhere")), Failure { step: Step::Directory, errno: libc::ENOENT });
+    let plain = file("plain", "echo plain $0 $1\n");
+    let (output, executed, _) = run(&program(&plain, &["ignored", "argument"], None), |_| {});
+    assert_eq!((executed.result, output), (Ok(()), format!("plain {plain} argument\n")));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
