@@ -22,6 +22,8 @@ mod macros;
 mod pairs;
 mod read_reply;
 mod read_request;
+#[cfg(test)]
+mod round_trips;
 mod spawn;
 pub mod table;
 #[cfg(test)]

@@ -27,9 +27,9 @@ commands! {
     Get ["get" => "get_result"] ["kvs-get"] -> Value {
         /// Absent or empty: the own job's.
         kvsname: Option<&'a [u8]> = ["kvsname"] ["jobid"];
-        key: &'a [u8] = ["key"] ["key"];
         /// Rank that is likely to have put the pair; -1 for none.
         source: Option<i32> = [] ["srcid"];
+        key: &'a [u8] = ["key"] ["key"];
     }
     /// Keep a pair for the next fence.
     Put ["put" => "put_result"] ["kvs-put"] -> Done {
@@ -48,8 +48,8 @@ commands! {
     }
     /// PMI-2's second request: who is asking.
     FullInit [] ["fullinit"] -> FullInit {
-        rank: Option<u32> = [] ["pmirank", "srcid"];
         job_id: Option<&'a [u8]> = [] ["pmijobid"];
+        rank: Option<u32> = [] ["pmirank", "srcid"];
         threaded: bool = [] ["threaded"] or "FALSE";
     }
     /// Longest name, key and value.
@@ -81,10 +81,11 @@ commands! {
     Finalize ["finalize" => "finalize_ack"] ["finalize"] -> Done
     /// End the job. Never answered.
     Abort ["abort" => ""] ["abort"] -> Done {
-        code: i32 = ["exitcode"] ["exitcode"] or "1";
-        message: &'a [u8] = ["message"] ["msg"] or "";
         /// PMI-2: the whole job, not this rank alone.
         world: bool = [] ["isworld"] or "TRUE";
+        /// PMI-2 has no exit code.
+        code: i32 = ["exitcode"] [] or "1";
+        message: &'a [u8] = ["message"] ["msg"] or "";
     }
     /// Make a service's port known by name.
     PublishName ["publish_name" => "publish_result"] ["name-publish"] -> Done {

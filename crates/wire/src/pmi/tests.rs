@@ -1,14 +1,13 @@
-//! Round trips of the whole table, splits, and the rendered table.
+//! Messages as the references have them, and the rendered table.
 
 use super::table::{Row, command_rows, reply_rows};
 use super::*;
-use proptest::prelude::*;
 use std::fmt::Write;
 use std::string::String;
 use std::vec::Vec;
 
 /// Reads all requests of a byte stream given in pieces, as text.
-fn requests(dialect: Dialect, pieces: &[&[u8]]) -> Result<Vec<String>, PmiError> {
+pub(super) fn requests(dialect: Dialect, pieces: &[&[u8]]) -> Result<Vec<String>, PmiError> {
     let mut reader = RequestReader::new();
     if dialect == Dialect::Pmi2 {
         reader.switch_to_pmi2();
@@ -23,7 +22,8 @@ fn requests(dialect: Dialect, pieces: &[&[u8]]) -> Result<Vec<String>, PmiError>
     Ok(seen)
 }
 
-fn reader_of<'a>(dialect: Dialect, bytes: &[u8], storage: &'a mut RequestReader) -> Envelope<'a> {
+/// The first message of the bytes.
+pub(super) fn reader_of<'a>(dialect: Dialect, bytes: &[u8], storage: &'a mut RequestReader) -> Envelope<'a> {
     if dialect == Dialect::Pmi2 {
         storage.switch_to_pmi2();
     }

@@ -199,8 +199,8 @@ impl<'o> MessageWriter<'o> {
         for key in keys {
             let before = self.out.len();
             self.field(key, value);
-            let ending = if self.dialect == Dialect::Pmi1 { "=" } else { "=;" };
-            if default == Some("") && self.out[before..].ends_with(ending.as_bytes()) {
+            let without_value = before + key.len() + 2;
+            if default == Some("") && self.out.len() == without_value {
                 self.out.truncate(before);
             }
         }
