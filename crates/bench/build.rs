@@ -3,7 +3,9 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 5] = ["true", "pmi_init", "pmi_exchange", "spawn_floor", "pmi_echo"];
+const PROGRAMS: [&str; 6] = ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo"];
+/// Without a C library, nor what compilers expect of one.
+const FREESTANDING: [&str; 4] = ["-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for every build script"));
@@ -12,7 +14,9 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CC");
     for program in PROGRAMS {
         let status = Command::new(&cc)
-            .args(["-O2", "-static", "-Wall", "-Wextra", "-o"])
+            .args(["-O2", "-static", "-Wall", "-Wextra"])
+            .args(FREESTANDING.iter().filter(|_| program == "pmi_bare"))
+            .arg("-o")
             .arg(out.join(program))
             .arg(format!("programs/{program}.c"))
             .status();

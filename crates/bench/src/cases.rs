@@ -1,7 +1,7 @@
 //! The jobs that are timed and what is asked of wireup in each.
 //!
 //! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`; the table's cases carry
-//! targets, any other size can be run without. Nodes beyond one are virtual.
+//! targets (but `pmi-bare`, which explains the one before), any other size can be run without. Nodes beyond one are virtual.
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub enum Work {
     True,
     /// PMI-1 init, barrier, finalize.
     PmiInit,
+    /// The same by a client without a C library, which costs next to nothing itself.
+    PmiBare,
     /// The same through an MPI library: a program given on the command line.
     MpiInit,
     /// PMI-1: put 32 bytes, fence, get the values of all ranks.
@@ -73,15 +75,23 @@ pub struct Case {
 }
 
 /// The default set, in the order of the table in `docs/benchmarks.md`.
-pub const TABLE: [&str; 7] =
-    ["true-1x1024", "true-1x256", "true-1x4", "pmi-init-1x4096", "mpi-init-1x64", "exchange-1x64", "memory-64x64"];
+pub const TABLE: [&str; 8] = [
+    "true-1x1024",
+    "true-1x256",
+    "true-1x4",
+    "pmi-init-1x4096",
+    "pmi-bare-1x4096",
+    "mpi-init-1x64",
+    "exchange-1x64",
+    "memory-64x64",
+];
 
 impl Case {
     fn new(work: Work, place: Place) -> Case {
         let job_size = place.job_size();
         // A round of the long jobs takes seconds per contestant, one of the short ones milliseconds.
         let rounds = match (work, job_size) {
-            (Work::Memory | Work::PmiInit, 1024..) => 3,
+            (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
             (Work::MpiInit, _) => 5,
             (_, 1024..) => 7,
             (_, 64..) => 15,
@@ -90,12 +100,12 @@ impl Case {
         // Ten times what the slowest peer that ends at all was seen to take, hence a hang (chosen).
         let limit_s = match work {
             Work::True | Work::Exchange => 30 + job_size / 16,
-            Work::PmiInit | Work::Memory => 30 + job_size / 32,
+            Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
             Work::MpiInit => 60 + job_size,
         };
         let reference = match work {
             Work::True | Work::MpiInit => Against::Floor,
-            Work::PmiInit | Work::Exchange => Against::Echo,
+            Work::PmiInit | Work::PmiBare | Work::Exchange => Against::Echo,
             Work::Memory => Against::Own(Metric::PairBytes),
         };
         let limit = Duration::from_secs(limit_s.into());
@@ -111,6 +121,7 @@ impl Case {
         let what = match self.work {
             Work::True => "static `true`",
             Work::PmiInit => "PMI-1 init, barrier, finalize",
+            Work::PmiBare => "PMI-1 init, barrier, finalize, client without libc",
             Work::MpiInit => "MPI init, barrier, finalize (floor-1: as many singletons at once)",
             Work::Exchange => "PMI-1 put, fence, get-all of 32 bytes",
             Work::Memory => "PMI-1 put, fence, two gets; agents' memory while the ranks wait",
@@ -122,7 +133,7 @@ impl Case {
     /// The metrics worth a row.
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
-            Work::True | Work::PmiInit | Work::MpiInit => &[Metric::Wall, Metric::Cpu],
+            Work::True | Work::PmiInit | Work::PmiBare | Work::MpiInit => &[Metric::Wall, Metric::Cpu],
             Work::Exchange => &[Metric::Fence, Metric::GetAll, Metric::GetSpan, Metric::Wall],
             Work::Memory => &[Metric::AgentMemory, Metric::NodeMemory, Metric::PairBytes, Metric::Wall],
         }
@@ -168,9 +179,10 @@ impl fmt::Display for Asked {
     }
 }
 
-const WORKS: [(Work, &str); 5] = [
+const WORKS: [(Work, &str); 6] = [
     (Work::True, "true"),
     (Work::PmiInit, "pmi-init"),
+    (Work::PmiBare, "pmi-bare"),
     (Work::MpiInit, "mpi-init"),
     (Work::Exchange, "exchange"),
     (Work::Memory, "memory"),
@@ -180,7 +192,7 @@ const WORKS: [(Work, &str); 5] = [
 const JOB_SIZE_MAX: u32 = 65_536;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no case {0}: WORK-NODESxPPN with true, pmi-init, mpi-init, exchange or memory, such as true-1x256")]
+#[error("no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange or memory, such as true-1x256")]
 pub struct NoCase(String);
 
 impl FromStr for Case {
@@ -228,7 +240,7 @@ mod tests {
         for name in TABLE {
             let case: Case = name.parse().unwrap();
             assert_eq!(case.name(), name);
-            assert!(!case.asked.is_empty(), "{name}");
+            assert_eq!(case.asked.is_empty(), case.work == Work::PmiBare, "{name}");
             assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{name}");
         }
         assert!("true-1x8".parse::<Case>().unwrap().asked.is_empty());

@@ -144,8 +144,13 @@ impl Running<'_> {
 
     fn stderr_tail(&self) -> String {
         let text = fs::read(&self.invocation.stderr).unwrap_or_default();
-        let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(STDERR_TAIL)..]).trim().replace('\n', " | ");
-        if tail.is_empty() { tail } else { format!(": {tail}") }
+        let cut = text.len().saturating_sub(STDERR_TAIL);
+        let tail = String::from_utf8_lossy(&text[cut..]).trim().replace('\n', " | ");
+        match (tail.is_empty(), cut) {
+            (true, _) => tail,
+            (false, 0) => format!(": {tail}"),
+            (false, _) => format!(": ..{tail}"),
+        }
     }
 }
 

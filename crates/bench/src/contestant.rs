@@ -48,7 +48,7 @@ impl Contestant {
         match self.kind {
             // Of an MPI program the floor starts singletons: one spawner says enough.
             Kind::Floor { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
-            Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::Exchange),
+            Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
             Kind::Wireup => true,
             Kind::Peer(peer) => one_node && work != Work::Memory && (work == Work::True || peer.speaks_pmi1()),
         }

@@ -15,7 +15,8 @@ Times wireup, the raw spawn floor, a bare echo server and the launchers that are
 interleaved rounds, and says which of the figures asked for are met.
 
   --case NAME        run this case (repeatable; default: the whole table, see --list);
-                     NAME is WORK-NODESxPPN: true, pmi-init, mpi-init, exchange, memory; nodes > 1 are virtual
+                     NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory;
+                     nodes > 1 are virtual
   --list             list the table's cases and what is asked
   --rounds N         rounds that count, in place of each case's own; one warm-up round goes before
   --limit SECONDS    bound on each command, in place of each case's own
@@ -24,6 +25,7 @@ interleaved rounds, and says which of the figures asked for are met.
   --peer NAME=PATH   time this launcher too (repeatable); its kind is told by --version
   --without NAME     leave this contestant out (repeatable), such as wireup, floor-2, hydra-4.0.2
   --mpi-program PATH an MPI program that does init, barrier, finalize: the mpi-init cases need it
+                     (default: target/programs/mpich5/initfin, if it is there)
   --mpi-env K=V      a variable for the mpi-init cases (repeatable)
   --json FILE        write everything that was measured
   --csv FILE         write every sample as a line

@@ -15,6 +15,9 @@ use crate::sample::Stage;
 use crate::verdict::{Verdict, judge};
 use crate::{files, orphans, table};
 
+/// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
+const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
+
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     #[error("{what}: {source}")]
@@ -42,10 +45,12 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
 
     let (contestants, missing) = gather(flags, &scratch, &interrupt).map_err(io("wireup"))?;
     show_start(&machine, &contestants, &missing);
+    let mpi_program =
+        flags.mpi_program.clone().or_else(|| std::path::absolute(MPI_PROGRAM).ok().filter(|path| path.exists()));
     let stage = Stage {
         scratch: &scratch,
         interrupt: &interrupt,
-        mpi_program: flags.mpi_program.as_deref(),
+        mpi_program: mpi_program.as_deref(),
         mpi_env: &flags.mpi_env,
     };
     let mut all = Vec::new();
@@ -53,7 +58,7 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
         if interrupt.is_set() {
             break;
         }
-        if case.work == Work::MpiInit && flags.mpi_program.is_none() {
+        if case.work == Work::MpiInit && mpi_program.is_none() {
             println!("\n{}: not run: needs --mpi-program", case.name());
             continue;
         }

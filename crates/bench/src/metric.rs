@@ -68,6 +68,7 @@ impl Unit {
     /// `value` with three digits that mean something, for people.
     pub fn show(self, value: f64) -> String {
         let (scaled, unit) = match (self, value.abs()) {
+            (_, 0.0) => return "0".into(),
             (Unit::Seconds, v) if v >= 1.0 => (value, "s"),
             (Unit::Seconds, v) if v >= 1e-3 => (value * 1e3, "ms"),
             (Unit::Seconds, _) => (value * 1e6, "us"),
@@ -110,6 +111,7 @@ mod tests {
         assert_eq!(Unit::Seconds.show(0.1234), "123 ms");
         assert_eq!(Unit::Seconds.show(0.00234), "2.34 ms");
         assert_eq!(Unit::Seconds.show(0.0000123), "12.3 us");
+        assert_eq!(Unit::Seconds.show(0.0), "0");
         assert_eq!(Unit::Bytes.show(3.25 * 1048576.0), "3.25 MiB");
         assert_eq!(Unit::Bytes.show(176128.0), "172 KiB");
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum Program {
     True,
     PmiInit,
+    PmiBare,
     PmiExchange,
     SpawnFloor,
     PmiEcho,
@@ -16,12 +17,13 @@ pub enum Program {
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 5] = [True, PmiInit, PmiExchange, SpawnFloor, PmiEcho];
+    const ALL: [Program; 6] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho];
 
     fn name(self) -> &'static str {
         match self {
             True => "true",
             PmiInit => "pmi-init",
+            PmiBare => "pmi-bare",
             PmiExchange => "pmi-exchange",
             SpawnFloor => "spawn-floor",
             PmiEcho => "pmi-echo",
@@ -32,6 +34,7 @@ impl Program {
         match self {
             True => include_bytes!(concat!(env!("OUT_DIR"), "/true")),
             PmiInit => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_init")),
+            PmiBare => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_bare")),
             PmiExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_exchange")),
             SpawnFloor => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_floor")),
             PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),

@@ -34,10 +34,8 @@ impl Stage<'_> {
         match case.work {
             Work::True if warm_up => self.run_counted(case, contestant),
             Work::True => self.run_plain(case, contestant, vec![self.program(Program::True)]),
-            Work::PmiInit => {
-                let program = vec![self.program(Program::PmiInit), case.place.job_size().to_string().into()];
-                self.run_plain(case, contestant, program)
-            }
+            Work::PmiInit => self.run_plain(case, contestant, self.sized(case, Program::PmiInit)),
+            Work::PmiBare => self.run_plain(case, contestant, self.sized(case, Program::PmiBare)),
             Work::MpiInit => {
                 let program = self.mpi_program.ok_or_else(|| wrong("needs --mpi-program"))?;
                 self.run_plain(case, contestant, vec![program.into()])
@@ -100,8 +98,7 @@ impl Stage<'_> {
     }
 
     fn exchange(&self, case: &Case, gets: &str, stamps: &Path) -> Vec<OsString> {
-        let size = case.place.job_size().to_string();
-        vec![self.program(Program::PmiExchange), size.into(), gets.into(), stamps.into()]
+        [self.sized(case, Program::PmiExchange), vec![gets.into(), stamps.into()]].concat()
     }
 
     fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
@@ -112,6 +109,11 @@ impl Stage<'_> {
             stderr: self.scratch.file("stderr"),
             limit: case.limit,
         }
+    }
+
+    /// A program that is told the job's size, so that it can refuse another.
+    fn sized(&self, case: &Case, program: Program) -> Vec<OsString> {
+        vec![self.program(program), case.place.job_size().to_string().into()]
     }
 
     fn program(&self, program: Program) -> OsString {

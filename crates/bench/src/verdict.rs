@@ -21,9 +21,10 @@ pub enum Verdict {
     NotJudged(String),
 }
 
-/// Median of the per-round ratios of `subject` to `reference`; rounds that lack either are left out.
+/// Median of the per-round ratios of `subject` to `reference`; rounds that lack either are left out, and
+/// there is none to a reference that was too short for its clock.
 pub fn ratio(subject: &[Option<f64>], reference: &[Option<f64>]) -> Option<f64> {
-    stats::median(&by_round(subject, reference, |value, base| value / base))
+    stats::median(&by_round(subject, reference, |value, base| value / base)).filter(|ratio| ratio.is_finite())
 }
 
 fn by_round(subject: &[Option<f64>], reference: &[Option<f64>], of: impl Fn(f64, f64) -> f64) -> Vec<f64> {
@@ -39,6 +40,9 @@ pub fn reference_values(
     contestants: &[Contestant],
 ) -> Result<(String, Vec<Option<f64>>), String> {
     if let Against::Own(own) = against {
+        if own.unit() != metric.unit() {
+            return Err(format!("{metric} is not measured in the unit of {own}"));
+        }
         return Ok((own.name().to_owned(), subject.values(own)));
     }
     let series = find(against, measured, contestants).ok_or_else(|| format!("{} was not timed", say(against)))?;
@@ -129,6 +133,13 @@ mod tests {
 
     fn wall(against: Against, factor: f64, plus: f64) -> Asked {
         Asked { metric: Metric::Wall, against, factor, plus }
+    }
+
+    #[test]
+    fn nothing_is_a_multiple_of_zero() {
+        assert_eq!(ratio(&[Some(1.0), None, Some(2.0)], &[Some(2.0), Some(1.0), Some(4.0)]), Some(0.5));
+        assert_eq!(ratio(&[Some(1.0)], &[Some(0.0)]), None);
+        assert_eq!(ratio(&[Some(0.0)], &[Some(0.0)]), None);
     }
 
     const FLOOR: Kind = Kind::Floor { spawners: 1 };

@@ -36,10 +36,12 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     let (json, csv, fake) = (dir.0.join("out.json"), dir.0.join("out.csv"), dir.0.join("mpiexec"));
     let files = format!("--json {} --csv {}", json.display(), csv.display());
 
-    let tiny = "launch --without wireup --rounds 2 --case true-1x3 --case pmi-init-1x3 --case exchange-1x5 --strict";
+    let tiny = "launch --without wireup --rounds 2 --case true-1x3 --case pmi-init-1x3 --case pmi-bare-1x3 --case exchange-1x5 --strict";
     assert_eq!(bench(&format!("{tiny} {files}")), 0);
     let rows = fs::read_to_string(&csv).unwrap();
-    for series in ["true-1x3,floor-1,", "true-1x3,floor-2,", "pmi-init-1x3,echo,", "exchange-1x5,echo,"] {
+    for series in
+        ["true-1x3,floor-1,", "true-1x3,floor-2,", "pmi-init-1x3,echo,", "pmi-bare-1x3,echo,", "exchange-1x5,echo,"]
+    {
         for round in 0..3 {
             assert!(rows.contains(&format!("{series},{round},wall,s,")), "{series} {round}: {rows}");
         }
