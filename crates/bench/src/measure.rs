@@ -60,6 +60,10 @@ pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measur
             }
             let run = stage.run(case, &contestants[series.contestant], round == 0);
             series.left_behind += orphans::settle();
+            if run == Err(Failure::Interrupted) {
+                // The user's doing, not the contestant's.
+                continue;
+            }
             series.runs.push(run);
             series.given_up = has_failed_lately(&series.runs);
         }
