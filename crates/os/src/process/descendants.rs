@@ -46,6 +46,25 @@ pub fn kill_descendants(born_from: Option<u64>) -> Killed {
     round
 }
 
+/// Sends `SIGKILL` to orphans that this subreaper has inherited, with all below them: its own children born at
+/// `born_from` or later, but for those in `except`. Returns how many processes it met.
+pub fn kill_orphans(born_from: u64, except: &[u32]) -> usize {
+    let own = descendants();
+    let orphans = own.iter().filter(|pid| is_own_child(**pid) && !except.contains(pid));
+    let late = orphans.filter(|pid| start_ticks(**pid).is_some_and(|born| born >= born_from));
+    let by_parent = children_by_scan();
+    let mut met = 0;
+    for &root in late {
+        let below = closure(root, |pid| by_parent.get(&pid).cloned().unwrap_or_default());
+        for pid in below.into_iter().chain([root]) {
+            met += 1;
+            // Gone since it was listed, or somebody else's: nothing to do about it.
+            let _ = kill(pid, libc::SIGKILL);
+        }
+    }
+    met
+}
+
 /// When a process was started, in clock ticks since the machine's start. `None`: there is no such process.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)

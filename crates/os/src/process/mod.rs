@@ -3,7 +3,7 @@
 mod descendants;
 mod signals;
 
-pub use descendants::{Killed, descendants, is_own_child, kill_descendants, start_ticks};
+pub use descendants::{Killed, descendants, is_own_child, kill_descendants, kill_orphans, start_ticks};
 pub use signals::{SignalFd, block_all_signals, reset_dispositions};
 
 use rustix::io::{Errno, retry_on_intr};

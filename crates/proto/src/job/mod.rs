@@ -21,6 +21,7 @@ use crate::plan::spawn_plan;
 use crate::time::Instant;
 use ends::Ends;
 use processes::Process;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
@@ -70,7 +71,7 @@ struct Child {
 }
 
 /// Stamps of the agent's own start, for the profile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Born {
     pub process_ns: u64,
     pub bootstrap_ns: u64,
@@ -232,7 +233,8 @@ impl Job {
             done.ranks += below.ranks;
             done.pmi_clients += below.pmi_clients;
         }
-        if let Some(trace) = self.trace.take() {
+        if let Some(mut trace) = self.trace.take() {
+            trace.ranks = self.processes.iter().map(|process| process.trace.clone()).collect();
             self.send_trace(peer::encode(&*trace).into(), cx);
         }
         if !self.processes.is_empty() {
