@@ -1,14 +1,8 @@
-pub fn add(left: u64, right: u64) -> u64 {
-    left + right
-}
+//! Joins the machines of `proto` to this machine: processes, sockets, clock, terminal.
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_works() {
-        let result = add(2, 2);
-        assert_eq!(result, 4);
-    }
-}
+pub mod agent;
+pub mod keeper;
+pub mod launcher;
+pub mod record;
+pub mod trace;
+mod transport;

@@ -21,7 +21,7 @@ fn main() {
     let count: u32 = arguments.next().map_or(1024, |count| count.parse().expect("a number"));
     let rounds: u32 = arguments.next().map_or(5, |rounds| rounds.parse().expect("a number"));
     reset_dispositions();
-    block_all_signals();
+    let _ = block_all_signals();
     let environment: Vec<Vec<u8>> = std::env::vars().map(|(name, value)| format!("{name}={value}").into()).collect();
     let program = Rc::new(Program::new(path.as_bytes(), &[path.clone().into()], None, &environment).expect("no zero"));
     let cpus = wireup_os::bind::allowed().expect("affinity").len();

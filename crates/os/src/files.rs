@@ -6,7 +6,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// A pipe: (read end, write end), both blocking.
 ///
@@ -71,7 +71,7 @@ pub fn set_cloexec(fd: impl AsFd, on: bool) -> io::Result<()> {
 ///
 /// Only for a process that has just been forked: whoever believes to own a closed number is wrong afterwards.
 /// The caller forgets all other handles instead of dropping them.
-pub fn close_all_but(keep: &[&OwnedFd]) {
+pub fn close_all_but(keep: &[BorrowedFd<'_>]) {
     let mut numbers: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
     numbers.sort_unstable();
     let mut first = 0;

@@ -8,7 +8,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -47,7 +47,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
 /// the stream. Never blocks.
 ///
 /// # Errors
-/// `WouldBlock`: nothing is there.
+/// `WouldBlock`: nothing is there. `EMFILE`: descriptors were lost because this process may not hold so many;
+/// the stream is of no use any more.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -58,6 +59,9 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>
         if let RecvAncillaryMessage::ScmRights(rights) = part {
             fds.extend(rights);
         }
+    }
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE.into());
     }
     Ok(message.bytes)
 }

@@ -11,12 +11,17 @@ use std::fs;
 
 /// The pids of all descendants of this process, parents before children; zombies are among them.
 pub fn descendants() -> Vec<u32> {
+    descendants_without(&[])
+}
+
+/// As [`descendants`], without the children in `spare` and what descends from them.
+fn descendants_without(spare: &[u32]) -> Vec<u32> {
     let own = own_pid();
     if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
-        closure(own, children_files)
+        closure(own, spare, children_files)
     } else {
         let by_parent = children_by_scan();
-        closure(own, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
+        closure(own, spare, |pid| by_parent.get(&pid).cloned().unwrap_or_default())
     }
 }
 
@@ -30,9 +35,10 @@ pub struct Killed {
 }
 
 /// Sends `SIGKILL` to every descendant, or only to those born at `born_from` or later (see [`start_ticks`]).
-pub fn kill_descendants(born_from: Option<u64>) -> Killed {
+/// The processes in `spare` and what descends from them are left alone.
+pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
     let mut round = Killed::default();
-    for pid in descendants() {
+    for pid in descendants_without(spare) {
         if born_from.is_some_and(|from| start_ticks(pid).is_none_or(|born| born < from)) {
             continue;
         }
@@ -46,25 +52,6 @@ pub fn kill_descendants(born_from: Option<u64>) -> Killed {
     round
 }
 
-/// Sends `SIGKILL` to orphans that this subreaper has inherited, with all below them: its own children born at
-/// `born_from` or later, but for those in `except`. Returns how many processes it met.
-pub fn kill_orphans(born_from: u64, except: &[u32]) -> usize {
-    let own = descendants();
-    let orphans = own.iter().filter(|pid| is_own_child(**pid) && !except.contains(pid));
-    let late = orphans.filter(|pid| start_ticks(**pid).is_some_and(|born| born >= born_from));
-    let by_parent = children_by_scan();
-    let mut met = 0;
-    for &root in late {
-        let below = closure(root, |pid| by_parent.get(&pid).cloned().unwrap_or_default());
-        for pid in below.into_iter().chain([root]) {
-            met += 1;
-            // Gone since it was listed, or somebody else's: nothing to do about it.
-            let _ = kill(pid, libc::SIGKILL);
-        }
-    }
-    met
-}
-
 /// When a process was started, in clock ticks since the machine's start. `None`: there is no such process.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
@@ -75,8 +62,8 @@ pub fn is_own_child(pid: u32) -> bool {
     stat_field(pid, 4) == Some(u64::from(own_pid()))
 }
 
-fn closure(root: u32, children_of: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
-    let mut seen = HashSet::from([root]);
+fn closure(root: u32, spare: &[u32], children_of: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
+    let mut seen: HashSet<u32> = spare.iter().copied().chain([root]).collect();
     let mut found = Vec::new();
     let mut next = root;
     let mut visited = 0;
@@ -130,7 +117,7 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line).unwrap();
         let grandchild: u32 = line.trim().parse().unwrap();
         let by_parent = children_by_scan();
-        let scanned = closure(own_pid(), |pid| by_parent.get(&pid).cloned().unwrap_or_default());
+        let scanned = closure(own_pid(), &[], |pid| by_parent.get(&pid).cloned().unwrap_or_default());
         for list in [descendants(), scanned] {
             assert!(list.contains(&shell.id()) && list.contains(&grandchild), "{list:?}");
         }

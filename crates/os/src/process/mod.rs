@@ -3,8 +3,8 @@
 mod descendants;
 mod signals;
 
-pub use descendants::{Killed, descendants, is_own_child, kill_descendants, kill_orphans, start_ticks};
-pub use signals::{SignalFd, block_all_signals, reset_dispositions};
+pub use descendants::{Killed, descendants, is_own_child, kill_descendants, start_ticks};
+pub use signals::{SavedMask, SignalFd, block_all_signals, reset_dispositions};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
@@ -80,6 +80,28 @@ pub fn fork() -> io::Result<Fork> {
         0 => Ok(Fork::Child),
         child => Ok(Fork::Parent { child: child as u32 }),
     }
+}
+
+/// As [`fork`], but the child starts with all signals blocked: none ends it before it has looked around.
+///
+/// # Errors
+/// As [`fork`].
+pub fn fork_with_signals_blocked() -> io::Result<Fork> {
+    let before = block_all_signals();
+    let forked = fork();
+    if !matches!(forked, Ok(Fork::Child)) {
+        before.restore();
+    }
+    forked
+}
+
+/// Makes this process the leader of a new session without a controlling terminal.
+///
+/// # Errors
+/// It leads a process group already.
+pub fn new_session() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
 }
 
 /// Leaves at once: no exit handlers, no flushing, no destructors.

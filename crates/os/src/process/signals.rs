@@ -49,13 +49,30 @@ impl AsFd for SignalFd {
     }
 }
 
+/// The signals that were blocked before.
+#[must_use = "or say that the mask stays with `let _ =`"]
+pub struct SavedMask {
+    before: libc::sigset_t,
+}
+
+impl SavedMask {
+    /// Blocks these again and no others.
+    pub fn restore(self) {
+        // SAFETY: the set was filled by the kernel; a null old mask is allowed.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
 /// Blocks every signal that can be blocked, for the calling thread.
-pub fn block_all_signals() {
+pub fn block_all_signals() -> SavedMask {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: `sigfillset` initialises the set before it is read; a null old mask is allowed.
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` initialises the set before it is read; the call, which cannot fail with these
+    // arguments, initialises the other.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), before.as_mut_ptr());
+        SavedMask { before: before.assume_init() }
     }
 }
 

@@ -34,7 +34,7 @@ fn exit_codes_and_signals_are_told_apart() {
 #[test]
 fn a_blocked_signal_is_read_from_its_descriptor() {
     in_child(|| {
-        block_all_signals();
+        let _ = block_all_signals();
         let signals = SignalFd::new(&[libc::SIGUSR1]).unwrap();
         let before = signals.read();
         kill(own_pid(), libc::SIGUSR1).unwrap();
@@ -58,7 +58,7 @@ fn a_subreaper_kills_and_reaps_what_its_children_left() {
         loop {
             match reap() {
                 Reaped::Child { .. } => reaped += 1,
-                Reaped::NoneEnded => drop(kill_descendants(None)),
+                Reaped::NoneEnded => drop(kill_descendants(None, &[])),
                 Reaped::NoChildren => return reaped == 1,
             }
         }
@@ -66,7 +66,7 @@ fn a_subreaper_kills_and_reaps_what_its_children_left() {
 }
 
 #[test]
-fn only_the_young_are_killed_if_so_asked() {
+fn only_the_young_that_are_not_spared_are_killed() {
     in_child(|| {
         let sleeping = || match fork().unwrap() {
             Fork::Parent { child } => child,
@@ -74,8 +74,9 @@ fn only_the_young_are_killed_if_so_asked() {
         };
         let child = sleeping();
         let born = start_ticks(child).unwrap();
-        let spared = kill_descendants(Some(born + 1)) == Killed::default() && reap() == Reaped::NoneEnded;
-        let killed = kill_descendants(Some(born)).killed == 1;
+        let spared = kill_descendants(Some(born + 1), &[]) == Killed::default() && reap() == Reaped::NoneEnded;
+        let spared = spared && kill_descendants(Some(born), &[child]) == Killed::default();
+        let killed = kill_descendants(Some(born), &[]).killed == 1;
         spared && killed && wait_for(child).unwrap() == Ended::Signalled { signal: 9, core_dumped: false }
     });
 }

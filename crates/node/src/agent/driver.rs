@@ -1,0 +1,366 @@
+//! One turn after the other: wait, read what is ready, tell the machine, do what it asks.
+//!
+//! The turn works in batches: all ready descriptors are read before the machine is asked for outputs, then every keeper
+//! and every link is written once.
+
+use super::keeper_link::KeeperLink;
+use super::links::{IN_MEMORY, LinkSet};
+use super::ranks::JobRanks;
+use super::shells::Shells;
+use super::token::Token;
+use crate::keeper::Keeper;
+use crate::record::{Entry, Header, Recorder};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process;
+use wireup_os::reactor::{Event, Reactor};
+use wireup_proto::io::{Input, Output};
+use wireup_proto::{Agent, AgentConfig, Born, Instant};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
+
+pub struct AgentDriver {
+    agent: Agent,
+    reactor: Reactor,
+    links: LinkSet,
+    jobs: BTreeMap<JobId, JobRanks>,
+    shells: Option<Shells>,
+    recorder: Option<Recorder>,
+    inputs: Vec<Input>,
+    buffer: Vec<u8>,
+    /// Frames for the launcher in this process.
+    for_launcher: Vec<Frame>,
+    left: bool,
+    /// Keepers of jobs that are over; they leave by themselves.
+    leaving: Vec<Keeper>,
+    /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
+    orphans_since: Option<u64>,
+}
+
+/// Why an agent cannot begin.
+#[derive(thiserror::Error, Debug)]
+pub enum BeginError {
+    #[error("making an epoll instance: {0}")]
+    Reactor(io::Error),
+    #[error("writing the recording below {directory}: {error}")]
+    Record { directory: String, error: io::Error },
+    #[error("dialling the parent agent: {0}")]
+    Dial(String),
+}
+
+impl AgentDriver {
+    pub fn new(
+        session: SessionSpec,
+        me: wireup_wire::ids::AgentId,
+        secret: Option<Secret>,
+        born: Born,
+    ) -> Result<Self, BeginError> {
+        let header = Header { agent: me, session, born };
+        let recorder = match &header.session.record_dir {
+            None => None,
+            Some(directory) => Some(
+                Recorder::create(Path::new(directory), &header)
+                    .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
+            ),
+        };
+        Ok(AgentDriver {
+            agent: Agent::new(AgentConfig { agent: me, session: header.session, born }),
+            reactor: Reactor::new().map_err(BeginError::Reactor)?,
+            links: LinkSet::new(me, secret),
+            jobs: BTreeMap::new(),
+            shells: None,
+            recorder,
+            inputs: Vec::new(),
+            buffer: Vec::new(),
+            for_launcher: Vec::new(),
+            left: false,
+            leaving: Vec::new(),
+            orphans_since: None,
+        })
+    }
+
+    pub fn reactor(&self) -> &Reactor {
+        &self.reactor
+    }
+
+    pub fn dial(&mut self, parent: Vec<String>) -> Result<(), BeginError> {
+        self.links.dial(parent, &self.reactor).map_err(BeginError::Dial)
+    }
+
+    /// A job that came with the bootstrap message.
+    pub fn launch(&mut self, job: JobSpec) {
+        let now = Instant(monotonic_ns());
+        self.record(|| Entry::Launch(now, job.clone()));
+        self.agent.launch(now, job);
+    }
+
+    pub fn handle(&mut self, input: Input) {
+        let now = Instant(monotonic_ns());
+        self.record(|| Entry::Input(now, input.clone()));
+        self.agent.handle(now, input);
+    }
+
+    /// Whether the machine has nothing left to do.
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+
+    /// Frames for the launcher in this process, in order.
+    pub fn take_for_launcher(&mut self) -> Vec<Frame> {
+        std::mem::take(&mut self.for_launcher)
+    }
+
+    /// Waits for events, at most until `until_ns`; the caller dispatches them.
+    pub fn wait(&mut self, until_ns: Option<u64>) -> io::Result<Vec<Event>> {
+        if let Some(recorder) = &mut self.recorder
+            && recorder.flush().is_err()
+        {
+            self.stop_recording();
+        }
+        let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
+        Ok(self.reactor.wait(timeout)?.to_vec())
+    }
+
+    /// When `on_tick` is due.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        let machine = self.agent.deadline().map(|at| at.0);
+        let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
+        ranks.chain(machine).chain(self.links.deadline_ns()).min()
+    }
+
+    /// Something may be due.
+    pub fn on_tick(&mut self) {
+        let now_ns = monotonic_ns();
+        if self.deadline_ns().is_none_or(|due| now_ns < due) {
+            return;
+        }
+        self.links.on_tick(now_ns, &self.reactor);
+        for ranks in self.jobs.values_mut() {
+            ranks.on_tick(now_ns, &self.reactor, &mut self.inputs);
+        }
+        self.inputs.push(Input::Tick);
+        self.take_inputs();
+    }
+
+    pub fn on_event(&mut self, token: Token, event: Event) {
+        let now_ns = monotonic_ns();
+        let Self { reactor, links, jobs, shells, inputs, buffer, .. } = self;
+        match token {
+            Token::Listener => links.on_listener(now_ns, reactor),
+            Token::Link(id) => links.on_event(id, event, reactor, buffer, inputs),
+            Token::Shells => {
+                if let Some(shells) = shells {
+                    shells.on_keeper(reactor, inputs);
+                }
+            }
+            Token::ShellError(agent) => {
+                if let Some(shells) = shells {
+                    shells.on_error_text(agent, reactor);
+                }
+            }
+            Token::Keeper(job) => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.on_keeper(now_ns, reactor, buffer, inputs);
+                }
+            }
+            Token::Output(job, local, stream) => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.on_output(local, stream, reactor, buffer, inputs);
+                }
+            }
+            Token::Pmi(job, local) => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    if event.writable {
+                        ranks.flush_pmi(local, reactor);
+                    }
+                    if event.readable || event.hangup {
+                        ranks.on_pmi(local, false, reactor, buffer, inputs);
+                    }
+                }
+            }
+            Token::Stdin(job, local) => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.flush_stdin(local, reactor, inputs);
+                }
+            }
+            Token::Launcher(_) => {}
+        }
+        self.take_inputs();
+    }
+
+    /// Does what the machine asks until it asks for nothing more.
+    pub fn settle(&mut self) {
+        loop {
+            while let Some(output) = self.agent.poll() {
+                self.perform(output);
+            }
+            self.links.flush(&self.reactor, &mut self.inputs);
+            for ranks in self.jobs.values_mut() {
+                ranks.flush_keeper(&self.reactor);
+            }
+            if let Some(shells) = &mut self.shells {
+                shells.flush_keeper(&self.reactor);
+            }
+            if self.inputs.is_empty() {
+                return;
+            }
+            self.take_inputs();
+        }
+    }
+
+    /// Ends all keepers, with whatever they still hold, and waits until they are gone.
+    pub fn end(self) {
+        let Self { jobs, shells, leaving, reactor, .. } = self;
+        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper(&reactor));
+        let shells = shells.map(|shells| shells.into_keeper(&reactor));
+        let keepers: Vec<Keeper> = jobs.chain(leaving).chain(shells).collect();
+        for keeper in keepers {
+            // Reaped already or not: it is gone.
+            let _ = keeper.close();
+        }
+        kill_orphans(self.orphans_since, &[]);
+    }
+
+    /// A keeper that was killed leaves its orphans to this subreaper.
+    fn collect_orphans(&mut self) {
+        let jobs = self.jobs.values().map(JobRanks::keeper);
+        let keepers: Vec<&KeeperLink> = jobs.chain(self.shells.as_ref().map(Shells::keeper)).collect();
+        let lost = keepers.iter().filter_map(|keeper| keeper.lost()).min();
+        let pids: Vec<u32> =
+            keepers.iter().map(|keeper| keeper.pid()).chain(self.leaving.iter().map(Keeper::pid)).collect();
+        self.orphans_since = lost.or(self.orphans_since);
+        kill_orphans(self.orphans_since, &pids);
+    }
+
+    fn take_inputs(&mut self) {
+        for input in std::mem::take(&mut self.inputs) {
+            self.handle(input);
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        let Self { reactor, links, jobs, inputs, buffer, .. } = self;
+        match output {
+            Output::StartAgent { agent, bootstrap } => {
+                if let Err(error) = self.start_agent(agent, *bootstrap) {
+                    self.inputs.push(Input::AgentStartFailed { agent, error });
+                }
+            }
+            Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
+            Output::Send { link, frame } => links.send(link, frame),
+            Output::CloseLink { link } => links.close(link),
+            Output::Spawn(plan) => match JobRanks::spawn(&plan, reactor) {
+                Ok(ranks) => {
+                    jobs.insert(plan.job, ranks);
+                }
+                Err(error) => {
+                    let job = plan.job;
+                    let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
+                        job,
+                        local: rank.local,
+                        error: error.clone(),
+                    };
+                    inputs.extend(plan.ranks.iter().map(failed));
+                }
+            },
+            Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
+            Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
+            Output::Reply { job, local, bytes } => self.reply(job, local, bytes),
+            Output::CloseClient { job, local } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.close_client(local, reactor);
+                }
+            }
+            Output::Write { job, local, bytes } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.write_stdin(local, bytes, reactor, inputs);
+                }
+            }
+            Output::ReadStdio { job, stream, on } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.read_stdio(stream, on, reactor, buffer, inputs);
+                }
+            }
+            Output::Resize { job, local, rows, columns } => {
+                self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
+            }
+            Output::JobGone { job } => {
+                if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
+                    self.collect_orphans();
+                }
+                if let Some(ranks) = self.jobs.remove(&job) {
+                    self.leaving.push(ranks.into_keeper(&self.reactor));
+                }
+            }
+            Output::Exit => self.left = true,
+        }
+    }
+
+    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes) {
+        if let Some(ranks) = self.jobs.get_mut(&job) {
+            ranks.reply(local, bytes, &self.reactor);
+        }
+    }
+
+    fn with_ranks(&mut self, job: JobId, act: impl FnOnce(&mut JobRanks)) {
+        if let Some(ranks) = self.jobs.get_mut(&job) {
+            act(ranks);
+        }
+    }
+
+    fn start_agent(&mut self, agent: wireup_wire::ids::AgentId, mut bootstrap: Bootstrap) -> Result<(), SpawnError> {
+        let failed = |what: &str, error: io::Error| SpawnError {
+            step: SpawnStep::Stdio,
+            what: what.into(),
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
+        bootstrap.parent =
+            self.links.listen(&self.reactor).map_err(|error| failed("a socket to listen on", error))?;
+        let shells = match &mut self.shells {
+            Some(shells) => shells,
+            None => {
+                let forked = Shells::fork(&self.reactor);
+                self.shells.insert(forked.map_err(|error| failed("the keeper of the remote shells", error))?)
+            }
+        };
+        shells.start(agent, &bootstrap)
+    }
+
+    fn record(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Some(recorder) = &mut self.recorder
+            && recorder.entry(&entry()).is_err()
+        {
+            self.stop_recording();
+        }
+    }
+
+    /// A full disk ends the recording, not the job.
+    fn stop_recording(&mut self) {
+        self.recorder = None;
+        eprintln!("wireup: the recording could not be written and ends here");
+    }
+}
+
+/// Rounds of killing: each catches what was forked during the one before.
+const ORPHAN_ROUNDS_MAX: usize = 50;
+
+/// Kills orphans born since then, until there are none; nothing to do if no keeper was lost.
+fn kill_orphans(since: Option<u64>, except: &[u32]) {
+    let Some(since) = since else {
+        return;
+    };
+    for _ in 0..ORPHAN_ROUNDS_MAX {
+        if process::kill_descendants(Some(since), except).killed == 0 {
+            return;
+        }
+        while let process::Reaped::Child { .. } = process::reap() {}
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,74 @@
+//! An agent's end of a keeper: requests are written when there are any, the reactor is told only of changes.
+
+use super::token::Token;
+use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
+use std::io;
+use wireup_os::process::start_ticks;
+use wireup_os::reactor::{Interest, Reactor};
+
+pub struct KeeperLink {
+    keeper: Keeper,
+    token: Token,
+    dirty: bool,
+    blocked: bool,
+    gone: bool,
+    /// When the keeper was born, in clock ticks: what it leaves behind is younger.
+    born: u64,
+}
+
+impl KeeperLink {
+    /// Forks a keeper and watches its socket.
+    pub fn fork(token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
+        let keeper = Keeper::fork()?;
+        reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
+        Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, born: 0 })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.keeper.pid()
+    }
+
+    pub fn request(&mut self, request: &Request) {
+        self.keeper.request(request);
+        self.dirty = true;
+    }
+
+    /// Writes what is asked of the keeper. A broken keeper says so by its end of file.
+    pub fn flush(&mut self, reactor: &Reactor) {
+        if !self.dirty || self.gone {
+            return;
+        }
+        let all_out = self.keeper.flush().unwrap_or(true);
+        self.dirty = !all_out;
+        if self.blocked == all_out {
+            self.blocked = !all_out;
+            let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
+            let _ = reactor.modify(self.keeper.fd(), self.token.pack(), interest);
+        }
+    }
+
+    /// What the keeper said; `false`: it is gone, told once.
+    pub fn receive(&mut self, events: &mut Vec<KeeperEvent>, reactor: &Reactor) -> bool {
+        let alive = self.keeper.receive(events).unwrap_or(Alive::Gone);
+        if alive == Alive::Gone && !std::mem::replace(&mut self.gone, true) {
+            self.born = start_ticks(self.keeper.pid()).unwrap_or(0);
+            let _ = reactor.remove(self.keeper.fd());
+            return false;
+        }
+        true
+    }
+
+    /// Whether the keeper died on its own, and when it was born.
+    pub fn lost(&self) -> Option<u64> {
+        self.gone.then_some(self.born)
+    }
+
+    /// Lets the keeper go; it kills what is left and leaves.
+    pub fn into_keeper(mut self, reactor: &Reactor) -> Keeper {
+        self.flush(reactor);
+        if !self.gone {
+            let _ = reactor.remove(self.keeper.fd());
+        }
+        self.keeper
+    }
+}

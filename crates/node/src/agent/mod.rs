@@ -1,0 +1,13 @@
+//! The agent's driver: joins the machine of `proto` to this machine's clock, sockets and processes.
+
+pub mod driver;
+mod keeper_link;
+mod links;
+mod main;
+mod pipes;
+mod ranks;
+mod shells;
+pub mod token;
+
+pub use links::IN_MEMORY;
+pub use main::main;

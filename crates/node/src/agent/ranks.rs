@@ -1,0 +1,406 @@
+//! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
+//!
+//! Turns what the keeper and the descriptors say into the machine's inputs, and its outputs into requests to the
+//! keeper and writes.
+
+use super::keeper_link::KeeperLink;
+use super::pipes::{OutputPipe, Outgoing, Pumped, WriteState, read_requests};
+use super::token::Token;
+use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
+use bytes::Bytes;
+use std::io;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::io::{Input, SignalTarget, SpawnPlan, Stream};
+use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::peer::{SpawnError, SpawnStep};
+
+/// A pseudo-terminal is read this long after its rank is gone, then left (ns): a grandchild may hold it for ever.
+const TERMINAL_NS_MAX: u64 = 200_000_000;
+
+pub struct JobRanks {
+    job: JobId,
+    keeper: KeeperLink,
+    ranks: Vec<RankIo>,
+    /// Streams that are not read for now, and the ranks whose pipes were taken out of the reactor for it.
+    paused: [bool; 2],
+    parked: [Vec<LocalRank>; 2],
+    /// Ranks gone whose pseudo-terminal has not ended, with the time to give up.
+    terminals: Vec<(u64, LocalRank)>,
+}
+
+#[derive(Default)]
+struct RankIo {
+    output: [Option<OutputPipe>; 2],
+    stdin: Outgoing,
+    pmi: Outgoing,
+    pmi_blocked: bool,
+    terminal: bool,
+}
+
+impl JobRanks {
+    /// Forks a keeper and hands it the plan.
+    pub fn spawn(plan: &SpawnPlan, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+        let failed = |what: &str, error: io::Error| SpawnError {
+            step: SpawnStep::Fork,
+            what: what.into(),
+            errno: error.raw_os_error().unwrap_or(0),
+        };
+        let batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", error))?;
+        let mut keeper = KeeperLink::fork(Token::Keeper(plan.job), reactor)
+            .map_err(|error| failed("the keeper of the ranks", error))?;
+        keeper.request(&Request::Spawn(batch));
+        if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
+            keeper.request(&Request::RestoreTerminalOnDeath);
+        }
+        let ranks = plan.ranks.iter().map(|rank| RankIo { terminal: rank.pty.is_some(), ..RankIo::default() });
+        Ok(JobRanks {
+            job: plan.job,
+            keeper,
+            ranks: ranks.collect(),
+            paused: [false; 2],
+            parked: Default::default(),
+            terminals: Vec::new(),
+        })
+    }
+
+    /// Writes what the keeper is asked to do.
+    pub fn flush_keeper(&mut self, reactor: &Reactor) {
+        self.keeper.flush(reactor);
+    }
+
+    pub fn keeper(&self) -> &KeeperLink {
+        &self.keeper
+    }
+
+    pub fn signal(&mut self, target: SignalTarget, signal: i32) {
+        let slot = match target {
+            SignalTarget::All => None,
+            SignalTarget::One(local) => Some(local.0.into()),
+        };
+        self.keeper.request(&Request::Signal { slot, signal });
+    }
+
+    pub fn sweep(&mut self) {
+        self.keeper.request(&Request::Sweep);
+    }
+
+    /// The keeper has something to say.
+    pub fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut Vec<u8>, inputs: &mut Vec<Input>) {
+        let mut events = Vec::new();
+        let alive = self.keeper.receive(&mut events, reactor);
+        for event in events {
+            self.on_keeper_event(now_ns, event, reactor, buffer, inputs);
+        }
+        if !alive {
+            inputs.push(Input::KeeperLost);
+        }
+    }
+
+    fn on_keeper_event(
+        &mut self,
+        now_ns: u64,
+        event: KeeperEvent,
+        reactor: &Reactor,
+        buffer: &mut Vec<u8>,
+        inputs: &mut Vec<Input>,
+    ) {
+        let job = self.job;
+        match event {
+            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
+                let local = LocalRank(slot as u16);
+                inputs.push(Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
+                self.adopt(local, fds, reactor, inputs);
+            }
+            KeeperEvent::StartFailed { slot, error } => {
+                inputs.push(Input::ChildFailed { job, local: LocalRank(slot as u16), error });
+            }
+            KeeperEvent::Exited { slot, status } => {
+                let local = LocalRank(slot as u16);
+                self.on_exited(now_ns, local, reactor, buffer, inputs);
+                inputs.push(Input::ChildExited { job, local, status });
+            }
+            KeeperEvent::Swept => {}
+        }
+    }
+
+    /// Takes the rank's descriptors on.
+    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let job = self.job;
+        let Some(rank) = self.ranks.get_mut(local.index()) else {
+            return;
+        };
+        let terminal = rank.terminal;
+        let (out, stdin) = match fds.pty {
+            Some(pty) => (pty.try_clone().ok(), Some(pty)),
+            None => (fds.stdout, fds.stdin),
+        };
+        for (stream, fd) in [(Stream::Out, out), (Stream::Err, fds.stderr)] {
+            let index = stream as usize - 1;
+            let watched = fd.filter(|fd| {
+                reactor.add(fd, Token::Output(job, local, stream).pack(), Interest::READABLE).is_ok()
+            });
+            match watched {
+                Some(fd) => rank.output[index] = Some(OutputPipe::new(fd, terminal)),
+                None => inputs.push(Input::StdioClosed { job, local, stream }),
+            }
+        }
+        if let Some(fd) = fds.pmi
+            && reactor.add(&fd, Token::Pmi(job, local).pack(), Interest::READABLE).is_ok()
+        {
+            rank.pmi.fd = Some(fd);
+        }
+        rank.stdin.fd = stdin;
+        self.flush_stdin(local, reactor, inputs);
+    }
+
+    fn on_exited(
+        &mut self,
+        now_ns: u64,
+        local: LocalRank,
+        reactor: &Reactor,
+        buffer: &mut Vec<u8>,
+        inputs: &mut Vec<Input>,
+    ) {
+        if self.ranks.get(local.index()).is_none() {
+            return;
+        }
+        // Requests that a dying rank sent still count: an abort, for one.
+        self.on_pmi(local, true, reactor, buffer, inputs);
+        let rank = &mut self.ranks[local.index()];
+        rank.stdin = Outgoing::default();
+        for stream in [Stream::Out, Stream::Err] {
+            let Some(pipe) = &mut self.ranks[local.index()].output[stream as usize - 1] else {
+                continue;
+            };
+            pipe.on_exit();
+            if pipe.terminal {
+                self.terminals.push((now_ns + TERMINAL_NS_MAX, local));
+            }
+            if !self.paused[stream as usize - 1] {
+                self.pump(local, stream, reactor, buffer, inputs);
+            }
+        }
+    }
+
+    /// A pipe of the rank's output can be read.
+    pub fn on_output(
+        &mut self,
+        local: LocalRank,
+        stream: Stream,
+        reactor: &Reactor,
+        buffer: &mut Vec<u8>,
+        inputs: &mut Vec<Input>,
+    ) {
+        let index = stream as usize - 1;
+        if !self.paused[index] {
+            return self.pump(local, stream, reactor, buffer, inputs);
+        }
+        let Some(pipe) = self.ranks.get_mut(local.index()).and_then(|rank| rank.output[index].as_mut()) else {
+            return;
+        };
+        if !std::mem::replace(&mut pipe.parked, true) {
+            let _ = reactor.remove(&pipe.fd);
+            self.parked[index].push(local);
+        }
+    }
+
+    fn pump(
+        &mut self,
+        local: LocalRank,
+        stream: Stream,
+        reactor: &Reactor,
+        buffer: &mut Vec<u8>,
+        inputs: &mut Vec<Input>,
+    ) {
+        let job = self.job;
+        let slot = &mut self.ranks[local.index()].output[stream as usize - 1];
+        let Some(pipe) = slot else {
+            return;
+        };
+        let pumped = pipe.pump(buffer, |bytes| inputs.push(Input::StdioBytes { job, local, stream, bytes }));
+        if pumped == Pumped::Closed {
+            if !pipe.parked {
+                let _ = reactor.remove(&pipe.fd);
+            }
+            *slot = None;
+            inputs.push(Input::StdioClosed { job, local, stream });
+        }
+    }
+
+    /// Reads a stream of all ranks, or leaves it.
+    pub fn read_stdio(
+        &mut self,
+        stream: Stream,
+        on: bool,
+        reactor: &Reactor,
+        buffer: &mut Vec<u8>,
+        inputs: &mut Vec<Input>,
+    ) {
+        let index = stream as usize - 1;
+        self.paused[index] = !on;
+        if !on {
+            return;
+        }
+        for local in std::mem::take(&mut self.parked[index]) {
+            let Some(pipe) = &mut self.ranks[local.index()].output[index] else {
+                continue;
+            };
+            pipe.parked = reactor.add(&pipe.fd, Token::Output(self.job, local, stream).pack(), Interest::READABLE).is_err();
+        }
+        // Pipes of ranks that left while nobody read: the reactor has nothing to say about an empty one.
+        for index in 0..self.ranks.len() {
+            let gone = |pipe: &OutputPipe| pipe.left.is_some();
+            if self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(gone) {
+                self.pump(LocalRank(index as u16), stream, reactor, buffer, inputs);
+            }
+        }
+    }
+
+    /// The rank's PMI socket can be read, or (`last`) the rank is gone and what it sent is read.
+    pub fn on_pmi(
+        &mut self,
+        local: LocalRank,
+        last: bool,
+        reactor: &Reactor,
+        buffer: &mut Vec<u8>,
+        inputs: &mut Vec<Input>,
+    ) {
+        let job = self.job;
+        let Some(rank) = self.ranks.get_mut(local.index()) else {
+            return;
+        };
+        while let Some(fd) = &rank.pmi.fd {
+            match read_requests(fd, buffer) {
+                Ok(Some(bytes)) if !bytes.is_empty() => {
+                    inputs.push(Input::ClientBytes { job, local, bytes });
+                    if last {
+                        continue;
+                    }
+                }
+                Ok(None) if !last => {}
+                Ok(_) | Err(_) => {
+                    let _ = reactor.remove(fd);
+                    rank.pmi.fd = None;
+                    inputs.push(Input::ClientGone { job, local });
+                }
+            }
+            return;
+        }
+    }
+
+    /// Sends PMI bytes. A client that does not read its replies is not read either.
+    pub fn reply(&mut self, local: LocalRank, bytes: Bytes, reactor: &Reactor) {
+        if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some()) {
+            rank.pmi.push(bytes);
+            self.flush_pmi(local, reactor);
+        }
+    }
+
+    pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
+        let token = Token::Pmi(self.job, local).pack();
+        let Some(rank) = self.ranks.get_mut(local.index()) else {
+            return;
+        };
+        let blocked = match rank.pmi.flush().state {
+            WriteState::Idle => false,
+            WriteState::Full => true,
+            // The end of file that follows tells the machine.
+            WriteState::Closed if !rank.pmi.closing => false,
+            WriteState::Closed => {
+                if let Some(fd) = rank.pmi.fd.take() {
+                    let _ = reactor.remove(&fd);
+                }
+                return;
+            }
+        };
+        if blocked != std::mem::replace(&mut rank.pmi_blocked, blocked)
+            && let Some(fd) = &rank.pmi.fd
+        {
+            let interest = if blocked { Interest::WRITABLE } else { Interest::READABLE };
+            let _ = reactor.modify(fd, token, interest);
+        }
+    }
+
+    pub fn close_client(&mut self, local: LocalRank, reactor: &Reactor) {
+        if let Some(rank) = self.ranks.get_mut(local.index()) {
+            rank.pmi.closing = true;
+            self.flush_pmi(local, reactor);
+        }
+    }
+
+    /// Bytes for the rank's standard input; empty: its end.
+    pub fn write_stdin(&mut self, local: LocalRank, bytes: Bytes, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        if let Some(rank) = self.ranks.get_mut(local.index()) {
+            if bytes.is_empty() {
+                rank.stdin.closing = true;
+                if rank.terminal {
+                    // The end of a terminal's input is a character: ^D.
+                    rank.stdin.push(Bytes::from_static(&[4]));
+                    rank.stdin.closing = false;
+                }
+            } else {
+                rank.stdin.push(bytes);
+            }
+            self.flush_stdin(local, reactor, inputs);
+        }
+    }
+
+    pub fn flush_stdin(&mut self, local: LocalRank, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let (job, token) = (self.job, Token::Stdin(self.job, local).pack());
+        let Some(rank) = self.ranks.get_mut(local.index()) else {
+            return;
+        };
+        let stdin = &mut rank.stdin;
+        let wrote = stdin.flush();
+        if wrote.bytes > 0 {
+            inputs.push(Input::StdinTaken { job, local, bytes: wrote.bytes as u32 });
+        }
+        let Some(fd) = &stdin.fd else {
+            return;
+        };
+        match wrote.state {
+            WriteState::Full if !std::mem::replace(&mut stdin.watched, true) => {
+                let _ = reactor.add(fd, token, Interest::WRITABLE);
+            }
+            WriteState::Idle if std::mem::replace(&mut stdin.watched, false) => {
+                let _ = reactor.remove(fd);
+            }
+            WriteState::Full | WriteState::Idle => {}
+            WriteState::Closed => {
+                if stdin.watched {
+                    let _ = reactor.remove(fd);
+                }
+                *stdin = Outgoing::default();
+            }
+        }
+    }
+
+    pub fn resize(&mut self, local: LocalRank, rows: u16, columns: u16) {
+        if let Some(rank) = self.ranks.get(local.index()).filter(|rank| rank.terminal)
+            && let Some(fd) = &rank.stdin.fd
+        {
+            // A terminal that cannot be resized stays as it is.
+            let _ = wireup_os::pty::resize(fd, rows, columns);
+        }
+    }
+
+    /// Gives pseudo-terminals up whose ranks are gone for long.
+    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let job = self.job;
+        for (_, local) in self.terminals.extract_if(.., |(until, _)| *until <= now_ns) {
+            if let Some(pipe) = self.ranks[local.index()].output[0].take() {
+                let _ = reactor.remove(&pipe.fd);
+                inputs.push(Input::StdioClosed { job, local, stream: Stream::Out });
+            }
+        }
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.terminals.iter().map(|(until, _)| *until).min()
+    }
+
+    /// Lets the keeper go; it kills what is left and leaves. Its pid, to be waited for.
+    pub fn into_keeper(self, reactor: &Reactor) -> Keeper {
+        self.keeper.into_keeper(reactor)
+    }
+}

@@ -1,0 +1,185 @@
+//! Messages with descriptors over a Unix stream socket, without ever blocking.
+//!
+//! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors travel with the first
+//! byte of the chunk that holds their message, so they are there when the message is complete; the messages say
+//! how many are theirs. Many messages share a chunk: a thousand exits cost a few system calls.
+
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use wireup_os::socket;
+
+/// A chunk of this many bytes takes no further message.
+const CHUNK_BYTES: usize = 64 << 10;
+const LENGTH_BYTES: usize = 4;
+
+/// Messages to be written.
+#[derive(Default)]
+pub(super) struct Outbox {
+    chunks: VecDeque<Chunk>,
+    fds: usize,
+}
+
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    written: usize,
+    fds: Vec<OwnedFd>,
+}
+
+/// How far a flush came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flushed {
+    All,
+    /// The socket is full: wait until it is writable.
+    Full,
+    /// The kernel carries too many descriptors for this user: nothing will tell, try again a little later.
+    Later,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Descriptors that wait here.
+    pub fn fds(&self) -> usize {
+        self.fds
+    }
+
+    /// # Panics
+    /// More than [`socket::FDS_MAX`] descriptors.
+    pub fn push(&mut self, message: &impl Serialize, fds: Vec<OwnedFd>) {
+        let body = postcard::to_allocvec(message).expect("plain structs always encode");
+        self.fds += fds.len();
+        let full = |chunk: &Chunk| {
+            chunk.written > 0 || chunk.bytes.len() > CHUNK_BYTES || chunk.fds.len() + fds.len() > socket::FDS_MAX
+        };
+        if self.chunks.back().is_none_or(full) {
+            self.chunks.push_back(Chunk::default());
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            chunk.bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+            chunk.bytes.extend_from_slice(&body);
+            chunk.fds.extend(fds);
+        }
+    }
+
+    /// Writes as much as the socket takes.
+    ///
+    /// # Errors
+    /// The other side is gone.
+    pub fn flush(&mut self, socket: impl AsFd) -> io::Result<Flushed> {
+        while let Some(chunk) = self.chunks.front_mut() {
+            let fds: Vec<_> = chunk.fds.iter().map(AsFd::as_fd).collect();
+            match socket::send(&socket, &chunk.bytes[chunk.written..], &fds) {
+                Ok(bytes) => {
+                    self.fds -= chunk.fds.len();
+                    chunk.fds.clear();
+                    chunk.written += bytes;
+                    if chunk.written == chunk.bytes.len() {
+                        self.chunks.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Full),
+                Err(error) if error.raw_os_error() == Some(ETOOMANYREFS) => return Ok(Flushed::Later),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Flushed::All)
+    }
+}
+
+const ETOOMANYREFS: i32 = rustix::io::Errno::TOOMANYREFS.raw_os_error();
+
+/// Messages that were read.
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    /// Where the next message begins.
+    start: usize,
+    /// Descriptors that have arrived, in the order of the messages that they belong to.
+    pub fds: VecDeque<OwnedFd>,
+    space: Box<[u8]>,
+}
+
+impl Inbox {
+    pub fn new() -> Inbox {
+        Inbox { bytes: Vec::new(), start: 0, fds: VecDeque::new(), space: vec![0; CHUNK_BYTES].into() }
+    }
+
+    /// Reads what is there. `false`: the other side is gone, nothing will follow.
+    ///
+    /// # Errors
+    /// Descriptors were lost (`EMFILE`); the channel is of no use any more.
+    pub fn fill(&mut self, socket: impl AsFd) -> io::Result<bool> {
+        loop {
+            match socket::receive(&socket, &mut self.space, &mut self.fds) {
+                Ok(0) => return Ok(false),
+                Ok(bytes) => self.bytes.extend_from_slice(&self.space[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The next complete message.
+    ///
+    /// # Panics
+    /// It does not decode: the other side is this very program, so that is a fault of ours.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        let rest = &self.bytes[self.start..];
+        let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>().unwrap_or((&[0xff; LENGTH_BYTES], &[]));
+        let length = u32::from_le_bytes(*length) as usize;
+        if rest.len() < length {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+            return None;
+        }
+        self.start += LENGTH_BYTES + length;
+        Some(postcard::from_bytes(&rest[..length]).expect("a message of our own twin"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_os::files::null;
+
+    #[test]
+    fn messages_cross_a_full_socket_with_their_descriptors() {
+        let (here, there) = socket::pair().unwrap();
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new());
+        assert_eq!(inbox.next::<(u32, Vec<u8>)>(), None);
+        let large = vec![7u8; 3 << 20];
+        outbox.push(&(1000u32, &large), vec![]);
+        for number in 0..1000u32 {
+            let fds = (0..number % 3).map(|_| null().unwrap()).collect();
+            outbox.push(&(number, vec![1u8; 10]), fds);
+        }
+        assert!(outbox.chunks.len() < 10);
+        assert_eq!(outbox.fds(), 999);
+        let mut fulls = 0;
+        let mut received = Vec::new();
+        loop {
+            let flushed = outbox.flush(&here).unwrap();
+            assert!(inbox.fill(&there).unwrap());
+            while let Some((number, bytes)) = inbox.next::<(u32, Vec<u8>)>() {
+                assert_eq!(bytes.len(), if number == 1000 { large.len() } else { 10 });
+                let fds = if number == 1000 { 0 } else { number % 3 };
+                assert_eq!(inbox.fds.drain(..fds as usize).count() as u32, fds);
+                received.push(number);
+            }
+            match flushed {
+                Flushed::All => break,
+                Flushed::Full | Flushed::Later => fulls += 1,
+            }
+        }
+        assert!(fulls > 1);
+        assert!(received.into_iter().eq([1000].into_iter().chain(0..1000)));
+        assert_eq!((outbox.fds(), inbox.fds.len()), (0, 0));
+        drop(here);
+        assert!(!inbox.fill(&there).unwrap());
+    }
+}

@@ -1,0 +1,128 @@
+//! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent.
+//!
+//! It is forked from the agent without `exec`, while that has one thread. It is child subreaper and leads a
+//! session of its own; every process that it starts is killed by the kernel if the keeper dies, and swept by the
+//! keeper if the agent dies (end of file on their socket): killed with all that descends from it, whether it
+//! called `setsid` or forked twice, and reaped until nothing is left.
+//!
+//! It owns processes and nothing else. Pipes, PMI sockets and pseudo-terminals are made here, since they must be
+//! there before the process, but the agent's ends travel to the agent as soon as the process runs.
+//!
+//! Messages: one request for a whole batch; one report for each start and each exit, many in one system call.
+
+mod channel;
+mod plan;
+mod protocol;
+mod serve;
+mod starts;
+mod streams;
+
+pub use protocol::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, StdinKind};
+
+use channel::{Flushed, Inbox, Outbox};
+use protocol::Report;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::process::{self, Fork, Killed};
+use wireup_os::socket;
+
+/// The agent's side of a keeper. Dropping it is the agent's death to the keeper: it sweeps and leaves.
+pub struct Keeper {
+    pid: u32,
+    socket: OwnedFd,
+    outbox: Outbox,
+    inbox: Inbox,
+}
+
+/// Whether the keeper is still there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Alive {
+    Yes,
+    /// Its processes are being killed by the kernel; what they had forked is the agent's (see
+    /// [`Keeper::kill_orphans`]).
+    Gone,
+}
+
+impl Keeper {
+    /// Forks a keeper. To be called while the process has one thread.
+    ///
+    /// # Errors
+    /// No process, descriptor or memory is left.
+    pub fn fork() -> io::Result<Keeper> {
+        Keeper::fork_keeping(false)
+    }
+
+    /// As [`Keeper::fork`], for processes that write to the agent's own standard output or error
+    /// ([`OutKind::Inherit`]). A reader of those sees their end only after this keeper is gone too.
+    ///
+    /// # Errors
+    /// As [`Keeper::fork`].
+    pub fn fork_with_output() -> io::Result<Keeper> {
+        Keeper::fork_keeping(true)
+    }
+
+    fn fork_keeping(output: bool) -> io::Result<Keeper> {
+        let (socket, far) = socket::pair()?;
+        match process::fork_with_signals_blocked()? {
+            Fork::Child => serve::main(far, output),
+            Fork::Parent { child } => {
+                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() })
+            }
+        }
+    }
+
+    /// Readable: call [`Keeper::receive`]. Writable, after a flush that was not complete: [`Keeper::flush`].
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The keeper is a child of the agent, which reaps it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Queues a request; [`Keeper::flush`] sends it.
+    pub fn request(&mut self, request: &Request) {
+        self.outbox.push(request, Vec::new());
+    }
+
+    /// Writes requests without blocking. `Ok(false)`: call again when the socket is writable.
+    ///
+    /// # Errors
+    /// The keeper is gone; [`Keeper::receive`] has what it had still to say.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        Ok(self.outbox.flush(&self.socket)? == Flushed::All)
+    }
+
+    /// Appends what the keeper has told, without blocking.
+    ///
+    /// # Errors
+    /// `EMFILE`: this process may not hold as many descriptors as the job needs; some are lost.
+    pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
+        let open = self.inbox.fill(&self.socket)?;
+        while let Some(report) = self.inbox.next::<Report>() {
+            events.push(report.into_event(&mut self.inbox.fds));
+        }
+        Ok(if open { Alive::Yes } else { Alive::Gone })
+    }
+
+    /// After [`Alive::Gone`]: kills what the keeper's processes had forked and what came to the agent, which is a
+    /// subreaper too. `others` are the agent's other children (keepers), to be left alone with all below them.
+    /// To be repeated, and the dead to be reaped, until it finds nothing.
+    pub fn kill_orphans(&self, others: &[u32]) -> Killed {
+        process::kill_descendants(None, others)
+    }
+
+    /// Lets the keeper sweep and leave, and waits for that.
+    ///
+    /// # Errors
+    /// It was reaped already.
+    pub fn close(self) -> io::Result<()> {
+        drop(self.socket);
+        process::wait_for(self.pid)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

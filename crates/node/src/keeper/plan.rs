@@ -1,0 +1,117 @@
+//! From the agent machine's plan of a node's ranks to a batch for the keeper: the cpus, the streams.
+
+use super::protocol::{Batch, OutKind, Process, Program, StdinKind};
+use std::io;
+use std::path::Path;
+use wireup_os::bind::{self, CPU_DIRECTORY, CpuSet};
+use wireup_proto::io::{RankPlan, SpawnPlan};
+use wireup_wire::job::{BindTo, StdinTarget};
+
+impl Batch {
+    /// The batch of a plan; a slot is a local rank.
+    ///
+    /// # Errors
+    /// The ranks are to be bound to cores or sockets and the machine does not tell where they are.
+    pub fn from_plan(plan: &SpawnPlan) -> io::Result<Batch> {
+        let shares = shares(plan.bind_to, plan.ranks.len())?;
+        let process = |(index, rank): (usize, &RankPlan)| Process {
+            program: rank.program,
+            env: rank.env.clone(),
+            cpus: (!shares.is_empty()).then(|| shares[index % shares.len()].words().to_vec()),
+            stdin: stdin(plan, rank),
+            stdout: OutKind::Pipe,
+            stderr: OutKind::Pipe,
+            pmi: plan.pmi_socket,
+            pty: rank.pty,
+            ..Process::new(u32::from(rank.local.0))
+        };
+        let program = |program: &wireup_proto::io::Program| Program {
+            argv: program.argv.clone(),
+            cwd: program.cwd.clone(),
+            env: program.env.clone(),
+        };
+        Ok(Batch {
+            programs: plan.programs.iter().map(program).collect(),
+            processes: plan.ranks.iter().enumerate().map(process).collect(),
+            umask: plan.umask,
+            nofile_soft: plan.nofile_soft,
+        })
+    }
+}
+
+fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
+    match plan.stdin {
+        StdinTarget::All => StdinKind::Pipe,
+        StdinTarget::One(one) if one == rank.rank && plan.stdin_inherit => StdinKind::Inherit,
+        StdinTarget::One(one) if one == rank.rank => StdinKind::Pipe,
+        StdinTarget::One(_) | StdinTarget::None => StdinKind::Null,
+    }
+}
+
+/// The cpu sets to hand out in turn; none: leave the ranks unbound.
+fn shares(bind_to: BindTo, ranks: usize) -> io::Result<Vec<CpuSet>> {
+    let directory = Path::new(CPU_DIRECTORY);
+    match bind_to {
+        BindTo::None => Ok(Vec::new()),
+        // A single rank's share is all that it has anyway.
+        BindTo::Even if ranks == 1 => Ok(Vec::new()),
+        BindTo::Even => Ok(bind::even_shares(&bind::allowed()?, ranks).unwrap_or_default()),
+        BindTo::Thread => Ok(bind::threads(&bind::allowed()?)),
+        BindTo::Core => bind::cores(&bind::allowed()?, directory),
+        BindTo::Socket => bind::sockets(&bind::allowed()?, directory),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::{JobId, LocalRank, Rank};
+
+    fn plan(ranks: u16, bind_to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
+        let rank = |local: u16| RankPlan {
+            rank: Rank(10 + u32::from(local)),
+            local: LocalRank(local),
+            program: 0,
+            env: vec![],
+            pty: None,
+        };
+        SpawnPlan {
+            job: JobId(1),
+            programs: vec![],
+            ranks: (0..ranks).map(rank).collect(),
+            bind_to,
+            stdin,
+            stdin_inherit,
+            pmi_socket: true,
+            umask: 0o22,
+            nofile_soft: 1024,
+        }
+    }
+
+    #[test]
+    fn ranks_in_turn_get_every_allowed_cpu() {
+        let cpus = bind::allowed().unwrap().len() as u16;
+        let batch = Batch::from_plan(&plan(2 * cpus, BindTo::Thread, StdinTarget::None, false)).unwrap();
+        let sets: Vec<CpuSet> =
+            batch.processes.iter().map(|process| CpuSet::from_words(process.cpus.clone().unwrap())).collect();
+        assert!(sets.iter().all(|set| set.len() == 1));
+        assert_eq!(sets[0], sets[usize::from(cpus)]);
+        let even = |ranks| Batch::from_plan(&plan(ranks, BindTo::Even, StdinTarget::None, false)).unwrap();
+        assert!(even(cpus + 1).processes.iter().all(|process| process.cpus.is_none()));
+        assert!(even(1).processes[0].cpus.is_none());
+        assert_eq!(even(cpus).processes[0].cpus.is_some(), cpus > 1);
+    }
+
+    #[test]
+    fn standard_input_goes_to_whom_it_was_meant_for() {
+        let kinds = |stdin, inherit| -> Vec<StdinKind> {
+            let batch = Batch::from_plan(&plan(2, BindTo::None, stdin, inherit)).unwrap();
+            batch.processes.into_iter().map(|process| process.stdin).collect()
+        };
+        use StdinKind::{Inherit, Null, Pipe};
+        assert_eq!(kinds(StdinTarget::None, false), [Null, Null]);
+        assert_eq!(kinds(StdinTarget::All, false), [Pipe, Pipe]);
+        assert_eq!(kinds(StdinTarget::One(Rank(11)), false), [Null, Pipe]);
+        assert_eq!(kinds(StdinTarget::One(Rank(10)), true), [Inherit, Null]);
+    }
+}

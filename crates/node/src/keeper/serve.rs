@@ -1,0 +1,428 @@
+//! The keeper's own process: one loop that starts, signals, reaps and reports.
+//!
+//! A turn waits for the agent, for an ended child, or not at all while there is something to start; then it
+//! serves requests, reaps, fills the free seats of the spawner, and reports. So a batch of thousands delays a
+//! signal by a few starts at most. Descriptors that wait to be sent are few: `clone` copies and `exec` closes the
+//! whole table.
+
+use super::channel::{Flushed, Inbox, Outbox};
+use super::protocol::{ProcessFds, Report, Request};
+use super::starts::{Prepared, Waiting, enqueue, stdio_error};
+use super::streams::{Lent, Streams};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{self, Ended, Reaped, SignalFd};
+use wireup_os::pty::SavedTerminal;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Spawner};
+use wireup_os::{bind, files};
+use wireup_proto::io::ExitStatus;
+
+/// Starts under way per cpu. Measured: 1 leaves cpus idle, above 4 nothing is gained.
+const STARTS_PER_CPU: usize = 4;
+const STARTS_MAX: usize = 64;
+/// Descriptors that are sent as soon as there are so many: a dozen processes a message.
+const FREIGHT: usize = 48;
+/// Descriptors with which nothing more is started until the agent takes some.
+const FREIGHT_MAX: usize = 128;
+/// How long to look at a start under way, or to leave a full kernel alone, before the next look at all else:
+/// first, and after it doubled in vain for a while.
+const PATIENCE_MIN: Duration = Duration::from_millis(1);
+const PATIENCE_MAX: Duration = Duration::from_millis(32);
+/// Reports wait for others while there is something to start, but no longer than this.
+const REPORT_NS: u64 = 4_000_000;
+/// Between the rounds of a sweep.
+const PAUSE_NS_MIN: u64 = 1_000_000;
+const PAUSE_NS_MAX: u64 = 32_000_000;
+/// A sweep gives up on processes of another user after this time.
+const DENIED_NS: u64 = 2_000_000_000;
+
+const AGENT: u64 = 0;
+const CHILDREN: u64 = 1;
+
+/// The life of a keeper, from just after the fork with all signals blocked to its exit.
+pub(super) fn main(socket: OwnedFd, output: bool) -> ! {
+    // A panic must not unwind into the agent's frames, which this process has a copy of.
+    let served = std::panic::catch_unwind(move || Serve::new(socket, output).and_then(Serve::run));
+    process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
+}
+
+struct Serve {
+    socket: OwnedFd,
+    reactor: Reactor,
+    signals: SignalFd,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// Whether the reactor watches the socket for room.
+    watches_room: bool,
+    lent: Lent,
+    terminal: Option<SavedTerminal>,
+    restore_terminal: bool,
+    spawner: Spawner,
+    queue: VecDeque<Waiting>,
+    /// By slot.
+    living: HashMap<u32, Living>,
+    slots: HashMap<u32, u32>,
+    sweep: Option<Sweep>,
+    flushed_ns: u64,
+    patience: Duration,
+    agent_gone: bool,
+}
+
+#[derive(Default)]
+struct Ready {
+    agent: bool,
+    children: bool,
+}
+
+/// All descendants are being killed.
+struct Sweep {
+    since_ns: u64,
+    next_round_ns: u64,
+    pause_ns: u64,
+}
+
+impl Sweep {
+    fn begin() -> Sweep {
+        let now = monotonic_ns();
+        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN }
+    }
+
+    fn until_next(&self) -> Duration {
+        Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
+    }
+}
+
+/// A process that was made and not yet reaped.
+struct Living {
+    pid: u32,
+    /// Until it runs its program.
+    start: Option<Start>,
+}
+
+struct Start {
+    program: Rc<Prepared>,
+    spawn_ns: u64,
+    fds: ProcessFds,
+}
+
+impl Serve {
+    fn new(socket: OwnedFd, output: bool) -> io::Result<Serve> {
+        process::reset_dispositions();
+        process::set_name(c"wireup-keeper");
+        process::new_session()?;
+        process::set_subreaper()?;
+        let socket = files::duplicate_from(&socket, LOWEST_SOURCE).map(|high| {
+            // The low number is closed with all the others.
+            mem::forget(socket);
+            high
+        })?;
+        let (output, null) = settle(&socket, output)?;
+        let reactor = Reactor::new()?;
+        let signals = SignalFd::new(&[SIGCHLD])?;
+        reactor.add(&socket, AGENT, Interest::READABLE)?;
+        reactor.add(&signals, CHILDREN, Interest::READABLE)?;
+        let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
+        Ok(Serve {
+            terminal: SavedTerminal::of(rustix::stdio::stdin()).ok(),
+            spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))?,
+            socket,
+            reactor,
+            signals,
+            inbox: Inbox::new(),
+            outbox: Outbox::default(),
+            watches_room: false,
+            lent: Lent { null, output },
+            restore_terminal: false,
+            queue: VecDeque::new(),
+            living: HashMap::new(),
+            slots: HashMap::new(),
+            sweep: None,
+            flushed_ns: 0,
+            patience: PATIENCE_MIN,
+            agent_gone: false,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        while !(self.agent_gone && self.sweep.is_none()) {
+            let ready = self.wait()?;
+            if ready.agent {
+                self.handle_requests();
+            }
+            self.fill_seats();
+            self.collect_starts();
+            if ready.children || self.sweep.is_some() {
+                self.reap();
+            }
+            self.kill_again();
+            self.report()?;
+        }
+        Ok(())
+    }
+
+    fn can_start(&self) -> bool {
+        self.sweep.is_none()
+            && !self.queue.is_empty()
+            && self.spawner.has_room()
+            && self.outbox.fds() < FREIGHT_MAX
+    }
+
+    /// Waits for something to do.
+    fn wait(&mut self) -> io::Result<Ready> {
+        let timeout = if self.can_start() {
+            Some(Duration::ZERO)
+        } else if let Some(sweep) = &self.sweep {
+            Some(sweep.until_next())
+        } else if self.spawner.under_way() > 0 {
+            // Nothing but this word tells that a program runs.
+            self.spawner.wait_oldest(self.patience);
+            Some(Duration::ZERO)
+        } else if !(self.outbox.is_empty() || self.watches_room) {
+            Some(self.patience)
+        } else {
+            None
+        };
+        let mut ready = Ready::default();
+        for event in self.reactor.wait(timeout)? {
+            match event.token {
+                CHILDREN => ready.children = true,
+                _ => ready.agent = true,
+            }
+        }
+        if ready.children {
+            while self.signals.read().is_some() {}
+        }
+        self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        Ok(ready)
+    }
+
+    fn handle_requests(&mut self) {
+        let open = self.inbox.fill(&self.socket).unwrap_or(false);
+        while let Some(request) = self.inbox.next::<Request>() {
+            self.patience = PATIENCE_MIN;
+            match request {
+                Request::Spawn(batch) => enqueue(batch, &mut self.queue),
+                Request::Signal { slot: Some(slot), signal } => self.signal_one(slot, signal),
+                Request::Signal { slot: None, signal } => self.signal_all(signal),
+                Request::Sweep => self.begin_sweep(),
+                Request::RestoreTerminalOnDeath => self.restore_terminal = true,
+            }
+        }
+        if !open {
+            self.on_agent_gone();
+        }
+    }
+
+    fn on_agent_gone(&mut self) {
+        self.agent_gone = true;
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.restore_terminal) {
+            // The terminal may be gone as well.
+            let _ = terminal.restore(rustix::stdio::stdin());
+        }
+        // Nobody hears of them any more.
+        let _ = self.reactor.remove(&self.socket);
+        self.outbox = Outbox::default();
+        self.begin_sweep();
+    }
+
+    fn signal_one(&mut self, slot: u32, signal: i32) {
+        if let Some(living) = self.living.get(&slot) {
+            living.signal(signal);
+        } else if let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.process.slot == slot) {
+            waiting.signals.push(signal);
+        }
+    }
+
+    fn signal_all(&mut self, signal: i32) {
+        if signal == SIGKILL {
+            self.cancel_queue();
+        }
+        self.living.values().for_each(|living| living.signal(signal));
+        self.queue.iter_mut().for_each(|waiting| waiting.signals.push(signal));
+    }
+
+    fn cancel_queue(&mut self) {
+        for waiting in mem::take(&mut self.queue) {
+            let report = Report::StartFailed { slot: waiting.process.slot, error: waiting.cancelled() };
+            self.outbox.push(&report, Vec::new());
+        }
+    }
+
+    fn fill_seats(&mut self) {
+        while self.can_start() {
+            let Some(waiting) = self.queue.pop_front() else { return };
+            let slot = waiting.process.slot;
+            if let Err(error) = self.start(waiting) {
+                self.outbox.push(&Report::StartFailed { slot, error }, Vec::new());
+            }
+        }
+    }
+
+    fn start(&mut self, waiting: Waiting) -> Result<(), wireup_wire::peer::SpawnError> {
+        let prepared = waiting.program.clone()?;
+        let process = &waiting.process;
+        let streams = Streams::open(process, &self.lent).map_err(|problem| stdio_error(&problem))?;
+        let cpus = process.cpus.clone().map(bind::CpuSet::from_words);
+        let command = Command {
+            program: &prepared.program,
+            environment: &process.env,
+            stdio: streams.stdio(&self.lent),
+            extra: streams.pmi(),
+            terminal: process.pty.is_some(),
+            cpus: cpus.as_ref(),
+            umask: waiting.umask,
+            open_files: Some(waiting.nofile_soft),
+        };
+        let slot = process.slot;
+        let spawn_ns = monotonic_ns();
+        let pid = self.spawner.start(&command, slot).map_err(|failure| prepared.error(failure))?;
+        let start = Start { spawn_ns, fds: streams.agent, program: Rc::clone(&prepared) };
+        let living = Living { pid, start: Some(start) };
+        waiting.signals.iter().for_each(|&signal| living.signal(signal));
+        self.slots.insert(pid, slot);
+        self.living.insert(slot, living);
+        self.patience = PATIENCE_MIN;
+        Ok(())
+    }
+
+    /// Collects the dead; reports starts before ends.
+    fn reap(&mut self) {
+        let mut dead = Vec::new();
+        let left = loop {
+            match process::reap() {
+                Reaped::Child { pid, ended } => dead.push((pid, ended)),
+                Reaped::NoneEnded => break true,
+                Reaped::NoChildren => break false,
+            }
+        };
+        // The word of a child that was reaped is cleared, so its start is told here at the latest.
+        self.collect_starts();
+        for (pid, ended) in dead {
+            // Others are orphans of our processes.
+            let Some(slot) = self.slots.remove(&pid) else { continue };
+            self.living.remove(&slot);
+            self.outbox.push(&Report::Exited { slot, status: status(ended) }, Vec::new());
+        }
+        if !left {
+            self.on_childless();
+        }
+    }
+
+    fn collect_starts(&mut self) {
+        while let Some(executed) = self.spawner.poll() {
+            self.patience = PATIENCE_MIN;
+            self.on_executed(executed);
+        }
+    }
+
+    fn on_executed(&mut self, Executed { token: slot, pid, result }: Executed) {
+        let Some(start) = self.living.get_mut(&slot).and_then(|living| living.start.take()) else { return };
+        if let Err(failure) = result {
+            // The slot is free again; the end of this process is no news.
+            self.living.remove(&slot);
+            self.slots.remove(&pid);
+            self.outbox.push(&Report::StartFailed { slot, error: start.program.error(failure) }, Vec::new());
+            return;
+        }
+        let (present, fds) = start.fds.split();
+        let report = Report::Started { slot, pid, spawn_ns: start.spawn_ns, exec_ns: monotonic_ns(), present };
+        self.outbox.push(&report, fds);
+    }
+
+    fn begin_sweep(&mut self) {
+        self.cancel_queue();
+        self.sweep.get_or_insert_with(Sweep::begin);
+    }
+
+    /// The next round of a sweep, if it is time: a listing may have missed what was forked meanwhile.
+    fn kill_again(&mut self) {
+        let Some(sweep) = self.sweep.as_mut() else { return };
+        let now = monotonic_ns();
+        if now < sweep.next_round_ns {
+            return;
+        }
+        let round = process::kill_descendants(None, &[]);
+        let denied = round.denied > 0 && now - sweep.since_ns > DENIED_NS;
+        sweep.pause_ns = (sweep.pause_ns * 2).min(PAUSE_NS_MAX);
+        sweep.next_round_ns = monotonic_ns() + sweep.pause_ns;
+        if denied {
+            self.on_childless();
+        }
+    }
+
+    fn on_childless(&mut self) {
+        if self.sweep.take().is_some() {
+            self.outbox.push(&Report::Swept, Vec::new());
+        }
+    }
+
+    /// Sends reports, unless more of them will join soon.
+    fn report(&mut self) -> io::Result<()> {
+        let now = monotonic_ns();
+        let more = !self.queue.is_empty() && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;
+        if self.agent_gone || self.outbox.is_empty() || more {
+            return Ok(());
+        }
+        self.flushed_ns = now;
+        let Ok(flushed) = self.outbox.flush(&self.socket) else {
+            self.on_agent_gone();
+            return Ok(());
+        };
+        let full = flushed == Flushed::Full;
+        if full != self.watches_room {
+            let interest = if full { Interest::BOTH } else { Interest::READABLE };
+            self.reactor.modify(&self.socket, AGENT, interest)?;
+            self.watches_room = full;
+        }
+        Ok(())
+    }
+}
+
+impl Living {
+    /// A signal for the process and what it has forked.
+    fn signal(&self, signal: i32) {
+        match self.start {
+            // Its group may not be there yet. The signal waits until all is ready for the program.
+            Some(_) => drop(process::kill(self.pid, signal)),
+            // An error means that the group is gone: it has ended, which will be told.
+            None => drop(process::kill_group(self.pid, signal)),
+        }
+    }
+}
+
+/// Closes what the agent had open; takes the low numbers, so that no descriptor of a child stands in the way of
+/// another. Returns the kept outputs and `/dev/null`.
+fn settle(socket: &OwnedFd, output: bool) -> io::Result<(Option<[OwnedFd; 2]>, OwnedFd)> {
+    let output = if output {
+        let (stdout, stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+        Some([files::duplicate_from(stdout, LOWEST_SOURCE)?, files::duplicate_from(stderr, LOWEST_SOURCE)?])
+    } else {
+        None
+    };
+    let kept = output.iter().flatten().chain([socket]).map(AsFd::as_fd).chain([rustix::stdio::stdin()]);
+    files::close_all_but(&kept.collect::<Vec<_>>());
+    loop {
+        let null = files::null()?;
+        if null.as_raw_fd() >= LOWEST_SOURCE {
+            return Ok((output, null));
+        }
+        // Stays for ever.
+        mem::forget(null);
+    }
+}
+
+fn status(ended: Ended) -> ExitStatus {
+    match ended {
+        Ended::Exited(code) => ExitStatus::Exited(code),
+        Ended::Signalled { signal, core_dumped } => ExitStatus::Signalled { signal, core_dumped },
+    }
+}
+
+const SIGCHLD: i32 = rustix::process::Signal::CHILD.as_raw();
+const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();

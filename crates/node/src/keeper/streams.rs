@@ -1,0 +1,102 @@
+//! The descriptors of one process: its own ends, the agent's ends.
+
+use super::protocol::{OutKind, Process, ProcessFds, StdinKind};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::{files, pty, socket};
+
+/// What the keeper lends to its children.
+pub(super) struct Lent {
+    pub null: OwnedFd,
+    /// The agent's standard output and error, if the keeper keeps them.
+    pub output: Option<[OwnedFd; 2]>,
+}
+
+/// Both sides of a process that is about to start. The process' own ends are closed once it was made.
+pub(super) struct Streams {
+    stdin: ChildEnd,
+    stdout: ChildEnd,
+    stderr: ChildEnd,
+    pmi: Option<OwnedFd>,
+    pub agent: ProcessFds,
+}
+
+enum ChildEnd {
+    Own(OwnedFd),
+    Null,
+    /// The keeper's own standard input, or one of the outputs that it keeps.
+    Lent(usize),
+    /// The terminal, which is standard input.
+    AsStdin,
+}
+
+impl Streams {
+    /// # Errors
+    /// No descriptor or pseudo-terminal is left; an output to inherit that is not kept (`EBADF`).
+    pub fn open(process: &Process, lent: &Lent) -> io::Result<Streams> {
+        let mut agent = ProcessFds::default();
+        let pmi = if process.pmi {
+            let (near, far) = socket::pair()?;
+            agent.pmi = Some(nonblocking(near)?);
+            Some(far)
+        } else {
+            None
+        };
+        if let Some((rows, columns)) = process.pty {
+            let (master, slave) = pty::open(rows, columns)?;
+            agent.pty = Some(nonblocking(master)?);
+            let stdin = ChildEnd::Own(slave);
+            return Ok(Streams { stdin, stdout: ChildEnd::AsStdin, stderr: ChildEnd::AsStdin, pmi, agent });
+        }
+        let stdin = match &process.stdin {
+            StdinKind::Null => ChildEnd::Null,
+            StdinKind::Inherit => ChildEnd::Lent(0),
+            StdinKind::Bytes(bytes) => ChildEnd::Own(files::sealed_memory(bytes)?),
+            StdinKind::Pipe => {
+                let (reader, writer) = files::pipe()?;
+                agent.stdin = Some(nonblocking(writer)?);
+                ChildEnd::Own(reader)
+            }
+        };
+        let stdout = output(process.stdout, 1, lent, &mut agent.stdout)?;
+        let stderr = output(process.stderr, 2, lent, &mut agent.stderr)?;
+        Ok(Streams { stdin, stdout, stderr, pmi, agent })
+    }
+
+    /// Standard input, output and error for the process.
+    pub fn stdio<'a>(&'a self, lent: &'a Lent) -> [BorrowedFd<'a>; 3] {
+        [&self.stdin, &self.stdout, &self.stderr].map(|end| self.resolve(end, lent))
+    }
+
+    pub fn pmi(&self) -> Option<BorrowedFd<'_>> {
+        self.pmi.as_ref().map(AsFd::as_fd)
+    }
+
+    fn resolve<'a>(&'a self, end: &'a ChildEnd, lent: &'a Lent) -> BorrowedFd<'a> {
+        match (end, &lent.output) {
+            (ChildEnd::Own(fd), _) => fd.as_fd(),
+            (ChildEnd::AsStdin, _) => self.resolve(&self.stdin, lent),
+            (ChildEnd::Lent(0), _) => rustix::stdio::stdin(),
+            (ChildEnd::Lent(number), Some(output)) => output[number - 1].as_fd(),
+            (ChildEnd::Null | ChildEnd::Lent(_), _) => lent.null.as_fd(),
+        }
+    }
+}
+
+fn output(kind: OutKind, number: usize, lent: &Lent, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
+    match kind {
+        OutKind::Null => Ok(ChildEnd::Null),
+        OutKind::Inherit if lent.output.is_some() => Ok(ChildEnd::Lent(number)),
+        OutKind::Inherit => Err(rustix::io::Errno::BADF.into()),
+        OutKind::Pipe => {
+            let (reader, writer) = files::pipe()?;
+            *agent = Some(nonblocking(reader)?);
+            Ok(ChildEnd::Own(writer))
+        }
+    }
+}
+
+fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
+    files::set_nonblocking(&fd, true)?;
+    Ok(fd)
+}

@@ -1,0 +1,316 @@
+//! One thread for the launcher and the root agent: both machines, one reactor, frames between them in memory.
+
+use super::stdin::Stdin;
+use super::writer::Writer;
+use super::{RunConfig, RunError, RunOutcome, Stamps};
+use crate::agent::IN_MEMORY;
+use crate::agent::driver::AgentDriver;
+use crate::agent::token::Token;
+use bytes::Bytes;
+use std::time::Duration;
+use wireup_coll::mapping::Mapping;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::SignalFd;
+use wireup_os::pty::SavedTerminal;
+use wireup_os::reactor::{Event, Interest};
+use wireup_proto::io::{Input, Peer, Stream};
+use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
+use wireup_proto::{Born, Instant, Launcher, LauncherConfig};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::job::{JobSpec, StdinTarget};
+use wireup_wire::peer::{Ended, TracePart};
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGUSR1: i32 = 10;
+const SIGUSR2: i32 = 12;
+const SIGALRM: i32 = 14;
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+const SIGTSTP: i32 = 20;
+const SIGWINCH: i32 = 28;
+/// Signals for the job.
+const SIGNALS: [i32; 10] =
+    [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
+
+const SIGNAL_TOKEN: Token = Token::Launcher(0);
+const STDIN_TOKEN: Token = Token::Launcher(1);
+const STDOUT_TOKEN: Token = Token::Launcher(2);
+const STDERR_TOKEN: Token = Token::Launcher(3);
+
+/// Descriptors of a rank in its agent, and those that an agent needs besides.
+const FILES_PER_RANK: u64 = 4;
+const FILES_BESIDES: u64 = 64;
+
+/// After an interrupt our own last words wait for a stopped terminal at most this long.
+const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
+
+pub struct LauncherDriver<'w> {
+    agent: AgentDriver,
+    launcher: Launcher,
+    words: &'w mut dyn FnMut(&Notice) -> String,
+    signals: SignalFd,
+    stdin: Stdin,
+    output: [Writer; 2],
+    terminal: Option<SavedTerminal>,
+    link_up: bool,
+    traces: Vec<TracePart>,
+    ended: Option<Ended>,
+    interrupted: bool,
+    stamps: Stamps,
+    code: Option<u8>,
+}
+
+impl<'w> LauncherDriver<'w> {
+    pub fn new(mut config: RunConfig, words: &'w mut dyn FnMut(&Notice) -> String) -> Result<Self, RunError> {
+        let system = |what| move |error| RunError::System { what, error };
+        check_open_files(&config.job)?;
+        wireup_os::process::set_subreaper().map_err(system("becoming a subreaper"))?;
+        if let Some(path) = &config.output_dir {
+            std::fs::create_dir_all(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
+        }
+        let mut stamps = Stamps {
+            process_ns: config.process_start_ns,
+            resolved_ns: config.resolved_ns,
+            ..Stamps::default()
+        };
+        let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
+        let agent = AgentDriver::new(config.session, AgentId(0), None, born)?;
+        let reactor = agent.reactor();
+        let signals = SignalFd::new(&SIGNALS).map_err(system("making a signal descriptor"))?;
+        let watch = system("watching descriptors");
+        reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
+        let writer = |stream| Writer::new(stream, config.output_dir.clone()).map_err(system("making an event descriptor"));
+        let output = [writer(Stream::Out)?, writer(Stream::Err)?];
+        for (writer, token) in output.iter().zip([STDOUT_TOKEN, STDERR_TOKEN]) {
+            reactor.add(writer.fd(), token.pack(), Interest::READABLE).map_err(system("watching descriptors"))?;
+        }
+        let terminal = prepare_terminal(&mut config.job);
+        let options = &config.job.options;
+        let relay_stdin = options.stdin != StdinTarget::None && !options.stdin_inherit;
+        stamps.begun_ns = monotonic_ns();
+        let launcher = Launcher::new(
+            LauncherConfig { job: config.job, timeout_ns: config.timeout_ns, one_shot: true, relay_stdin },
+            Instant(stamps.begun_ns),
+        );
+        Ok(LauncherDriver {
+            agent,
+            launcher,
+            words,
+            signals,
+            stdin: Stdin::new(STDIN_TOKEN),
+            output,
+            terminal,
+            link_up: false,
+            traces: Vec::new(),
+            ended: None,
+            interrupted: false,
+            stamps,
+            code: None,
+        })
+    }
+
+    pub fn run(mut self) -> Result<RunOutcome, RunError> {
+        self.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher });
+        self.link_up = true;
+        self.tell(LauncherInput::LinkUp { link: IN_MEMORY });
+        loop {
+            self.settle();
+            if let Some(code) = self.code {
+                return Ok(self.leave(code));
+            }
+            let deadline = self.launcher.deadline().map(|at| at.0).into_iter().chain(self.agent.deadline_ns()).min();
+            let until = if self.stdin.is_file() { Some(0) } else { deadline };
+            let events =
+                self.agent.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;
+            for event in events {
+                self.on_event(event);
+            }
+            if self.stdin.is_file() {
+                self.read_stdin();
+            }
+            self.on_tick();
+        }
+    }
+
+    /// Lets both machines work until neither has anything to say.
+    fn settle(&mut self) {
+        loop {
+            self.agent.settle();
+            let mut quiet = true;
+            for frame in self.agent.take_for_launcher() {
+                quiet = false;
+                for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
+                    self.tell(LauncherInput::LinkBytes { link: IN_MEMORY, bytes });
+                }
+            }
+            if self.agent.has_left() && std::mem::take(&mut self.link_up) {
+                quiet = false;
+                self.tell(LauncherInput::LinkDown { link: IN_MEMORY, problem: "the root agent has left".into() });
+            }
+            while let Some(output) = self.launcher.poll() {
+                quiet = false;
+                self.perform(output);
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn tell(&mut self, input: LauncherInput) {
+        self.launcher.handle(Instant(monotonic_ns()), input);
+    }
+
+    fn perform(&mut self, output: LauncherOutput) {
+        match output {
+            LauncherOutput::Send { frame, .. } => self.send_to_agent(frame),
+            LauncherOutput::Write { stream, rank, bytes } => self.output[stream as usize - 1].write(rank, bytes),
+            LauncherOutput::ReadStdin { bytes_max } => self.stdin.want(bytes_max as usize, self.agent.reactor()),
+            LauncherOutput::Notice(notice) => self.on_notice(notice),
+            LauncherOutput::Suspend => self.suspend(),
+            LauncherOutput::Exit { code } => self.code = Some(code),
+        }
+    }
+
+    fn send_to_agent(&mut self, frame: Frame) {
+        if self.link_up {
+            for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
+                self.agent.handle(Input::LinkBytes { link: IN_MEMORY, bytes });
+            }
+        }
+    }
+
+    fn on_notice(&mut self, notice: Notice) {
+        match &notice {
+            Notice::Started { .. } => self.stamps.started_ns = monotonic_ns(),
+            Notice::Ended(ended) => {
+                self.stamps.ended_ns = monotonic_ns();
+                self.ended = Some(ended.clone());
+            }
+            Notice::Interrupt { .. } => self.interrupted = true,
+            Notice::Trace(part) => self.traces.push((**part).clone()),
+            Notice::Failed(_) | Notice::Stall(_) => {}
+        }
+        let text = (self.words)(&notice);
+        self.output[Stream::Err as usize - 1].notice(text);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match Token::unpack(event.token) {
+            Some(SIGNAL_TOKEN) => self.on_signals(),
+            Some(STDIN_TOKEN) => self.read_stdin(),
+            Some(STDOUT_TOKEN) => self.on_written(Stream::Out),
+            Some(STDERR_TOKEN) => self.on_written(Stream::Err),
+            Some(token) => self.agent.on_event(token, event),
+            None => {}
+        }
+    }
+
+    fn on_signals(&mut self) {
+        while let Some(signal) = self.signals.read() {
+            if signal == SIGCONT {
+                self.stdin.on_continue(self.agent.reactor());
+                if let Some(terminal) = &self.terminal {
+                    let _ = terminal.set_raw(rustix::stdio::stdin());
+                }
+            }
+            if signal == SIGWINCH
+                && let Ok((rows, columns)) = wireup_os::pty::size(rustix::stdio::stdin())
+            {
+                self.tell(LauncherInput::Resize { rows, columns });
+            }
+            self.tell(LauncherInput::Signal { signal });
+        }
+    }
+
+    fn read_stdin(&mut self) {
+        if let Some(bytes) = self.stdin.read(self.agent.reactor()) {
+            self.tell(LauncherInput::Stdin { bytes });
+        }
+    }
+
+    fn on_written(&mut self, stream: Stream) {
+        let news = self.output[stream as usize - 1].take_news();
+        if let Ok(bytes @ 1..) = u32::try_from(news.written) {
+            self.tell(LauncherInput::Written { stream, bytes });
+        }
+        if let Some(problem) = news.failed {
+            self.tell(LauncherInput::WriteFailed { problem });
+        }
+    }
+
+    fn on_tick(&mut self) {
+        self.agent.on_tick();
+        let now = Instant(monotonic_ns());
+        if self.launcher.deadline().is_some_and(|due| now >= due) {
+            self.tell(LauncherInput::Tick);
+        }
+    }
+
+    /// Stops as `^Z` would have stopped us; goes on here when somebody sends `SIGCONT`.
+    fn suspend(&mut self) {
+        self.agent.settle();
+        self.restore_terminal();
+        // Our own pid: cannot fail.
+        let _ = wireup_os::process::kill(wireup_os::process::own_pid(), 19);
+    }
+
+    fn restore_terminal(&self) {
+        if let Some(terminal) = &self.terminal {
+            // A terminal that is gone needs nothing.
+            let _ = terminal.restore(rustix::stdio::stdin());
+        }
+    }
+
+    fn leave(mut self, code: u8) -> RunOutcome {
+        self.agent.end();
+        let limit = self.interrupted.then_some(LAST_WORDS_MAX);
+        for writer in &self.output {
+            writer.finish(limit);
+        }
+        if let Some(terminal) = self.terminal.take() {
+            let _ = terminal.restore(rustix::stdio::stdin());
+        }
+        self.stamps.left_ns = monotonic_ns();
+        RunOutcome {
+            code,
+            ended: self.ended.unwrap_or(Ended { failure: None, done: Default::default() }),
+            traces: self.traces,
+            interrupted: self.interrupted,
+            stamps: self.stamps,
+        }
+    }
+}
+
+/// Raises the limit of open files as far as it goes; an error if the ranks of this node need more.
+fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
+    let limits = wireup_os::process::raise_open_files()
+        .map_err(|error| RunError::System { what: "raising the limit of open files", error })?;
+    let limit = limits.soft_now;
+    let Ok(mapping) = Mapping::new(&job.blocks, job.job_size(), job.nodes.len() as u32) else {
+        // The root agent says what is wrong with it.
+        return Ok(());
+    };
+    let ranks = (0..job.nodes.len() as u32).map(|node| mapping.local_size(NodeId(node))).max().unwrap_or(0);
+    let needed = u64::from(ranks) * FILES_PER_RANK + FILES_BESIDES;
+    if needed > limit {
+        return Err(RunError::OpenFiles { ranks, needed, limit });
+    }
+    Ok(())
+}
+
+/// Passes single keys on if a rank gets a pseudo-terminal and this one is a terminal; gives the rank its size.
+fn prepare_terminal(job: &mut JobSpec) -> Option<SavedTerminal> {
+    let pty = job.options.pty.as_mut()?;
+    let stdin = rustix::stdio::stdin();
+    if let Ok((rows, columns)) = wireup_os::pty::size(stdin) {
+        (pty.rows, pty.columns) = (rows, columns);
+    }
+    let saved = SavedTerminal::of(stdin).ok()?;
+    saved.set_raw(stdin).ok()?;
+    Some(saved)
+}
+

@@ -1,0 +1,228 @@
+//! Proves the session's secret both ways before any other byte of a link is parsed.
+//!
+//! `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` with the secret as pre-shared key, and one message more:
+//!
+//! ```text
+//!   child (dials)                                parent
+//!     ── hello: psk, e, {who dials} ──────────────►   learns nothing without the secret
+//!     ◄─ answer: e, ee, {version} ─────────────────   the child knows: the parent has the secret, now
+//!     ── confirm: {} under the transport key ──────►   the parent knows the same of the child
+//! ```
+//!
+//! Without `confirm` a recorded hello could be played again. Each message is a 2-byte little-endian length with that
+//! many bytes behind it. What follows are plain frames. Messages of an unauthenticated peer are at most
+//! [`MESSAGE_LEN_MAX`] bytes long.
+
+use bytes::{Buf, BytesMut};
+use thiserror::Error;
+use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// Longest message taken before the peer has proved the secret: a hello with a host name is far shorter.
+pub const MESSAGE_LEN_MAX: usize = 1024;
+
+#[derive(Error, Debug)]
+pub enum HandshakeError {
+    #[error("the peer does not know this run's secret, or is no wireup agent")]
+    Secret,
+    #[error("the peer speaks protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node")]
+    Version { theirs: u16 },
+    #[error("a handshake message of {0} bytes is too long")]
+    TooLong(usize),
+    #[error("the handshake could not begin: {0}")]
+    Setup(snow::Error),
+}
+
+/// One side of a handshake under way. Holds no socket.
+pub struct Handshake {
+    state: State,
+    input: BytesMut,
+}
+
+enum State {
+    /// The child waits for the answer.
+    Dialled(Box<snow::HandshakeState>),
+    /// The parent waits for the hello.
+    Listening(Box<snow::HandshakeState>),
+    /// The parent has answered this child and waits for its confirmation.
+    Answered(Box<snow::TransportState>, Hello),
+}
+
+/// Where a handshake stands after some bytes.
+pub enum Progress {
+    /// More bytes are needed.
+    Wait(Handshake),
+    /// Both sides know; bytes behind the handshake are frames. The listener learns who dialled.
+    Done { peer: Option<Hello>, rest: BytesMut },
+}
+
+impl Handshake {
+    /// Begins as the child; the first message is put into `output`.
+    pub fn dial(secret: &Secret, hello: &Hello, output: &mut Vec<u8>) -> Result<Self, HandshakeError> {
+        let builder = builder(secret)?;
+        let mut noise = builder.build_initiator().map_err(HandshakeError::Setup)?;
+        write(&peer::encode(hello), output, |payload, message| noise.write_message(payload, message))?;
+        Ok(Handshake { state: State::Dialled(Box::new(noise)), input: BytesMut::new() })
+    }
+
+    /// Begins as the parent.
+    pub fn listen(secret: &Secret) -> Result<Self, HandshakeError> {
+        let noise = builder(secret)?.build_responder().map_err(HandshakeError::Setup)?;
+        Ok(Handshake { state: State::Listening(Box::new(noise)), input: BytesMut::new() })
+    }
+
+    /// Takes bytes of the peer; replies go to `output`.
+    ///
+    /// # Errors
+    /// The peer is not one of this session: close the link.
+    pub fn on_bytes(mut self, bytes: &[u8], output: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
+        self.input.extend_from_slice(bytes);
+        while let Some(message) = self.next_message()? {
+            let mut payload = [0; MESSAGE_LEN_MAX];
+            match self.state {
+                State::Dialled(mut noise) => {
+                    let length = noise.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
+                    check_version(peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?)?;
+                    let mut transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
+                    write(&[], output, |payload, message| transport.write_message(payload, message))?;
+                    return Ok(Progress::Done { peer: None, rest: self.input });
+                }
+                State::Listening(mut noise) => {
+                    let length = noise.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
+                    let hello: Hello = peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?;
+                    let version = peer::encode(&PROTOCOL_VERSION);
+                    write(&version, output, |payload, message| noise.write_message(payload, message))?;
+                    check_version(hello.version)?;
+                    let transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
+                    self.state = State::Answered(Box::new(transport), hello);
+                }
+                State::Answered(mut transport, hello) => {
+                    transport.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
+                    return Ok(Progress::Done { peer: Some(hello), rest: self.input });
+                }
+            }
+        }
+        Ok(Progress::Wait(self))
+    }
+
+    fn next_message(&mut self) -> Result<Option<BytesMut>, HandshakeError> {
+        if self.input.len() < 2 {
+            return Ok(None);
+        }
+        let length = usize::from(u16::from_le_bytes([self.input[0], self.input[1]]));
+        if length > MESSAGE_LEN_MAX {
+            return Err(HandshakeError::TooLong(length));
+        }
+        if self.input.len() < 2 + length {
+            return Ok(None);
+        }
+        self.input.advance(2);
+        Ok(Some(self.input.split_to(length)))
+    }
+}
+
+fn builder(secret: &Secret) -> Result<snow::Builder<'_>, HandshakeError> {
+    let pattern = PATTERN.parse().map_err(HandshakeError::Setup)?;
+    Ok(snow::Builder::new(pattern).psk(0, &secret.0))
+}
+
+fn check_version(theirs: u16) -> Result<(), HandshakeError> {
+    if theirs == PROTOCOL_VERSION { Ok(()) } else { Err(HandshakeError::Version { theirs }) }
+}
+
+fn write(
+    payload: &[u8],
+    output: &mut Vec<u8>,
+    encrypt: impl FnOnce(&[u8], &mut [u8]) -> Result<usize, snow::Error>,
+) -> Result<(), HandshakeError> {
+    let mut message = [0; MESSAGE_LEN_MAX];
+    let length = encrypt(payload, &mut message).map_err(HandshakeError::Setup)?;
+    output.extend_from_slice(&(length as u16).to_le_bytes());
+    output.extend_from_slice(&message[..length]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::AgentId;
+
+    fn hello(version: u16) -> Hello {
+        Hello { version, agent: AgentId(3), host: "n3".into(), pid: 7 }
+    }
+
+    fn wait(progress: Progress) -> Handshake {
+        match progress {
+            Progress::Wait(handshake) => handshake,
+            Progress::Done { .. } => panic!("done too early"),
+        }
+    }
+
+    #[test]
+    fn both_sides_learn_enough_at_any_split() {
+        let secret = Secret([7; 32]);
+        for step in [1, 5, 1000] {
+            let mut to_parent = Vec::new();
+            let mut child = Handshake::dial(&secret, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+            let mut parent = Handshake::listen(&secret).unwrap();
+            let mut to_child = Vec::new();
+            for piece in to_parent.chunks(step) {
+                parent = wait(parent.on_bytes(piece, &mut to_child).unwrap());
+            }
+            let (mut confirm, mut child_done) = (Vec::new(), false);
+            for piece in to_child.chunks(step) {
+                match child.on_bytes(piece, &mut confirm).unwrap() {
+                    Progress::Wait(next) => child = next,
+                    Progress::Done { peer: None, rest } if rest.is_empty() => {
+                        child_done = true;
+                        break;
+                    }
+                    Progress::Done { .. } => panic!("the child learns no more than that"),
+                }
+            }
+            assert!(child_done);
+            confirm.extend_from_slice(b"frames");
+            match parent.on_bytes(&confirm, &mut to_child).unwrap() {
+                Progress::Done { peer: Some(peer), rest } => {
+                    assert_eq!((peer, &rest[..]), (hello(PROTOCOL_VERSION), &b"frames"[..]));
+                }
+                _ => panic!("the confirmation ends it"),
+            }
+        }
+    }
+
+    #[test]
+    fn another_secret_is_refused_at_the_first_message() {
+        let (mut to_parent, mut out) = (Vec::new(), Vec::new());
+        Handshake::dial(&Secret([1; 32]), &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+        let parent = Handshake::listen(&Secret([2; 32])).unwrap();
+        assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
+        assert!(out.is_empty(), "a stranger gets no answer");
+    }
+
+    #[test]
+    fn a_replayed_hello_gets_no_further_than_the_answer() {
+        let secret = Secret([7; 32]);
+        let (mut to_parent, mut out) = (Vec::new(), Vec::new());
+        Handshake::dial(&secret, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+        let parent = wait(Handshake::listen(&secret).unwrap().on_bytes(&to_parent, &mut out).unwrap());
+        assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
+    }
+
+    #[test]
+    fn another_version_is_told_apart() {
+        let secret = Secret([7; 32]);
+        let (mut to_parent, mut out) = (Vec::new(), Vec::new());
+        Handshake::dial(&secret, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
+        let refused = Handshake::listen(&secret).unwrap().on_bytes(&to_parent, &mut out);
+        assert!(matches!(refused, Err(HandshakeError::Version { .. })));
+    }
+
+    #[test]
+    fn garbage_and_long_messages_are_refused() {
+        let parent = Handshake::listen(&Secret([7; 32])).unwrap();
+        assert!(matches!(parent.on_bytes(b"GET / HTTP/1.1\r\n", &mut Vec::new()), Err(HandshakeError::TooLong(_))));
+        let parent = Handshake::listen(&Secret([7; 32])).unwrap();
+        assert!(matches!(parent.on_bytes(&[4, 0, 1, 2, 3, 4], &mut Vec::new()), Err(HandshakeError::Secret)));
+    }
+}
