@@ -31,10 +31,11 @@ pub enum Event<'a> {
     Value(&'a [u8]),
     /// No such key, or no such name.
     NotFound,
-    /// The answer to [`PmiLink::universe_size`] in PMI-1; in PMI-2 it comes as a `Value`.
-    UniverseSize(u32),
     /// Another shape of reply, to a request of the caller's own making.
     Other(Reply<'a>),
+    /// The answer to [`PmiLink::universe_size`] in PMI-1, where Hydra's -1 means that it does not know; in PMI-2
+    /// the answer is a `Value`.
+    UniverseSize(i32),
     /// The server refused the request; the link goes on.
     Failed {
         message: &'a str,
@@ -272,6 +273,11 @@ impl PmiLink {
             return Err(LinkError::Unasked);
         };
         self.state = if command == Command::Finalize { State::Closed } else { State::Idle };
+        if command == Command::GetUniverseSize
+            && let Some(b"-1") = fields.get("size")
+        {
+            return Ok(Some(Event::UniverseSize(-1)));
+        }
         Ok(Some(match fields.reply_to(command)? {
             Reply::Done if command == Command::Finalize => Event::Finalized,
             Reply::Done => Event::Done,
@@ -279,7 +285,7 @@ impl PmiLink {
             Reply::Value(value) if self.dialect == Dialect::Pmi2 => Event::Value(halve(value, &mut self.plain)),
             Reply::Value(value) => Event::Value(value),
             Reply::NotFound => Event::NotFound,
-            Reply::UniverseSize(size) => Event::UniverseSize(size),
+            Reply::UniverseSize(size) => Event::UniverseSize(i32::try_from(size).unwrap_or(i32::MAX)),
             Reply::Failed { message } => Event::Failed { message },
             other => Event::Other(other),
         }))

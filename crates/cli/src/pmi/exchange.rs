@@ -1,0 +1,274 @@
+//! The exchange of MPI start-up: put, fence, get, measured.
+//!
+//! Each round puts one key a rank, fences, and gets keys of other ranks, the right neighbour's first so that not
+//! all ask for the same one at once. What each rank measured goes through the kvs too, in a last fence, and rank 0
+//! prints the slowest rank's times, the mean of all rounds.
+
+use super::flags::{Flags, Gets, number};
+use super::session::Session;
+use super::{Failed, milliseconds, say, text_of};
+use std::fmt::Write;
+use wireup_client::Event;
+use wireup_os::clock::monotonic_ns;
+use wireup_wire::pmi::{Dialect, Excerpt};
+
+pub struct Exchange<'s> {
+    session: &'s mut Session,
+    flags: &'s Flags,
+    init_ns: u64,
+    rank: u32,
+    size: u32,
+}
+
+/// One rank's measurements of one round, or of a round's slowest ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Times {
+    /// Names the clock: ranks of one machine have the same.
+    clock: u64,
+    init_ns: u64,
+    put_ns: u64,
+    /// When the fence was entered and left, on that clock.
+    in_ns: u64,
+    out_ns: u64,
+    get_ns: u64,
+}
+
+impl Times {
+    fn to_text(self) -> String {
+        let Times { clock, init_ns, put_ns, in_ns, out_ns, get_ns } = self;
+        format!("{clock},{init_ns},{put_ns},{in_ns},{out_ns},{get_ns}")
+    }
+
+    fn from_text(text: &str) -> Option<Times> {
+        let mut numbers = text.split(',').map(|number| number.parse().ok());
+        let mut next = || numbers.next().flatten();
+        let times = Times {
+            clock: next()?,
+            init_ns: next()?,
+            put_ns: next()?,
+            in_ns: next()?,
+            out_ns: next()?,
+            get_ns: next()?,
+        };
+        Some(times)
+    }
+}
+
+/// A round over all ranks.
+#[derive(Default)]
+struct Round {
+    slowest: Times,
+    fence_ns: u64,
+    one_clock: bool,
+}
+
+impl Round {
+    /// `None` without ranks.
+    fn of(ranks: &[Times]) -> Option<Round> {
+        let first = ranks.first()?;
+        let one_clock = ranks.iter().all(|times| times.clock == first.clock);
+        let max = |of: fn(&Times) -> u64| ranks.iter().map(of).max().unwrap_or(0);
+        let fence_ns = if one_clock {
+            max(|times| times.out_ns).saturating_sub(max(|times| times.in_ns))
+        } else {
+            // The rank that came last has waited the least.
+            ranks.iter().map(|times| times.out_ns - times.in_ns).min().unwrap_or(0)
+        };
+        let slowest = Times {
+            init_ns: max(|times| times.init_ns),
+            put_ns: max(|times| times.put_ns),
+            get_ns: max(|times| times.get_ns),
+            ..Times::default()
+        };
+        Some(Round { slowest, fence_ns, one_clock })
+    }
+}
+
+impl<'s> Exchange<'s> {
+    pub fn new(session: &'s mut Session, flags: &'s Flags, init_ns: u64) -> Self {
+        let (rank, size) = (session.link.rank(), session.link.size());
+        Exchange { session, flags, init_ns, rank, size }
+    }
+
+    pub fn run(mut self) -> Result<(), Failed> {
+        let mut measured = Vec::new();
+        for round in 0..self.flags.rounds {
+            measured.push(self.round(round)?);
+        }
+        if self.flags.check {
+            self.check()?;
+        }
+        for (round, times) in measured.iter().enumerate() {
+            self.session.put(&format!("wireup-times-{round}-{}", self.rank), times.to_text().as_bytes())?;
+        }
+        self.session.fence()?;
+        if self.rank == 0 {
+            self.report()?;
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, round: u32) -> Result<Times, Failed> {
+        let clock = clock_name();
+        let started_ns = monotonic_ns();
+        self.session.put(&key(round, self.rank), &self.value(round, self.rank))?;
+        let in_ns = monotonic_ns();
+        self.session.fence()?;
+        let out_ns = monotonic_ns();
+        let gets = match self.flags.gets {
+            Gets::All => self.size,
+            Gets::Some(gets) => gets.min(self.size),
+        };
+        for step in 1..=gets {
+            let of = (self.rank + step) % self.size;
+            self.get_and_compare(&key(round, of), of, &self.value(round, of))?;
+        }
+        let get_ns = monotonic_ns() - out_ns;
+        Ok(Times { clock, init_ns: self.init_ns, put_ns: in_ns - started_ns, in_ns, out_ns, get_ns })
+    }
+
+    /// What `rank` puts in that round: printable, without blanks, all bytes of the value in use.
+    fn value(&self, round: u32, rank: u32) -> Vec<u8> {
+        let mut value = format!("{rank}.{round}.").into_bytes();
+        value.truncate(self.flags.value_len);
+        let mut letter = b'a' + (rank % 26) as u8;
+        value.resize_with(self.flags.value_len, || {
+            letter = if letter == b'z' { b'a' } else { letter + 1 };
+            letter
+        });
+        value
+    }
+
+    fn get_and_compare(&mut self, key: &str, of: u32, expected: &[u8]) -> Result<(), Failed> {
+        let wrong = self.session.ask(
+            |link, out| link.get(key.as_bytes(), Some(of), out),
+            |event| match event {
+                Event::Value(value) if value == expected => None,
+                Event::Value(value) => Some(difference(value, expected)),
+                other => Some(text_of(other)),
+            },
+        )?;
+        match wrong {
+            None => Ok(()),
+            Some(got) => Err(Failed::Wrong(format!("get of {key}, put by rank {of}: {got}"))),
+        }
+    }
+
+    /// What a plain exchange does not touch.
+    fn check(&mut self) -> Result<(), Failed> {
+        let dialect = self.session.link.dialect();
+        // Hydra takes backslashes away in PMI-1, and ends a PMI-2 value at the first ";".
+        let disputed = if dialect == Dialect::Pmi2 { b';' } else { b'\\' };
+        let every_byte: Vec<u8> = (33..=126).filter(|byte| *byte != disputed).collect();
+        self.session.put(&format!("wireup-bytes-{}", self.rank), &every_byte)?;
+        self.session.fence()?;
+        let neighbour = (self.rank + 1) % self.size;
+        self.get_and_compare(&format!("wireup-bytes-{neighbour}"), neighbour, &every_byte)?;
+        let absent = self.session.ask(
+            |link, out| link.get(b"wireup-nobody-put-this", None, out),
+            |event| match event {
+                Event::NotFound => None,
+                other => Some(text_of(other)),
+            },
+        )?;
+        if let Some(got) = absent {
+            return Err(Failed::Wrong(format!("a key that nobody put was answered by {got}")));
+        }
+        let mapping = self.session.ask(|link, out| link.job_attr(b"PMI_process_mapping", out), text_of)?;
+        if !mapping.starts_with("(vector,") {
+            return Err(Failed::Wrong(format!("PMI_process_mapping is no mapping: {mapping}")));
+        }
+        Ok(())
+    }
+
+    fn report(&mut self) -> Result<(), Failed> {
+        let mut sum = Round { one_clock: true, ..Round::default() };
+        for round in 0..self.flags.rounds {
+            let mut ranks = Vec::new();
+            for rank in 0..self.size {
+                let key = format!("wireup-times-{round}-{rank}");
+                let text = self.session.ask(|link, out| link.get(key.as_bytes(), Some(rank), out), text_of)?;
+                let times = Times::from_text(&text);
+                ranks.push(times.ok_or_else(|| Failed::Wrong(format!("{key} holds no times: {text}")))?);
+            }
+            let Some(all) = Round::of(&ranks) else { continue };
+            sum.slowest.init_ns += all.slowest.init_ns;
+            sum.slowest.put_ns += all.slowest.put_ns;
+            sum.slowest.get_ns += all.slowest.get_ns;
+            sum.fence_ns += all.fence_ns;
+            sum.one_clock &= all.one_clock;
+        }
+        let rounds = u64::from(self.flags.rounds);
+        let mut line = format!(
+            "exchange ranks={} dialect={} value_bytes={} rounds={rounds}",
+            self.size,
+            number(self.session.link.dialect()),
+            self.flags.value_len
+        );
+        let gets = match self.flags.gets {
+            Gets::All => self.size,
+            Gets::Some(gets) => gets.min(self.size),
+        };
+        for (name, ns) in [
+            ("init_ms", sum.slowest.init_ns),
+            ("put_ms", sum.slowest.put_ns),
+            ("fence_ms", sum.fence_ns),
+            ("get_ms", sum.slowest.get_ns),
+        ] {
+            write!(line, " {name}={}", milliseconds(ns / rounds)).expect("a String takes all");
+        }
+        let clock = if sum.one_clock { "shared" } else { "apart" };
+        say(&format!("{line} gets={gets} fence_clock={clock}\n"));
+        Ok(())
+    }
+}
+
+fn key(round: u32, rank: u32) -> String {
+    format!("wireup-{round}-{rank}")
+}
+
+/// Where a value that came differs from the one that was put.
+fn difference(got: &[u8], put: &[u8]) -> String {
+    let at = got.iter().zip(put).take_while(|(got, put)| got == put).count();
+    let (got_len, put_len) = (got.len(), put.len());
+    let (got, put) = (Excerpt::of(&got[at..]), Excerpt::of(&put[at..]));
+    format!("{got_len} bytes came, {put_len} were put; from byte {at} on {got}, it should be {put}")
+}
+
+/// A number that is the same for all processes that share a monotonic clock: the machine's boot.
+fn clock_name() -> u64 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // FNV-1a: any spread will do.
+    id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_survive_the_kvs() {
+        let times = Times { clock: u64::MAX, init_ns: 1, put_ns: 2, in_ns: 3, out_ns: 4, get_ns: 5 };
+        assert_eq!(Times::from_text(&times.to_text()), Some(times));
+        assert_eq!(Times::from_text("1,2,x,4,5,6"), None);
+        assert_eq!(Times::from_text("none"), None);
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_in_short() {
+        let text = difference(&[b'x'; 1023], &[b'x'; 1024]);
+        assert_eq!(text, "1023 bytes came, 1024 were put; from byte 1023 on \"\", it should be \"x\"");
+        assert!(difference(&[b'y'; 1024], &[b'x'; 1024]).len() < 250);
+    }
+
+    #[test]
+    fn a_fence_is_from_the_last_in_to_the_last_out() {
+        let early = Times { in_ns: 100, out_ns: 520, put_ns: 9, ..Times::default() };
+        let late = Times { in_ns: 500, out_ns: 510, get_ns: 7, ..Times::default() };
+        let round = Round::of(&[early, late]).unwrap();
+        assert_eq!((round.fence_ns, round.slowest.put_ns, round.slowest.get_ns), (20, 9, 7));
+        let elsewhere = Times { clock: 1, in_ns: 70_000, out_ns: 70_015, ..Times::default() };
+        let round = Round::of(&[early, elsewhere]).unwrap();
+        assert_eq!((round.fence_ns, round.one_clock), (15, false));
+    }
+}
