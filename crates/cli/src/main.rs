@@ -1,3 +1,76 @@
-fn main() {
-    println!("Hello, world!");
+//! The `wireup` program: finds the subcommand.
+
+mod environment;
+mod flags;
+mod help;
+mod here;
+mod linked;
+mod out;
+mod pmi;
+mod run;
+mod show;
+mod words;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use wireup_os::clock::monotonic_ns;
+
+const COMMANDS: [&str; 7] = ["run", "pmi", "bench", "agent", "replay", "help", "version"];
+
+fn main() -> ExitCode {
+    let process_ns = monotonic_ns();
+    let mut args = std::env::args_os().skip(1);
+    let Some(command) = args.next() else {
+        out::print_err(help::OVERVIEW);
+        return ExitCode::from(125);
+    };
+    ExitCode::from(dispatch(&command.to_string_lossy(), args, process_ns))
+}
+
+fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
+    match command {
+        "run" => run::main(args, process_ns),
+        "agent" => wireup_node::agent::main(process_ns),
+        "pmi" => pmi::main(args),
+        "bench" => wireup_bench::main(args.collect()),
+        "help" | "--help" | "-h" => help(args.next().as_deref().and_then(|topic| topic.to_str())),
+        "version" | "--version" | "-V" => {
+            out::print(concat!("wireup ", env!("CARGO_PKG_VERSION"), "\n"));
+            0
+        }
+        unknown => out::fail(&unknown_command(unknown)),
+    }
+}
+
+fn help(topic: Option<&str>) -> u8 {
+    match topic {
+        Some("run") => out::print(&help::run()),
+        Some("bench") => return wireup_bench::main(vec!["--help".into()]),
+        Some(_) | None => out::print(help::OVERVIEW),
+    }
+    0
+}
+
+/// A program where a command should be is the likeliest slip.
+fn unknown_command(word: &str) -> String {
+    if word.starts_with('-') || word.contains('/') {
+        return format!("{word} is no command; did you mean wireup run {word}?");
+    }
+    match flags::nearest(word, COMMANDS.into_iter()) {
+        Some(command) => format!("{word} is no command; did you mean wireup {command}?"),
+        None => format!("{word} is no command; wireup help lists them, wireup run {word} starts a program"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_understood() {
+        assert_eq!(unknown_command("./app"), "./app is no command; did you mean wireup run ./app?");
+        assert_eq!(unknown_command("-n"), "-n is no command; did you mean wireup run -n?");
+        assert_eq!(unknown_command("rnu"), "rnu is no command; did you mean wireup run?");
+        assert!(unknown_command("hostname").contains("wireup run hostname starts a program"));
+    }
 }

@@ -1,0 +1,193 @@
+//! The environment that ranks start from: the launcher's own, without what an outer launcher said about *it*.
+//!
+//! A run inside a run, or inside `srun`, inherits variables that name the outer job: a rank, a size, a descriptor, a
+//! server. A library that finds them would join the wrong job or refuse to start. What people set to tune their MPI
+//! (`OMPI_MCA_btl`, `MPIR_CVAR_*`, `I_MPI_*`, `HYDRA_*`, `PMIX_MCA_*`) stays.
+
+use crate::flags::low::Variable;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// Removed by the beginning of the name.
+const PREFIXES: &[&str] = &[
+    "PMI_",               // PMI-1 and PMI-2 servers: descriptor, port, rank, size, universe
+    "PMIX_",              // PMIx servers: namespace, rank, server address, its modules and directories
+    "HYDI_",              // Hydra's own: control descriptor of its proxy
+    "OMPI_COMM_WORLD_",   // Open MPI: rank, size, local and node rank of the outer rank
+    "OMPI_MCA_orte_ess_", // Open MPI 4: identity given by its daemon
+    "OMPI_MCA_ess_base_", // the same, older
+    "MV2_COMM_WORLD_",    // MVAPICH2's mpirun_rsh: rank and size
+    "MVP_COMM_WORLD_",    // the same, MVAPICH 3
+];
+
+/// Kept although a prefix above fits.
+const KEPT_PREFIXES: &[&str] = &[
+    "PMIX_MCA_", // the user's tuning of PMIx clients
+];
+
+/// Removed by the whole name.
+const NAMES: &[&str] = &[
+    // Local rank and size, set by Hydra and by us for each rank.
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    // Hydra: the interface name of the outer rank's node.
+    "MPICH_INTERFACE_HOSTNAME",
+    // Open MPI, per job or per process: sizes, program, session directories, addresses of its daemons, binding done.
+    "OMPI_UNIVERSE_SIZE",
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_NUM_APP_CTX",
+    "OMPI_FIRST_RANKS",
+    "OMPI_FILE_LOCATION",
+    "OMPI_COMMAND",
+    "OMPI_ARGV",
+    "OMPI_MCA_ess",
+    "OMPI_MCA_pmix",
+    "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_orte_app_num",
+    "OMPI_MCA_orte_bound_at_launch",
+    "OMPI_MCA_orte_hnp_uri",
+    "OMPI_MCA_orte_jobfam_session_dir",
+    "OMPI_MCA_orte_local_daemon_uri",
+    "OMPI_MCA_orte_num_nodes",
+    "OMPI_MCA_orte_num_restarts",
+    "OMPI_MCA_orte_precondition_transports",
+    "OMPI_MCA_orte_top_session_dir",
+    "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+    // PRRTE: "this process was started by me".
+    "PRTE_LAUNCHED",
+    // Ours, of an outer run.
+    "WIREUP_RANK",
+    "WIREUP_SIZE",
+    "WIREUP_LOCAL_RANK",
+    "WIREUP_LOCAL_SIZE",
+    "WIREUP_NODE",
+];
+
+/// Whether a variable speaks of an outer job.
+fn is_of_outer_job(name: &[u8]) -> bool {
+    let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
+    // Nearly all variables leave at the first letter.
+    matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W'))
+        && ((begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
+            || NAMES.iter().any(|outer| outer.as_bytes() == name))
+}
+
+/// The environment of the whole job, `NAME=VALUE`: what was inherited, cleaned, then `extra`; each name once.
+pub fn job_env(inherited: impl Iterator<Item = (OsString, OsString)>, extra: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut env: Vec<Vec<u8>> = inherited
+        .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
+        .map(|(name, value)| joined(name, &value))
+        .collect();
+    for variable in extra {
+        set(&mut env, variable.clone());
+    }
+    env
+}
+
+/// The variables of one program. The second list names those that were to be passed on but are not set here.
+pub fn app_env(variables: &[Variable], lookup: impl Fn(&OsStr) -> Option<OsString>) -> (Vec<Vec<u8>>, Vec<OsString>) {
+    let (mut env, mut missing) = (Vec::new(), Vec::new());
+    for variable in variables {
+        match variable {
+            Variable::Set(variable) => set(&mut env, variable.clone()),
+            Variable::Export(name) => match lookup(name) {
+                Some(value) => set(&mut env, joined(name.clone(), &value)),
+                None => missing.push(name.clone()),
+            },
+        }
+    }
+    (env, missing)
+}
+
+fn joined(name: OsString, value: &OsStr) -> Vec<u8> {
+    let mut variable = name.into_vec();
+    variable.push(b'=');
+    variable.extend_from_slice(value.as_bytes());
+    variable
+}
+
+/// Sets a variable: the last one of a name wins.
+fn set(env: &mut Vec<Vec<u8>>, variable: Vec<u8>) {
+    let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
+    match env.iter_mut().find(|old| old.starts_with(&variable[..name_end])) {
+        Some(old) => *old = variable,
+        None => env.push(variable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(names: &[&str]) -> Vec<String> {
+        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), &[]);
+        env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII").replace("=1", "")).collect()
+    }
+
+    #[test]
+    fn what_an_outer_launcher_said_is_removed() {
+        let outer = [
+            "PMI_FD",
+            "PMI_RANK",
+            "PMI_SIZE",
+            "PMI_PORT",
+            "PMI_ID",
+            "PMI_SPAWNED",
+            "PMIX_NAMESPACE",
+            "PMIX_RANK",
+            "PMIX_SERVER_URI41",
+            "HYDI_CONTROL_FD",
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "OMPI_UNIVERSE_SIZE",
+            "OMPI_ARGV",
+            "OMPI_MCA_ess",
+            "OMPI_MCA_orte_ess_jobid",
+            "OMPI_MCA_ess_base_vpid",
+            "MPI_LOCALRANKID",
+            "MPI_LOCALNRANKS",
+            "WIREUP_RANK",
+            "WIREUP_NODE",
+            "MV2_COMM_WORLD_RANK",
+        ];
+        assert_eq!(cleaned(&outer), [""; 0]);
+    }
+
+    #[test]
+    fn what_people_set_stays() {
+        let theirs = [
+            "PATH",
+            "HOME",
+            "OMP_NUM_THREADS",
+            "OMPI_MCA_btl",
+            "OMPI_MCA_mpi_yield_when_idle",
+            "MPIR_CVAR_PMI_VERSION",
+            "I_MPI_FABRICS",
+            "HYDRA_TOPO_DEBUG",
+            "PMIX_MCA_gds",
+            "PMIXER",
+            "WIREUP_SOMETHING",
+            "UCX_TLS",
+            "SLURM_JOB_ID",
+            "RANK",
+            "MPICH_ASYNC_PROGRESS",
+            "PMI",
+        ];
+        assert_eq!(cleaned(&theirs), theirs);
+    }
+
+    #[test]
+    fn the_last_of_a_name_wins() {
+        let inherited = [("A".into(), "1".into()), ("AB".into(), "2".into())];
+        let env = job_env(inherited.into_iter(), &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
+        assert_eq!(env, [b"A=3".to_vec(), b"AB=2".to_vec(), b"C=5".to_vec()]);
+    }
+
+    #[test]
+    fn exported_names_take_the_value_from_here() {
+        let variables = [Variable::Export("A".into()), Variable::Set(b"B=2".to_vec()), Variable::Export("C".into())];
+        let (env, missing) = app_env(&variables, |name| (name == "A").then(|| "x=y".into()));
+        assert_eq!(env, [b"A=x=y".to_vec(), b"B=2".to_vec()]);
+        assert_eq!(missing, [OsString::from("C")]);
+    }
+}

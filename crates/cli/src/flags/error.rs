@@ -1,0 +1,68 @@
+//! Everything that can be wrong with a command line, each in one line that names the next step.
+
+use thiserror::Error;
+use wireup_coll::MappingError;
+use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
+
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum FlagError {
+    #[error("unknown flag {flag}; {}", suggestion(nearest, "wireup help run lists the flags"))]
+    Unknown { flag: String, nearest: Option<String> },
+    #[error("{flag} needs {wants} behind it")]
+    MissingValue { flag: String, wants: &'static str },
+    #[error("{flag} takes no value, remove \"={value}\"")]
+    UnexpectedValue { flag: String, value: String },
+    #[error("{flag} {value}: give a whole number from {min} to {max}")]
+    NotANumber { flag: String, value: String, min: u32, max: u32 },
+    #[error("{flag} {value}: give seconds from 0 to {max}, such as 30 or 0.5")]
+    NotSeconds { flag: String, value: String, max: u32 },
+    #[error("{flag} {value}: {}", suggestion(nearest, choices))]
+    NotAChoice { flag: String, value: String, choices: &'static str, nearest: Option<String> },
+    #[error("{flag} {value}: write NAME=VALUE, with a name that is not empty")]
+    NotAVariable { flag: String, value: String },
+    #[error("{flag} {value}: not valid UTF-8; use a name in UTF-8")]
+    NotUtf8 { flag: String, value: String },
+    #[error("no program to run; try: wireup run -n 4 ./app")]
+    NoProgram,
+    #[error("program {section} of the command line is missing: write it before or behind the \":\"")]
+    NoSectionProgram { section: usize },
+    #[error("program {section} ({program}) has no -n: with \":\" every program needs its number of ranks")]
+    NoSectionRanks { section: usize, program: String },
+
+    #[error("-n 0 starts nothing; ask for at least 1 rank")]
+    ZeroRanks,
+    #[error("{ranks} ranks are more than a job can have ({JOB_SIZE_MAX}); lower -n")]
+    TooManyRanks { ranks: u64 },
+    #[error("node {node} would get {ranks} ranks, at most {PPN_MAX} fit on one node; lower -n or use more nodes")]
+    NodeTooFull { node: u32, ranks: u64 },
+    #[error("the ranks cannot be placed: {0}; choose another --map-by")]
+    Placement(MappingError),
+    #[error(
+        "{ranks} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more nodes, or leave \
+         --slots out to let ranks share cpus"
+    )]
+    SlotsExceeded { ranks: u32, nodes: u32, slots: u32 },
+    #[error(
+        "{ranks} ranks do not fit with --map-by ppr:{per_node}:node on {nodes} node(s); lower -n or raise the number"
+    )]
+    PprExceeded { ranks: u32, nodes: u32, per_node: u32 },
+    #[error("--ppn {ppn} contradicts --map-by ppr:{ppr}:node; leave one of them out")]
+    PpnContradicts { ppn: u32, ppr: u32 },
+    #[error("{flag} {rank}: the job has ranks 0 to {last}; name one of them")]
+    NoSuchRank { flag: &'static str, rank: u32, last: u32 },
+    #[error("--remote-shell is empty; give a command such as ssh, or leave it out")]
+    EmptyRemoteShell,
+    #[error("too many programs on one command line ({0}); put them into a script that looks at WIREUP_RANK")]
+    TooManyPrograms(usize),
+    #[error("working directory {path}: {problem}; create it or name another with --wdir")]
+    WorkingDirectory { path: String, problem: String },
+    #[error("the current directory is gone ({problem}); cd to one that exists or give --wdir DIR")]
+    CurrentDirectory { problem: String },
+}
+
+fn suggestion(nearest: &Option<String>, otherwise: &str) -> String {
+    match nearest {
+        Some(name) => format!("did you mean {name}?"),
+        None => otherwise.to_owned(),
+    }
+}

@@ -1,0 +1,308 @@
+//! What was typed behind `wireup run`, as typed.
+//!
+//! Flags end at the first word without a dash, the program; everything behind it is the program's own, up to a lone
+//! `:`, where the next program's section begins. Single-dash long forms (`-np`, `-wdir`, `-env`) are as good as
+//! `--np`, because that is what other launchers taught people to type; for the same reason the words are cut here and
+//! not by a getopt-like lexer, which would read `-np 4` as `-n p`.
+
+use super::error::FlagError;
+use super::table::{self, Flag, Id, Takes};
+use super::{nearest, values};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use wireup_wire::job::{BindTo, PmiFlavour};
+
+/// What a command line of `wireup run` asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wish {
+    Help,
+    Run(Box<Low>),
+}
+
+/// All flags of one command line; `None` and empty where nothing was said.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Low {
+    pub sections: Vec<Section>,
+    pub virtual_nodes: Option<u32>,
+    pub ppn: Option<u32>,
+    pub map_by: Option<MapBy>,
+    pub slots: Option<u32>,
+    pub fanout: Option<u32>,
+    pub remote_shell: Option<String>,
+    /// `NAME=VALUE`, in the order typed.
+    pub genv: Vec<Vec<u8>>,
+    pub rank_env: bool,
+    pub pmi: Option<PmiFlavour>,
+    pub bind_to: Option<BindTo>,
+    pub stdin: Option<Stdin>,
+    pub label: bool,
+    pub output_dir: Option<PathBuf>,
+    pub line_buffered: bool,
+    /// The rank that gets a terminal.
+    pub pty: Option<u32>,
+    pub timeout_ns: Option<u64>,
+    pub kill_grace_ns: Option<u64>,
+    pub stall_report_ns: Option<u64>,
+    pub profile: Option<PathBuf>,
+    pub record: Option<String>,
+    pub dry_run: bool,
+    pub display_map: bool,
+    pub verbose: bool,
+}
+
+/// One program with its own flags: the words between two `:`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Section {
+    pub ranks: Option<u32>,
+    pub wdir: Option<PathBuf>,
+    pub env: Vec<Variable>,
+    /// Program and arguments; never empty once parsed.
+    pub argv: Vec<OsString>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Variable {
+    /// `NAME=VALUE`.
+    Set(Vec<u8>),
+    /// A name; the value is the launcher's.
+    Export(OsString),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapBy {
+    Slot,
+    Node,
+    /// So many ranks a node, no more.
+    Ppr(u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stdin {
+    None,
+    All,
+    Rank(u32),
+}
+
+const BINDINGS: &[(&str, BindTo)] = &[
+    ("even", BindTo::Even),
+    ("none", BindTo::None),
+    ("core", BindTo::Core),
+    ("thread", BindTo::Thread),
+    ("socket", BindTo::Socket),
+];
+const MAP_BY_CHOICES: &str = "choose slot, node or ppr:N:node";
+
+/// Reads the words behind `wireup run`.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
+    let mut words = args.into_iter().peekable();
+    let mut low = Low::default();
+    loop {
+        let mut section = Section::default();
+        let number = low.sections.len() + 1;
+        while let Some(word) = words.next() {
+            if word == ":" {
+                return Err(FlagError::NoSectionProgram { section: number });
+            }
+            if word == "--" {
+                section.argv.extend(words.next().filter(|word| word != ":"));
+                break;
+            }
+            if !is_flag(&word) {
+                section.argv.push(word);
+                break;
+            }
+            let (flag, name, value) = look_up(&word)?;
+            if flag.id == Id::Help {
+                return Ok(Wish::Help);
+            }
+            let mut behind = Behind { flag, name, attached: value, words: &mut words };
+            low.apply(&mut section, &mut behind)?;
+            behind.refuse_rest()?;
+        }
+        if section.argv.is_empty() {
+            return Err(if number == 1 {
+                FlagError::NoProgram
+            } else {
+                FlagError::NoSectionProgram { section: number }
+            });
+        }
+        let mut more = false;
+        for word in words.by_ref() {
+            if word == ":" {
+                more = true;
+                break;
+            }
+            section.argv.push(word);
+        }
+        low.sections.push(section);
+        if !more {
+            return Ok(Wish::Run(Box::new(low)));
+        }
+    }
+}
+
+impl Low {
+    fn apply<W: Iterator<Item = OsString>>(
+        &mut self,
+        section: &mut Section,
+        behind: &mut Behind<'_, W>,
+    ) -> Result<(), FlagError> {
+        match behind.flag.id {
+            Id::Ranks => section.ranks = Some(behind.number(0)?),
+            Id::Wdir => section.wdir = Some(behind.word()?.into()),
+            Id::Env => section.env.push(Variable::Set(behind.variable()?)),
+            Id::Export => section.env.push(behind.export()?),
+            Id::Genv => self.genv.push(behind.variable()?),
+            Id::VirtualNodes => self.virtual_nodes = Some(behind.number(1)?),
+            Id::Ppn => self.ppn = Some(behind.number(1)?),
+            Id::MapBy => self.map_by = Some(behind.map_by()?),
+            Id::Slots => self.slots = Some(behind.number(1)?),
+            Id::Fanout => self.fanout = Some(behind.number(1)?),
+            Id::RemoteShell => self.remote_shell = Some(behind.text()?),
+            Id::RankEnv => self.rank_env = true,
+            Id::Pmi => {
+                let list = [("simple", PmiFlavour::Simple), ("none", PmiFlavour::None)];
+                self.pmi = Some(behind.choice(&list, "choose simple or none")?);
+            }
+            Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS, "choose even, none, core, thread or socket")?),
+            Id::Stdin => self.stdin = Some(behind.stdin()?),
+            Id::Label => self.label = true,
+            Id::OutputDir => self.output_dir = Some(behind.word()?.into()),
+            Id::LineBuffered => self.line_buffered = true,
+            Id::Pty => self.pty = Some(behind.maybe_number()?.unwrap_or(0)),
+            Id::Timeout => self.timeout_ns = Some(behind.seconds_ns()?),
+            Id::KillGrace => self.kill_grace_ns = Some(behind.seconds_ns()?),
+            Id::StallReport => self.stall_report_ns = Some(behind.seconds_ns()?),
+            Id::Profile => self.profile = Some(behind.word()?.into()),
+            Id::Record => self.record = Some(behind.text()?),
+            Id::DryRun => self.dry_run = true,
+            Id::DisplayMap => self.display_map = true,
+            Id::Verbose => self.verbose = true,
+            Id::Help | Id::Ignored => {}
+        }
+        Ok(())
+    }
+}
+
+fn is_flag(word: &OsStr) -> bool {
+    word.as_bytes().first() == Some(&b'-') && word.len() > 1
+}
+
+/// The flag that a word names, the name as typed, and the value attached to it (`--np=4`, `-n4`).
+fn look_up(word: &OsStr) -> Result<(&'static Flag, String, Option<OsString>), FlagError> {
+    let bytes = word.as_bytes();
+    let dashes = if bytes.starts_with(b"--") { 2 } else { 1 };
+    let (typed, attached) = match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) => (&bytes[..at], Some(OsString::from_vec(bytes[at + 1..].to_vec()))),
+        None => (bytes, None),
+    };
+    let name = String::from_utf8_lossy(&typed[dashes..]);
+    if let Some(flag) = table::find(&name) {
+        return Ok((flag, String::from_utf8_lossy(typed).into_owned(), attached));
+    }
+    let digits = name.strip_prefix('n').filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+    if let (1, None, Some(digits), Some(flag)) = (dashes, &attached, digits, table::find("n")) {
+        return Ok((flag, "-n".to_owned(), Some(digits.into())));
+    }
+    let nearest = nearest(&name, table::known_names()).map(table::dashed);
+    Err(FlagError::Unknown { flag: String::from_utf8_lossy(typed).into_owned(), nearest })
+}
+
+/// What stands behind a flag: the value attached to it and the words that follow.
+struct Behind<'a, W: Iterator<Item = OsString>> {
+    flag: &'static Flag,
+    /// As typed.
+    name: String,
+    attached: Option<OsString>,
+    words: &'a mut std::iter::Peekable<W>,
+}
+
+impl<W: Iterator<Item = OsString>> Behind<'_, W> {
+    fn word(&mut self) -> Result<OsString, FlagError> {
+        let attached = self.attached.take();
+        attached.or_else(|| self.words.next_if(|word| word != ":")).ok_or_else(|| self.missing())
+    }
+
+    fn missing(&self) -> FlagError {
+        let wants = match self.flag.takes {
+            Takes::Word(wants) | Takes::MaybeNumber(wants) => wants,
+            Takes::Variable => "NAME=VALUE",
+            Takes::Nothing => "nothing",
+        };
+        FlagError::MissingValue { flag: self.name.clone(), wants }
+    }
+
+    fn text(&mut self) -> Result<String, FlagError> {
+        let word = self.word()?;
+        values::text(&self.name, word)
+    }
+
+    fn number(&mut self, min: u32) -> Result<u32, FlagError> {
+        let word = self.word()?;
+        values::number(&self.name, &word, min, u32::MAX)
+    }
+
+    fn maybe_number(&mut self) -> Result<Option<u32>, FlagError> {
+        let digits = |word: &OsString| word.as_bytes().iter().all(u8::is_ascii_digit) && !word.is_empty();
+        match self.attached.take().or_else(|| self.words.next_if(digits)) {
+            Some(word) => values::number(&self.name, &word, 0, u32::MAX).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn seconds_ns(&mut self) -> Result<u64, FlagError> {
+        let word = self.word()?;
+        values::seconds_ns(&self.name, &word)
+    }
+
+    fn choice<T: Copy>(&mut self, list: &[(&'static str, T)], choices: &'static str) -> Result<T, FlagError> {
+        let word = self.word()?;
+        values::choice(&self.name, &word, list, choices)
+    }
+
+    /// `NAME=VALUE`, or the two words `NAME VALUE`.
+    fn variable(&mut self) -> Result<Vec<u8>, FlagError> {
+        let mut word = self.word()?;
+        if !word.as_bytes().contains(&b'=') {
+            word.push("=");
+            word.push(self.words.next().ok_or_else(|| self.missing())?);
+        }
+        values::variable(&self.name, word)
+    }
+
+    fn export(&mut self) -> Result<Variable, FlagError> {
+        let word = self.word()?;
+        if word.as_bytes().contains(&b'=') || word.is_empty() {
+            return values::variable(&self.name, word).map(Variable::Set);
+        }
+        Ok(Variable::Export(word))
+    }
+
+    fn map_by(&mut self) -> Result<MapBy, FlagError> {
+        let word = self.word()?;
+        if let Some(per_node) = word.to_str().and_then(|text| text.strip_prefix("ppr:")?.strip_suffix(":node")) {
+            return values::number(&self.name, OsStr::new(per_node), 1, u32::MAX).map(MapBy::Ppr);
+        }
+        values::choice(&self.name, &word, &[("slot", MapBy::Slot), ("node", MapBy::Node)], MAP_BY_CHOICES)
+    }
+
+    fn stdin(&mut self) -> Result<Stdin, FlagError> {
+        let word = self.word()?;
+        if word.as_bytes().first().is_some_and(u8::is_ascii_digit) {
+            return values::number(&self.name, &word, 0, u32::MAX).map(Stdin::Rank);
+        }
+        values::choice(&self.name, &word, &[("all", Stdin::All), ("none", Stdin::None)], "give a rank, all or none")
+    }
+
+    /// A value that nobody took was one too many.
+    fn refuse_rest(self) -> Result<(), FlagError> {
+        match self.attached {
+            Some(value) => Err(FlagError::UnexpectedValue { flag: self.name, value: values::shown(&value) }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::*;
+
+fn try_parse(line: &str) -> Result<Wish, String> {
+    parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+}
+
+fn low(line: &str) -> Low {
+    match try_parse(line) {
+        Ok(Wish::Run(low)) => *low,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn refused(line: &str) -> String {
+    try_parse(line).expect_err(line)
+}
+
+fn set(text: &str) -> Variable {
+    Variable::Set(text.as_bytes().to_vec())
+}
+
+#[test]
+fn forms_that_fingers_know_mean_the_same() {
+    for line in ["-n 4 ./a", "-np 4 ./a", "--np 4 ./a", "-n4 ./a", "-n=4 ./a", "--np=4 ./a", "--n 4 ./a"] {
+        assert_eq!(low(line).sections[0].ranks, Some(4), "{line}");
+    }
+    for line in ["-wdir /t ./a", "--wdir /t ./a", "--wdir=/t ./a", "-wd /t ./a"] {
+        assert_eq!(low(line).sections[0].wdir, Some("/t".into()), "{line}");
+    }
+    for line in ["-env A 1 ./a", "--env A=1 ./a", "-env A=1 ./a", "-x A=1 ./a", "--env=A=1 ./a"] {
+        assert_eq!(low(line).sections[0].env, [set("A=1")], "{line}");
+    }
+    for line in ["-genv A 1 ./a", "--genv A=1 ./a"] {
+        assert_eq!(low(line).genv, [b"A=1".to_vec()], "{line}");
+    }
+    for line in ["-ppn 2 ./a", "--ppn 2 ./a", "-perhost 2 ./a", "-N 2 ./a"] {
+        assert_eq!(low(line).ppn, Some(2), "{line}");
+    }
+    for line in ["-l ./a", "--label ./a", "-prepend-rank ./a", "-label ./a"] {
+        assert!(low(line).label, "{line}");
+    }
+    let ignored = low("-genvall -envall --oversubscribe --allow-run-as-root ./a");
+    assert_eq!(ignored.sections[0].argv, ["./a"]);
+}
+
+#[test]
+fn the_program_ends_the_flags() {
+    let line = low("-n 2 ./a -n 3 --label -- x");
+    assert_eq!(line.sections[0].argv, ["./a", "-n", "3", "--label", "--", "x"]);
+    assert!(!line.label);
+    assert_eq!(low("-n 2 -- -odd-name").sections[0].argv, ["-odd-name"]);
+    assert_eq!(low("-").sections[0].argv, ["-"]);
+}
+
+#[test]
+fn sections_have_their_own_and_common_flags() {
+    let line =
+        low("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K V -wdir /w --fanout 3 ./b : -np 1 ./c");
+    let ranks: Vec<Option<u32>> = line.sections.iter().map(|section| section.ranks).collect();
+    assert_eq!(ranks, [Some(8), Some(2), Some(1)]);
+    assert_eq!(line.sections[0].argv, ["./a", "x", "y"]);
+    assert_eq!(line.sections[1].env, [set("K=V")]);
+    assert_eq!(line.sections[1].wdir, Some("/w".into()));
+    assert!(line.sections[0].env.is_empty() && line.sections[2].env.is_empty());
+    assert_eq!((line.ppn, line.virtual_nodes, line.fanout, line.label), (Some(4), Some(2), Some(3), true));
+}
+
+#[test]
+fn every_global_flag_lands() {
+    let line = low(
+        "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
+         --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
+         --record rec --dry-run --display-map -v ./a",
+    );
+    let expected = Low {
+        sections: line.sections.clone(),
+        map_by: Some(MapBy::Ppr(3)),
+        slots: Some(5),
+        fanout: Some(2),
+        remote_shell: Some("ssh".into()),
+        rank_env: true,
+        pmi: Some(PmiFlavour::None),
+        bind_to: Some(BindTo::Core),
+        stdin: Some(Stdin::All),
+        output_dir: Some("out".into()),
+        line_buffered: true,
+        pty: Some(0),
+        timeout_ns: Some(1_500_000_000),
+        kill_grace_ns: Some(0),
+        stall_report_ns: Some(3_000_000_000),
+        profile: Some("t.json".into()),
+        record: Some("rec".into()),
+        dry_run: true,
+        display_map: true,
+        verbose: true,
+        ..Low::default()
+    };
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn a_terminal_may_name_its_rank() {
+    assert_eq!(low("--pty ./a").pty, Some(0));
+    assert_eq!(low("--pty 3 ./a").pty, Some(3));
+    assert_eq!(low("--pty=3 ./a").pty, Some(3));
+    assert_eq!(low("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
+    assert_eq!(low("-x PATH ./a").sections[0].env, [Variable::Export("PATH".into())]);
+}
+
+#[test]
+fn mistakes_are_one_line_with_the_next_step() {
+    assert_eq!(refused("--virtual-node 2 ./a"), "unknown flag --virtual-node; did you mean --virtual-nodes?");
+    assert_eq!(refused("-virtualnodes=2 ./a"), "unknown flag -virtualnodes; did you mean --virtual-nodes?");
+    assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; wireup help run lists the flags");
+    assert_eq!(refused("-n"), "-n needs N behind it");
+    assert_eq!(refused("-n : ./a"), "-n needs N behind it");
+    assert_eq!(refused("-env A"), "-env needs NAME=VALUE behind it");
+    assert_eq!(refused("--label=3 ./a"), "--label takes no value, remove \"=3\"");
+    assert_eq!(refused("-np x ./a"), "-np x: give a whole number from 0 to 4294967295");
+    assert_eq!(refused("--fanout 0 ./a"), "--fanout 0: give a whole number from 1 to 4294967295");
+    assert_eq!(refused("--bind-to cores ./a"), "--bind-to cores: did you mean core?");
+    assert_eq!(refused("--map-by socket ./a"), "--map-by socket: choose slot, node or ppr:N:node");
+    assert_eq!(refused("--env =1 ./a"), "--env =1: write NAME=VALUE, with a name that is not empty");
+    assert_eq!(refused("-n 4"), "no program to run; try: wireup run -n 4 ./app");
+    assert_eq!(refused(""), "no program to run; try: wireup run -n 4 ./app");
+    assert!(refused("-n 1 ./a : -n 2").starts_with("program 2 of the command line is missing"));
+    assert!(refused("-n 1 ./a : : ./b").starts_with("program 2 of the command line is missing"));
+    assert!(refused(": ./b").starts_with("program 1 of the command line is missing"));
+    assert!(refused("-n 1 -- : ./b").contains("no program"));
+}
+
+#[test]
+fn help_is_asked_for_before_the_program_only() {
+    assert_eq!(try_parse("-n 4 --help"), Ok(Wish::Help));
+    assert_eq!(try_parse("-h"), Ok(Wish::Help));
+    assert_eq!(low("./a --help").sections[0].argv, ["./a", "--help"]);
+}
+
+#[test]
+fn words_need_not_be_utf8() {
+    let odd = OsString::from_vec(b"./\xff".to_vec());
+    let Ok(Wish::Run(line)) = parse([OsString::from("-wdir"), odd.clone(), odd.clone()]) else { panic!("parses") };
+    assert_eq!(line.sections[0].argv, [odd]);
+    assert!(parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
+}

@@ -1,0 +1,15 @@
+//! The command line of `wireup run`, in two steps.
+//!
+//! `table` says which flags there are; `low` holds what was typed, as typed; `high` is what it means: a job and a
+//! session, with every default applied and every contradiction refused.
+
+pub mod error;
+pub mod high;
+pub mod low;
+mod nearest;
+mod placement;
+pub mod table;
+mod values;
+
+pub use error::FlagError;
+pub use nearest::nearest;

@@ -1,0 +1,59 @@
+//! The word that somebody probably meant.
+
+/// The candidate nearest to `typed`, if one is near enough: a beginning of it, or one third of its letters wrong.
+pub fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = candidates.map(|candidate| (score(typed, candidate), candidate));
+    let best = scored.min_by_key(|&(score, candidate)| (score, candidate.len().abs_diff(typed.len())));
+    best.filter(|&(score, candidate)| score <= (typed.len().max(candidate.len()) / 3).max(1)).map(|(_, name)| name)
+}
+
+fn score(typed: &str, candidate: &str) -> usize {
+    if typed.len() >= 3 && candidate.starts_with(typed) {
+        return 1;
+    }
+    distance(typed.as_bytes(), candidate.as_bytes())
+}
+
+/// Edits from one word to the other, where two letters in the wrong order are one edit.
+fn distance(left: &[u8], right: &[u8]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=right.len()).collect();
+    for (row, &a) in left.iter().enumerate() {
+        let mut current = vec![row + 1];
+        for (column, &b) in right.iter().enumerate() {
+            let replaced = above[column] + usize::from(a != b);
+            let mut best = replaced.min(above[column + 1] + 1).min(current[column] + 1);
+            if row > 0 && column > 0 && a == right[column - 1] && left[row - 1] == b {
+                best = best.min(before[column - 1] + 1);
+            }
+            current.push(best);
+        }
+        before = std::mem::replace(&mut above, current);
+    }
+    above[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let names = ["virtual-nodes", "verbose", "fanout", "ppn", "np", "label"];
+        let find = |typed| nearest(typed, names.into_iter());
+        assert_eq!(find("virtual-node"), Some("virtual-nodes"));
+        assert_eq!(find("vnodes"), None);
+        assert_eq!(find("virtual"), Some("virtual-nodes"));
+        assert_eq!(find("fan-out"), Some("fanout"));
+        assert_eq!(find("lable"), Some("label"));
+        assert_eq!(find("pnp"), Some("ppn"));
+        assert_eq!(find("frobnicate"), None);
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        assert_eq!(distance(b"", b"abc"), 3);
+        assert_eq!(distance(b"abc", b"acb"), 1);
+        assert_eq!(distance(b"kitten", b"sitting"), 3);
+    }
+}

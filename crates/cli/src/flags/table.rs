@@ -1,0 +1,263 @@
+//! The flags of `wireup run`: one table for the parser, the help text, the "did you mean".
+
+/// What a flag is, whatever it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Id {
+    Ranks,
+    VirtualNodes,
+    Ppn,
+    MapBy,
+    Slots,
+    Fanout,
+    RemoteShell,
+    Wdir,
+    Env,
+    Genv,
+    Export,
+    RankEnv,
+    Pmi,
+    BindTo,
+    Stdin,
+    Label,
+    OutputDir,
+    LineBuffered,
+    Pty,
+    Timeout,
+    KillGrace,
+    StallReport,
+    Profile,
+    Record,
+    DryRun,
+    DisplayMap,
+    Verbose,
+    Help,
+    /// Means something to another launcher and is the default, or needless, here.
+    Ignored,
+}
+
+/// What stands behind a flag. The text is how the help and the messages call it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    Nothing,
+    Word(&'static str),
+    /// One word `NAME=VALUE`, or two: `NAME VALUE`.
+    Variable,
+    /// A number, or nothing.
+    MaybeNumber(&'static str),
+}
+
+/// The chapter of the help text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    Placement,
+    Environment,
+    Output,
+    Ends,
+    Insight,
+    Hidden,
+}
+
+pub struct Flag {
+    pub id: Id,
+    /// Without dashes; every name is taken with one dash or with two.
+    pub names: &'static [&'static str],
+    pub takes: Takes,
+    pub group: Group,
+    pub help: &'static str,
+}
+
+impl Flag {
+    /// The name for messages, with its dashes.
+    pub fn name(&self) -> String {
+        dashed(self.names[0])
+    }
+}
+
+/// A name as people write it: one letter with one dash, more with two.
+pub fn dashed(name: &str) -> String {
+    if name.len() == 1 || name == "np" { format!("-{name}") } else { format!("--{name}") }
+}
+
+pub fn find(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.names.contains(&name))
+}
+
+/// Names worth suggesting.
+pub fn known_names() -> impl Iterator<Item = &'static str> {
+    let suggested = FLAGS.iter().filter(|flag| flag.id != Id::Ignored);
+    suggested.flat_map(|flag| flag.names.iter().copied()).filter(|name| name.len() > 1)
+}
+
+const fn flag(id: Id, names: &'static [&'static str], takes: Takes, group: Group, help: &'static str) -> Flag {
+    Flag { id, names, takes, group, help }
+}
+
+use Group::{Ends, Environment, Hidden, Insight, Output, Placement};
+use Takes::{MaybeNumber, Nothing, Variable, Word};
+
+pub const FLAGS: &[Flag] = &[
+    flag(
+        Id::Ranks,
+        &["n", "np"],
+        Word("N"),
+        Placement,
+        "Number of ranks. Default: one per allowed cpu, or nodes times --ppn. Per program.",
+    ),
+    flag(
+        Id::VirtualNodes,
+        &["virtual-nodes"],
+        Word("N"),
+        Placement,
+        "Start N agents on this machine, each a node of its own (node0, node1, ...).",
+    ),
+    flag(
+        Id::Ppn,
+        &["ppn", "npernode", "perhost", "N"],
+        Word("N"),
+        Placement,
+        "N consecutive ranks on each node in turn; ranks beyond that start over at node 0.",
+    ),
+    flag(
+        Id::MapBy,
+        &["map-by"],
+        Word("HOW"),
+        Placement,
+        "slot (default): consecutive ranks together, divided evenly. node: one rank a node in turn. ppr:N:node: N a node and no more.",
+    ),
+    flag(
+        Id::Slots,
+        &["slots"],
+        Word("N"),
+        Placement,
+        "Refuse more than N ranks on a node, and fill node after node up to N. Default: no limit.",
+    ),
+    flag(
+        Id::BindTo,
+        &["bind-to"],
+        Word("WHAT"),
+        Placement,
+        "even (default): a node's allowed cpus divided among its ranks. none, core, thread, socket. Virtual nodes share the machine unbound.",
+    ),
+    flag(
+        Id::Fanout,
+        &["fanout"],
+        Word("K"),
+        Placement,
+        "Children of each agent in the tree. Default: as few levels as 32 allow, then the smallest that needs no more.",
+    ),
+    flag(
+        Id::RemoteShell,
+        &["remote-shell"],
+        Word("CMD"),
+        Placement,
+        "Start agents by this command, called as CMD HOST COMMAND. Default: child processes of this machine.",
+    ),
+    flag(
+        Id::Wdir,
+        &["wdir", "wd"],
+        Word("DIR"),
+        Environment,
+        "Working directory of the ranks. Default: the current one. Per program.",
+    ),
+    flag(
+        Id::Env,
+        &["env"],
+        Variable,
+        Environment,
+        "Set a variable for the ranks of this program; NAME=VALUE or NAME VALUE.",
+    ),
+    flag(
+        Id::Export,
+        &["x"],
+        Word("NAME[=V]"),
+        Environment,
+        "The same; -x NAME alone takes the value from here. Per program.",
+    ),
+    flag(Id::Genv, &["genv"], Variable, Environment, "Set a variable for all ranks of all programs."),
+    flag(Id::RankEnv, &["rank-env"], Nothing, Environment, "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE."),
+    flag(
+        Id::Pmi,
+        &["pmi"],
+        Word("WHICH"),
+        Environment,
+        "simple (default): PMI-1 and PMI-2, as the program asks. none: offer nothing.",
+    ),
+    flag(Id::Stdin, &["stdin"], Word("WHO"), Output, "Who reads standard input: a rank (default: 0), all, none."),
+    flag(
+        Id::Label,
+        &["label", "l", "prepend-rank", "tag-output"],
+        Nothing,
+        Output,
+        "Begin each line of output with its rank: [3] text.",
+    ),
+    flag(Id::OutputDir, &["output-dir"], Word("DIR"), Output, "Write each rank's output to files in DIR instead."),
+    flag(
+        Id::LineBuffered,
+        &["line-buffered"],
+        Nothing,
+        Output,
+        "Never show a part of a line before its end is there. Default: after 0.2 s.",
+    ),
+    flag(Id::Pty, &["pty"], MaybeNumber("RANK"), Output, "Give one rank (default: 0) a pseudo-terminal."),
+    flag(
+        Id::Timeout,
+        &["timeout"],
+        Word("SECONDS"),
+        Ends,
+        "End the job after this time, with exit code 124. Default: never.",
+    ),
+    flag(
+        Id::KillGrace,
+        &["kill-grace"],
+        Word("SECONDS"),
+        Ends,
+        "Time between the gentle end of ranks (SIGTERM) and the forced one (SIGKILL). Default: 2.",
+    ),
+    flag(
+        Id::StallReport,
+        &["stall-report"],
+        Word("SECONDS"),
+        Ends,
+        "Name the ranks that others have been waiting for in a fence that long; 0: never. Default: 0, with --verbose 30.",
+    ),
+    flag(
+        Id::Verbose,
+        &["verbose", "v"],
+        Nothing,
+        Insight,
+        "Say in one line what was chosen (PMI, binding, tree, exchange) and why.",
+    ),
+    flag(Id::DisplayMap, &["display-map"], Nothing, Insight, "Show which ranks go to which node, then run."),
+    flag(Id::DryRun, &["dry-run"], Nothing, Insight, "Show the map and what was chosen, start nothing."),
+    flag(
+        Id::Profile,
+        &["profile"],
+        Word("FILE"),
+        Insight,
+        "Show where the time of the start went; write a trace for https://ui.perfetto.dev to FILE.",
+    ),
+    flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
+    flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),
+    flag(Id::Ignored, &["genvall", "envall", "oversubscribe", "allow-run-as-root", "quiet", "q"], Nothing, Hidden, ""),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_belongs_to_one_flag() {
+        let names: Vec<&str> = FLAGS.iter().flat_map(|flag| flag.names).copied().collect();
+        let mut unique = names.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), names.len());
+    }
+
+    #[test]
+    fn every_flag_of_the_help_is_explained() {
+        for flag in FLAGS {
+            assert_eq!(flag.group == Hidden, flag.help.is_empty(), "{}", flag.name());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The help texts: examples first, then the flags by what they are for.
+
+use crate::flags::table::{self, FLAGS, Flag, Group, Takes};
+use std::fmt::Write as _;
+
+pub const OVERVIEW: &str = "\
+wireup starts parallel jobs: many processes (ranks), over many nodes, that find each other by PMI.
+
+  wireup run -n 16 ./app                      16 ranks on this machine
+  wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
+  wireup pmi exchange                         a PMI test client, for any launcher
+  wireup bench launch                         this launcher beside the others installed here
+
+Commands:
+  run       start a job
+  pmi       a PMI client for tests
+  bench     measure launchers side by side
+  replay    run a recording of wireup run --record again
+  help      this text; wireup help run lists the flags of run
+  version   the version
+";
+
+const RUN_BEGIN: &str = "\
+wireup run: start a job.
+
+  wireup run ./app                                    one rank per cpu of this machine
+  wireup run -n 16 ./app input.dat                    16 ranks; what follows the program is the program's
+  wireup run -n 64 --virtual-nodes 4 ./app            4 nodes on this machine, 16 ranks each
+  wireup run -n 8 --label ./app : -n 2 ./other        two programs in one job: ranks 0-7 and 8-9
+  wireup run -n 4 -x OMP_NUM_THREADS=2 ./app          a variable for the ranks
+  wireup run -n 64 --profile trace.json ./app         where the time of the start goes
+  wireup run -n 64 --dry-run ./app                    what would happen
+
+usage: wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
+Flags come before the program; one dash is as good as two (-np, -wdir). \"Per program\" flags belong to the program
+behind them, all others to the job.
+";
+
+const RUN_END: &str = "
+Ranks find WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREUP_NODE in their environment, which is
+else this one, without the variables of an outer launcher.
+
+While a job runs: Ctrl-C is passed on to the ranks, a second one kills them; other signals are passed on; SIGALRM
+(kill -ALRM) to wireup asks which ranks the others wait for.
+
+Exit code: that of the first rank that failed, 128 + signal if a signal killed it; 124 after --timeout, 125 if wireup
+itself could not do what was asked, 126 if the program cannot be executed, 127 if it is not found.
+";
+
+const GROUPS: &[(Group, &str)] = &[
+    (Group::Placement, "How many, and where"),
+    (Group::Environment, "What ranks start with"),
+    (Group::Output, "Standard input and output"),
+    (Group::Ends, "Ends and hangs"),
+    (Group::Insight, "To see what happens"),
+];
+
+/// Column where explanations begin, and where lines end.
+const TEXT_COLUMN: usize = 26;
+const WIDTH: usize = 118;
+
+/// The help of `wireup run`.
+pub fn run() -> String {
+    let mut text = RUN_BEGIN.to_owned();
+    for (group, title) in GROUPS {
+        write!(text, "\n{title}:\n").expect("a string takes every text");
+        for flag in FLAGS.iter().filter(|flag| flag.group == *group) {
+            text.push_str(&entry(&shown(flag), flag.help));
+        }
+    }
+    text.push_str(RUN_END);
+    text
+}
+
+/// The flag with its short names and its value.
+fn shown(flag: &Flag) -> String {
+    let short = flag.names[1..].iter().filter(|name| name.len() == 1 || **name == "np");
+    let mut names: Vec<String> = short.map(|name| table::dashed(name)).collect();
+    names.push(flag.name());
+    names.sort_by_key(String::len);
+    let value = match flag.takes {
+        Takes::Nothing => String::new(),
+        Takes::Word(value) => format!(" {value}"),
+        Takes::Variable => " NAME=VALUE".to_owned(),
+        Takes::MaybeNumber(value) => format!(" [{value}]"),
+    };
+    format!("{}{value}", names.join(", "))
+}
+
+/// One entry, its text broken into lines.
+fn entry(name: &str, help: &str) -> String {
+    let mut text = String::new();
+    let mut line = format!("  {name:<width$}", width = TEXT_COLUMN - 2);
+    for word in help.split(' ') {
+        if line.len() + 1 + word.len() > WIDTH {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = " ".repeat(TEXT_COLUMN);
+        }
+        if line.len() > TEXT_COLUMN || !line.ends_with(' ') {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_is_listed_and_lines_fit() {
+        let text = run();
+        for flag in FLAGS.iter().filter(|flag| flag.group != Group::Hidden) {
+            assert!(text.contains(&flag.name()), "{}", flag.name());
+        }
+        for line in text.lines() {
+            assert!(line.len() <= WIDTH + 2 && line == line.trim_end(), "{line}");
+        }
+    }
+
+    #[test]
+    fn entries_break_between_words() {
+        assert_eq!(entry("-n, -np N", "Number of ranks."), "  -n, -np N               Number of ranks.\n");
+        let long = entry("--fanout K", &"word ".repeat(40));
+        assert!(long.lines().skip(1).all(|line| line.starts_with("                          word")), "{long}");
+    }
+
+    #[test]
+    fn short_names_come_first() {
+        let label = table::find("label").expect("a flag");
+        assert_eq!(shown(label), "-l, --label");
+        assert_eq!(shown(table::find("pty").expect("a flag")), "--pty [RANK]");
+    }
+}

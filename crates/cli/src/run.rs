@@ -1,0 +1,94 @@
+//! `wireup run`: from the words typed to the exit code.
+
+use crate::flags::FlagError;
+use crate::flags::high::{self, High};
+use crate::flags::low::{self, Low, Wish};
+use crate::here::Here;
+use crate::words::{self, Setting, Voice};
+use crate::{help, linked, out, show};
+use std::ffi::OsString;
+use std::path::Path;
+use wireup_coll::Mapping;
+use wireup_node::launcher::{self, RunConfig, RunOutcome};
+use wireup_node::trace;
+use wireup_os::clock::monotonic_ns;
+use wireup_proto::exit_code::OURS;
+
+/// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
+pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
+    match low::parse(args) {
+        Ok(Wish::Help) => {
+            out::print(&help::run());
+            0
+        }
+        Ok(Wish::Run(low)) => match resolve(*low) {
+            Ok((high, mapping)) => start(high, &mapping, process_ns),
+            Err(problem) => out::fail(&problem),
+        },
+        Err(error) => out::fail(&error.to_string()),
+    }
+}
+
+fn resolve(low: Low) -> Result<(High, Mapping), String> {
+    let here = Here::read().map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+    let high = high::resolve(low, here).map_err(|error| error.to_string())?;
+    let nodes = high.job.nodes.len() as u32;
+    let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), nodes);
+    let mapping = mapping.map_err(|error| FlagError::Placement(error).to_string())?;
+    Ok((high, mapping))
+}
+
+fn start(high: High, mapping: &Mapping, process_ns: u64) -> u8 {
+    for warning in &high.warnings {
+        out::tell(warning);
+    }
+    if high.dry_run {
+        out::print(&format!("{}{}\n", show::map(&high, mapping), show::choices(&high, mapping)));
+        return 0;
+    }
+    if high.display_map {
+        out::print_err(&show::map(&high, mapping));
+    }
+    if high.verbose {
+        out::tell(&show::choices(&high, mapping));
+    }
+    let mut voice = Voice::new(Setting::of(&high.job, &high.session.remote_shell, high.verbose));
+    let job = high.job.clone();
+    let profile = high.profile.clone();
+    let config = RunConfig {
+        job: high.job,
+        session: high.session,
+        timeout_ns: high.timeout_ns,
+        output_dir: high.output_dir,
+        profile: high.profile,
+        verbose: high.verbose,
+        process_start_ns: process_ns,
+        resolved_ns: monotonic_ns(),
+    };
+    let outcome = match launcher::run(config, &mut |notice| voice.say(notice)) {
+        Ok(outcome) => outcome,
+        Err(error) => return out::fail(&error.to_string()),
+    };
+    if let Some(hint) = linked::hint(&job, &outcome.ended.done) {
+        out::tell(&hint);
+    }
+    match profile {
+        Some(path) => show_profile(&path, &outcome),
+        None => outcome.code,
+    }
+}
+
+/// Prints the table, writes the trace. A trace that cannot be written fails a run that else did not.
+fn show_profile(path: &Path, outcome: &RunOutcome) -> u8 {
+    out::print_err(&words::table(&outcome.stamps, &outcome.traces));
+    match trace::write(path, &outcome.stamps, &outcome.traces) {
+        Ok(()) => {
+            out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
+            outcome.code
+        }
+        Err(error) => {
+            out::tell(&format!("trace {}: {error}; name a file that can be written", path.display()));
+            if outcome.code == 0 { OURS } else { outcome.code }
+        }
+    }
+}

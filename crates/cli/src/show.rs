@@ -1,0 +1,172 @@
+//! The map of a job and what was chosen for it, as text.
+
+use crate::flags::high::High;
+use crate::flags::low::MapBy;
+use crate::words::{count, ranges};
+use std::fmt::Write as _;
+use wireup_coll::{Mapping, Tree};
+use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_wire::job::{BindTo, PmiFlavour};
+use wireup_wire::peer::RemoteShell;
+
+/// One line a node: its ranks by program, and how they are bound.
+pub fn map(high: &High, mapping: &Mapping) -> String {
+    let job = &high.job;
+    let width = job.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (index, node) in job.nodes.iter().enumerate() {
+        let ranks: Vec<u32> = mapping.ranks_of(NodeId(index as u32)).map(|Rank(rank)| rank).collect();
+        let mut line = format!("{:<width$}", node.name);
+        if ranks.is_empty() {
+            line.push_str("  no ranks");
+        }
+        for (ranks, program) in by_program(high, &ranks) {
+            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+            write!(line, "  {noun} {}  {program}", ranges(ranks.iter().copied())).expect("a string takes every text");
+        }
+        if !ranks.is_empty() {
+            write!(line, "  ({})", binding(high, node.shared, ranks.len() as u32)).expect("a string takes every text");
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// A node's ascending ranks cut where the program changes.
+fn by_program<'a>(high: &'a High, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> {
+    let (mut end, mut rest, mut parts) = (0, ranks, Vec::new());
+    for app in &high.job.apps {
+        end += app.ranks;
+        let (mine, others) = rest.split_at(rest.partition_point(|&rank| rank < end));
+        if !mine.is_empty() {
+            parts.push((mine, String::from_utf8_lossy(&app.argv[0]).into_owned()));
+        }
+        rest = others;
+    }
+    parts
+}
+
+/// How the ranks of one node are bound. Counts cpus of this machine, the only one known before the start.
+fn binding(high: &High, shared: bool, ranks: u32) -> String {
+    let cpus = high.cpus;
+    match high.job.options.bind_to {
+        BindTo::None => "not bound: --bind-to none".to_owned(),
+        _ if shared => "not bound: virtual nodes share this machine".to_owned(),
+        BindTo::Even if ranks > cpus => format!("not bound: more ranks than the {}", count(cpus, "cpu")),
+        BindTo::Even if cpus.checked_rem(ranks) == Some(0) => format!("{} each", count(cpus / ranks, "cpu")),
+        BindTo::Even => format!("{} to {} each", cpus / ranks, count(cpus / ranks + 1, "cpu")),
+        BindTo::Core => "a core each, in turn".to_owned(),
+        BindTo::Thread => "a hardware thread each, in turn".to_owned(),
+        BindTo::Socket => "a socket each, in turn".to_owned(),
+    }
+}
+
+/// What was chosen and why, in one line.
+pub fn choices(high: &High, mapping: &Mapping) -> String {
+    let job = &high.job;
+    let pmi = match job.options.pmi {
+        PmiFlavour::Simple => "pmi: 1 or 2, as each program asks, over an inherited socket (no port, no path)",
+        PmiFlavour::None => "pmi: none (--pmi none)",
+    };
+    let first = job.nodes.first().is_some_and(|node| node.shared);
+    let fullest = mapping.local_size(NodeId(0)).max(1);
+    let agents = high.session.agents.len() as u32;
+    let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
+    format!(
+        "{} on {} ({}); {pmi}; binding: {}; {}; exchange: {exchange}",
+        count(job.job_size(), "rank"),
+        count(job.nodes.len() as u32, "node"),
+        placement(high),
+        binding(high, first, fullest),
+        tree(high, agents),
+    )
+}
+
+fn placement(high: &High) -> String {
+    match high.map_by {
+        MapBy::Slot => "consecutive ranks together".to_owned(),
+        MapBy::Node => "one rank a node in turn".to_owned(),
+        MapBy::Ppr(per_node) => format!("{per_node} a node"),
+    }
+}
+
+fn tree(high: &High, agents: u32) -> String {
+    let fanout = high.session.fanout;
+    let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
+    let why = if high.fanout_given { "as asked" } else { "fewest levels with at most 32 children" };
+    let shell = match &high.session.remote_shell {
+        RemoteShell::Local => "children of this machine".to_owned(),
+        RemoteShell::Command(words) => format!("started by {}", words.join(" ")),
+    };
+    if agents <= 1 {
+        return "tree: one agent, in this process".to_owned();
+    }
+    format!("tree: {agents} agents ({shell}), fan-out {fanout}, depth {depth} ({why})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::high::resolve;
+    use crate::flags::low::{Wish, parse};
+    use crate::here::Here;
+
+    fn resolved(line: &str) -> (High, Mapping) {
+        let here = Here {
+            host: "cn17".into(),
+            pid: 1,
+            tag: 1,
+            cpus: 8,
+            cwd: Ok("/".into()),
+            env: Vec::new(),
+            umask: 0,
+            nofile_soft: 1024,
+            stdin_is_terminal: false,
+            terminal: None,
+        };
+        let Ok(Wish::Run(low)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
+        let high = resolve(*low, here).expect(line);
+        let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), high.job.nodes.len() as u32).expect(line);
+        (high, mapping)
+    }
+
+    fn map_of(line: &str) -> String {
+        let (high, mapping) = resolved(line);
+        map(&high, &mapping)
+    }
+
+    #[test]
+    fn maps_name_ranks_programs_and_binding() {
+        assert_eq!(map_of("-n 4 ./app"), "cn17  ranks 0-3  ./app  (2 cpus each)\n");
+        assert_eq!(
+            map_of("-n 3 --virtual-nodes 3 --ppn 2 ./a : -n 2 ./b"),
+            "node0  ranks 0-1  ./a  (not bound: virtual nodes share this machine)\n\
+             node1  rank 2  ./a  rank 3  ./b  (not bound: virtual nodes share this machine)\n\
+             node2  rank 4  ./b  (not bound: virtual nodes share this machine)\n"
+        );
+        assert_eq!(map_of("-n 3 ./a"), "cn17  ranks 0-2  ./a  (2 to 3 cpus each)\n");
+        assert_eq!(map_of("-n 9 ./a"), "cn17  ranks 0-8  ./a  (not bound: more ranks than the 8 cpus)\n");
+        assert_eq!(map_of("-n 1 --bind-to none ./a"), "cn17  rank 0  ./a  (not bound: --bind-to none)\n");
+        assert!(map_of("-n 1 --virtual-nodes 2 ./a").contains("node1  no ranks\n"));
+        assert!(map_of("-n 4 --virtual-nodes 2 --map-by node ./a").contains("node1  ranks 1,3  ./a"));
+    }
+
+    #[test]
+    fn choices_are_one_line_with_reasons() {
+        let (high, mapping) = resolved("-n 64 --virtual-nodes 4 ./a");
+        assert_eq!(
+            choices(&high, &mapping),
+            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, as each program asks, over an inherited \
+             socket (no port, no path); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
+             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
+             tree, broadcast down"
+        );
+        let (high, mapping) = resolved("-n 1 --pmi none ./a");
+        assert_eq!(
+            choices(&high, &mapping),
+            "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi none); binding: 8 cpus each; tree: one \
+             agent, in this process; exchange: inside the one agent"
+        );
+    }
+}

@@ -1,0 +1,131 @@
+use super::*;
+use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
+
+const SETTING: Setting = Setting { job_size: 4, node_count: 2, label: true, verbose: false, local: true };
+
+fn said_in(cause: Cause, setting: Setting) -> String {
+    let failure = Failure { node: NodeId(1), host: "node1".into(), rank: Some(Rank(3)), pid: Some(4711), cause };
+    line(&failure, &setting)
+}
+
+fn said(cause: Cause) -> String {
+    said_in(cause, SETTING)
+}
+
+fn of_node(cause: Cause, setting: Setting) -> String {
+    line(&Failure { node: NodeId(1), host: "node1".into(), rank: None, pid: None, cause }, &setting)
+}
+
+fn spawned(step: SpawnStep, what: &str, errno: i32) -> String {
+    said(Cause::Spawn(SpawnError { step, what: what.into(), errno }))
+}
+
+#[test]
+fn ends_of_ranks() {
+    assert_eq!(
+        said(Cause::Signalled { signal: 11, core_dumped: true }),
+        "rank 3 (node 1 node1, pid 4711) was killed by signal 11 (SIGSEGV, core dumped); the other ranks were ended; \
+         open the core file with gdb"
+    );
+    assert_eq!(
+        said(Cause::Signalled { signal: 9, core_dumped: false }),
+        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; out of memory? \
+         dmesg tells"
+    );
+    assert_eq!(
+        said(Cause::Exited(2)),
+        "rank 3 (node 1 node1, pid 4711) left with exit code 2; the other ranks were ended"
+    );
+    let unlabelled = said_in(Cause::Exited(2), Setting { label: false, ..SETTING });
+    assert!(unlabelled.ends_with("; --label shows which rank wrote what"));
+    let alone = said_in(Cause::Exited(2), Setting { job_size: 1, ..SETTING });
+    assert_eq!(alone, "rank 3 (node 1 node1, pid 4711) left with exit code 2");
+}
+
+#[test]
+fn programs_that_do_not_start() {
+    assert_eq!(
+        spawned(SpawnStep::Find, "./a.out", 2),
+        "node node1: ./a.out: not found; is it built, and is the path right?"
+    );
+    assert_eq!(
+        spawned(SpawnStep::Find, "a.out", 2),
+        "node node1: a.out: not found; is it built, and on PATH? In this directory it is ./a.out"
+    );
+    assert!(spawned(SpawnStep::Find, "./a", 13).contains("./a: not executable (Permission denied); chmod +x it"));
+    assert!(spawned(SpawnStep::Exec, "/", 21).contains("/: is a directory; name the program in it"));
+    assert!(spawned(SpawnStep::Exec, "./a", 8).contains("./a: not an executable for this machine; a script begins"));
+    assert!(spawned(SpawnStep::Exec, "./a", 7).contains("too long; put them into a file"));
+    assert!(spawned(SpawnStep::Exec, "./a", 26).contains("is being written; wait"));
+    assert!(spawned(SpawnStep::Exec, "./a", 5).contains("./a: Input/output error; can that node read"));
+    assert!(spawned(SpawnStep::Interpreter, "./a", 2).contains("./a: its interpreter is missing (No such file"));
+    assert!(spawned(SpawnStep::Cwd, "/w", 2).contains("working directory /w: No such file or directory; create it"));
+    assert!(spawned(SpawnStep::Stdio, "pipe", 24).contains("Too many open files; raise ulimit -n"));
+    assert!(spawned(SpawnStep::Stdio, "pipe", 12).contains("Cannot allocate memory; try fewer ranks"));
+    assert!(spawned(SpawnStep::Fork, "fork", 11).contains("raise ulimit -u or pids.max"));
+    assert!(spawned(SpawnStep::Fork, "fork", 12).contains("creating a process: Cannot allocate memory; try fewer"));
+}
+
+#[test]
+fn pmi_ends() {
+    assert_eq!(
+        said(Cause::Aborted { code: 7, message: "no input\n".into() }),
+        "rank 3 (node 1 node1, pid 4711) called abort with code 7: no input; the other ranks were ended"
+    );
+    let quiet = said(Cause::Aborted { code: 7, message: String::new() });
+    assert!(quiet.contains("called abort with code 7; the other"));
+    let left = |exit, finalized, waiting| said(Cause::LeftFence { epoch: Epoch(2), exit, finalized, waiting });
+    assert!(left(Some(0), false, 2).contains(
+        "left with exit code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were ended; \
+         does every rank"
+    ));
+    assert!(left(None, true, 1).contains("left after PMI finalize while 1 rank waits for it in fence 2"));
+    let broke = said(Cause::Pmi { problem: "unknown command".into() });
+    assert!(broke.contains("broke the PMI protocol: unknown command; the other ranks were ended; is its PMI library"));
+    let node = of_node(Cause::Pmi { problem: "too many bytes".into() }, SETTING);
+    assert!(node.starts_with("node node1 broke the PMI protocol: too many bytes"));
+}
+
+#[test]
+fn failures_of_our_own() {
+    let start = Cause::AgentStart { agent: AgentId(1), problem: "exit code 255".into() };
+    assert_eq!(
+        of_node(start.clone(), SETTING),
+        "node node1: its agent did not start: exit code 255; is there memory for another process, and does ulimit -u \
+         allow one?"
+    );
+    assert!(
+        of_node(start, Setting { local: false, ..SETTING })
+            .ends_with("try the remote shell by hand, with true as the command")
+    );
+    let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
+    assert!(of_node(lost.clone(), SETTING).ends_with("out of memory? dmesg tells"));
+    assert!(of_node(lost, Setting { local: false, ..SETTING }).contains("broke: connection reset; the other ranks"));
+    assert!(
+        of_node(Cause::KeeperLost, SETTING).starts_with("node node1: the process that watches its ranks was killed")
+    );
+}
+
+#[test]
+fn ends_that_the_launcher_decides() {
+    let own = |cause| {
+        let failure = Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause };
+        line(&failure, &SETTING)
+    };
+    assert!(
+        own(Cause::TimedOut { after_ns: 1_500_000_000 }).starts_with("the job reached its time limit of 1.5 s and")
+    );
+    assert_eq!(own(Cause::Interrupted { signal: 2 }), "the job was ended by SIGINT");
+    assert!(
+        own(Cause::Launcher { problem: "out/0: No space left on device".into() })
+            .starts_with("out/0: No space left on device; the other ranks were ended; look")
+    );
+    let lost = own(Cause::AgentLost { agent: AgentId(0), problem: "gone".into() });
+    assert!(lost.starts_with("this machine: the link to its agent broke: gone"));
+}
+
+#[test]
+fn every_line_is_one_line() {
+    let said = said(Cause::Aborted { code: 1, message: "two\nlines".into() });
+    assert!(!said.contains('\n'), "{said}");
+}

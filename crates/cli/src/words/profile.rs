@@ -1,0 +1,269 @@
+//! Where the time of a start went: a nested table from the time stamps of all agents.
+//!
+//! A phase begins with the first who enters it and ends with the last who leaves it, so phases of different nodes
+//! overlap and do not add up to the total; `from` is the time since the launcher's start. All stamps are on the
+//! launcher's clock. Where nothing happened (no PMI, one agent), there is no row.
+
+use super::count;
+use std::fmt::Write as _;
+use wireup_node::launcher::Stamps;
+use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
+
+/// Fences shown one by one; later ones are summed up.
+const FENCES_SHOWN: usize = 8;
+
+/// The table, one row a line.
+pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
+    let mut table = Table { zero_ns: stamps.process_ns, text: String::new() };
+    let Stamps { process_ns, resolved_ns, left_ns: end_ns, .. } = *stamps;
+    let ranks: Vec<(&TracePart, &RankTrace)> =
+        parts.iter().flat_map(|part| part.ranks.iter().map(move |rank| (part, rank))).collect();
+    let of_ranks =
+        |stamp: fn(&RankTrace) -> u64| ranks.iter().map(move |&(part, rank)| (stamp(rank), part, rank.rank.0));
+
+    writeln!(table.text, "{:<26} {:>10} {:>10}", "phase", "from ms", "took ms").expect("a string takes every text");
+    table.row(0, "total", process_ns, end_ns, "");
+    table.row(1, "resolve", process_ns, resolved_ns, "");
+    table.agents(parts, resolved_ns);
+
+    let first = |stamp| of_ranks(stamp).map(|(at, ..)| at).filter(|&at| at > 0).min();
+    let mut last = resolved_ns;
+    let exec: fn(&RankTrace) -> u64 = |rank| rank.exec_ns;
+    for (name, from, stamp) in
+        [("spawn", first(|rank| rank.spawn_ns), exec), ("init", first(exec), |rank| rank.init_ns)]
+    {
+        if let (Some(from), Some(phase)) = (from, Phase::of(of_ranks(stamp))) {
+            table.row(1, name, from, phase.end_ns, &phase.remark("rank"));
+            last = last.max(phase.end_ns);
+        }
+    }
+    last = last.max(table.exchange(parts).unwrap_or(0));
+    if let Some(phase) = Phase::of(of_ranks(|rank| rank.exit_ns)) {
+        table.row(1, "run", last, phase.end_ns, &phase.remark("rank"));
+        last = last.max(phase.end_ns);
+    }
+    table.row(1, "drain", last, end_ns, "");
+    table.text
+}
+
+/// The last of many.
+struct Phase {
+    end_ns: u64,
+    count: u32,
+    slowest: String,
+}
+
+impl Phase {
+    /// Over (stamp, where, number); stamps of 0 never happened.
+    fn of<'a>(stamps: impl Iterator<Item = (u64, &'a TracePart, u32)>) -> Option<Phase> {
+        let mut count = 0;
+        let happened = stamps.filter(|&(at, ..)| at > 0).inspect(|_| count += 1);
+        let (end_ns, part, number) = happened.max_by_key(|&(at, ..)| at)?;
+        Some(Phase { end_ns, count, slowest: format!("rank {number} on {}", part.host) })
+    }
+
+    fn remark(&self, noun: &str) -> String {
+        let slowest = if self.count > 1 { format!(", last {}", self.slowest) } else { String::new() };
+        format!("{}{slowest}", count(self.count, noun))
+    }
+}
+
+struct Table {
+    zero_ns: u64,
+    text: String,
+}
+
+impl Table {
+    fn row(&mut self, depth: usize, name: &str, from_ns: u64, to_ns: u64, remark: &str) {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let label = format!("{}/-- {name}:", "    ".repeat(depth));
+        let (from, took) = (ms(from_ns.saturating_sub(self.zero_ns)), ms(to_ns.saturating_sub(from_ns)));
+        let line = format!("{label:<26} {from:>10.3} {took:>10.3}  {remark}");
+        writeln!(self.text, "{}", line.trim_end()).expect("a string takes every text");
+    }
+
+    /// From the launcher's decision to a tree of agents that know the job.
+    fn agents(&mut self, parts: &[TracePart], resolved_ns: u64) {
+        let others: Vec<&TracePart> = parts.iter().filter(|part| part.agent.0 != 0).collect();
+        let mut phase = |name: &str, parts: &[&TracePart], from: u64, stamp: fn(&TracePart) -> u64| {
+            let last = parts.iter().filter(|part| stamp(part) > 0).max_by_key(|part| stamp(part));
+            let Some(last) = last else { return };
+            let slowest = if parts.len() > 1 { format!(", last {}", last.host) } else { String::new() };
+            let remark = format!("{}{slowest}", count(parts.len() as u32, "agent"));
+            self.row(1, name, from, stamp(last), &remark);
+        };
+        let first = |stamp: fn(&TracePart) -> u64| others.iter().map(|part| stamp(part)).filter(|&at| at > 0).min();
+        phase("start agents", &others, resolved_ns, |part| part.bootstrap_ns);
+        phase("connect", &others, first(|part| part.bootstrap_ns).unwrap_or(resolved_ns), |part| part.linked_ns);
+        let all: Vec<&TracePart> = parts.iter().collect();
+        phase("send job", &all, resolved_ns, |part| part.job_ns);
+    }
+
+    /// The fences; gives the end of the last one.
+    fn exchange(&mut self, parts: &[TracePart]) -> Option<u64> {
+        let fences = fences(parts);
+        let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
+        let to = fences.iter().map(|fence| fence.out_ns).max()?;
+        self.row(1, "exchange", from, to, &count(fences.len() as u32, "fence"));
+        for fence in fences.iter().take(FENCES_SHOWN) {
+            let remark = format!(
+                "{} in all; last in rank {} on {}",
+                bytes(fence.bytes),
+                fence.last_rank,
+                parts[fence.last_part].host
+            );
+            self.row(2, &format!("fence {}", fence.epoch), fence.first_in_ns, fence.out_ns, &remark);
+            self.row(3, "wait", fence.first_in_ns, fence.last_in_ns, "first in to last in: the ranks' own time");
+            self.row(3, "move", fence.last_in_ns, fence.out_ns, "last in to last out");
+        }
+        if let (Some(next), Some(end)) = (fences.get(FENCES_SHOWN), fences.last()) {
+            let remark = count((fences.len() - FENCES_SHOWN) as u32, "more fence");
+            self.row(2, "later", next.first_in_ns, end.out_ns, &remark);
+        }
+        Some(to)
+    }
+}
+
+/// One fence over all nodes.
+struct Fence {
+    epoch: u32,
+    first_in_ns: u64,
+    last_in_ns: u64,
+    out_ns: u64,
+    last_rank: u32,
+    last_part: usize,
+    bytes: u64,
+}
+
+/// All fences that were completed, by epoch.
+fn fences(parts: &[TracePart]) -> Vec<Fence> {
+    let mut fences: Vec<Fence> = Vec::new();
+    let all = parts.iter().enumerate().flat_map(|(at, part)| part.fences.iter().map(move |fence| (at, fence)));
+    let mut sorted: Vec<(usize, &FenceTrace)> =
+        all.filter(|(_, fence)| fence.out_ns > 0 && fence.first_in_ns > 0).collect();
+    sorted.sort_by_key(|(_, fence)| fence.epoch);
+    for (part, one) in sorted {
+        match fences.last_mut() {
+            Some(fence) if fence.epoch == one.epoch.0 => {
+                fence.first_in_ns = fence.first_in_ns.min(one.first_in_ns);
+                fence.out_ns = fence.out_ns.max(one.out_ns);
+                fence.bytes = fence.bytes.max(one.bytes_down);
+                if one.last_in_ns > fence.last_in_ns {
+                    (fence.last_in_ns, fence.last_rank, fence.last_part) = (one.last_in_ns, one.last_rank.0, part);
+                }
+            }
+            _ => fences.push(Fence {
+                epoch: one.epoch.0,
+                first_in_ns: one.first_in_ns,
+                last_in_ns: one.last_in_ns,
+                out_ns: one.out_ns,
+                last_rank: one.last_rank.0,
+                last_part: part,
+                bytes: one.bytes_down,
+            }),
+        }
+    }
+    fences
+}
+
+fn bytes(number: u64) -> String {
+    match number {
+        0..=9_999 => format!("{number} B"),
+        10_000..=9_999_999 => format!("{:.1} KiB", number as f64 / 1024.0),
+        _ => format!("{:.1} MiB", number as f64 / (1024.0 * 1024.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
+
+    const MS: u64 = 1_000_000;
+
+    fn part(id: u32) -> TracePart {
+        let late = u64::from(id) * MS;
+        TracePart {
+            agent: AgentId(id),
+            node: NodeId(id),
+            host: format!("node{id}"),
+            process_ns: 100 * MS,
+            bootstrap_ns: if id == 0 { 0 } else { 103 * MS + late },
+            linked_ns: if id == 0 { 0 } else { 104 * MS + late },
+            job_ns: 105 * MS + late,
+            children_ns: 0,
+            ranks: vec![RankTrace {
+                rank: Rank(id),
+                pid: 9,
+                spawn_ns: 106 * MS,
+                exec_ns: 107 * MS + late,
+                init_ns: 110 * MS,
+                finalize_ns: 0,
+                exit_ns: 150 * MS + late,
+            }],
+            fences: vec![FenceTrace {
+                epoch: Epoch(0),
+                first_in_ns: 111 * MS + late,
+                last_in_ns: 112 * MS + late,
+                out_ns: 116 * MS,
+                last_rank: Rank(id),
+                bytes_up: 40,
+                bytes_down: 120,
+            }],
+        }
+    }
+
+    fn stamps() -> Stamps {
+        Stamps { process_ns: 100 * MS, resolved_ns: 101 * MS, left_ns: 155 * MS, ..Stamps::default() }
+    }
+
+    #[test]
+    fn all_phases_with_the_slowest_named() {
+        let parts: Vec<TracePart> = (0..3).map(part).collect();
+        let expected = "\
+phase                         from ms    took ms
+/-- total:                      0.000     55.000
+    /-- resolve:                0.000      1.000
+    /-- start agents:           1.000      4.000  2 agents, last node2
+    /-- connect:                4.000      2.000  2 agents, last node2
+    /-- send job:               1.000      6.000  3 agents, last node2
+    /-- spawn:                  6.000      3.000  3 ranks, last rank 2 on node2
+    /-- init:                   7.000      3.000  3 ranks, last rank 2 on node2
+    /-- exchange:              11.000      5.000  1 fence
+        /-- fence 0:           11.000      5.000  120 B in all; last in rank 2 on node2
+            /-- wait:          11.000      3.000  first in to last in: the ranks' own time
+            /-- move:          14.000      2.000  last in to last out
+    /-- run:                   16.000     36.000  3 ranks, last rank 2 on node2
+    /-- drain:                 52.000      3.000
+";
+        assert_eq!(table(&stamps(), &parts), expected);
+    }
+
+    #[test]
+    fn what_never_happened_has_no_row() {
+        let mut alone = part(0);
+        alone.fences.clear();
+        alone.ranks[0].init_ns = 0;
+        let text = table(&stamps(), &[alone]);
+        for absent in ["start agents", "connect", "init", "exchange"] {
+            assert!(!text.contains(absent), "{text}");
+        }
+        assert!(text.contains("/-- spawn:                  6.000      1.000  1 rank\n"), "{text}");
+        let nothing = table(&stamps(), &[]);
+        assert_eq!(nothing.lines().count(), 4, "{nothing}");
+    }
+
+    #[test]
+    fn many_fences_are_summed_up() {
+        let mut alone = part(0);
+        let first = alone.fences[0];
+        alone.fences = (0..20).map(|epoch| FenceTrace { epoch: Epoch(epoch), ..first }).collect();
+        let text = table(&stamps(), &[alone]);
+        assert!(text.contains("/-- later:") && text.contains("12 more fences"), "{text}");
+    }
+
+    #[test]
+    fn bytes_have_the_unit_that_fits() {
+        assert_eq!([bytes(12), bytes(20_480), bytes(64 << 20)], ["12 B", "20.0 KiB", "64.0 MiB"]);
+    }
+}

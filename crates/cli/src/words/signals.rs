@@ -1,0 +1,85 @@
+//! Names of signals.
+
+/// `SIGSEGV` for 11; real-time and unknown ones by number.
+pub fn name(signal: i32) -> String {
+    let names = [
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
+    ];
+    let known = usize::try_from(signal).ok().and_then(|number| names.get(number.checked_sub(1)?));
+    known.map_or_else(|| format!("signal {signal}"), |name| (*name).to_owned())
+}
+
+/// What to do about a rank that a signal killed.
+pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
+    match (name(signal).as_str(), core_dumped) {
+        ("SIGKILL", _) => Some("out of memory? dmesg tells"),
+        ("SIGXCPU", _) => Some("its cpu time is limited, see ulimit -t"),
+        ("SIGXFSZ", _) => Some("the size of its files is limited, see ulimit -f"),
+        ("SIGBUS", false) => Some("is /dev/shm or /tmp full?"),
+        ("SIGSEGV" | "SIGBUS" | "SIGABRT" | "SIGILL" | "SIGFPE", true) => Some("open the core file with gdb"),
+        ("SIGSEGV" | "SIGABRT" | "SIGILL" | "SIGFPE", false) => Some("for a core file: ulimit -c unlimited"),
+        _ => None,
+    }
+}
+
+/// A signal came to the launcher.
+pub fn interrupt(signal: i32, again: bool) -> String {
+    let name = name(signal);
+    let by_hand = if signal == 2 { "press Ctrl-C again" } else { "send it again" };
+    if again {
+        format!("{name} again: killing all ranks")
+    } else {
+        format!("{name} passed on to all ranks; {by_hand} to kill them")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_linux() {
+        let named = [(1, "SIGHUP"), (9, "SIGKILL"), (11, "SIGSEGV"), (15, "SIGTERM"), (28, "SIGWINCH"), (31, "SIGSYS")];
+        for (signal, expected) in named {
+            assert_eq!(name(signal), expected);
+        }
+        assert_eq!((name(34).as_str(), name(0).as_str(), name(-1).as_str()), ("signal 34", "signal 0", "signal -1"));
+    }
+
+    #[test]
+    fn interrupts_say_what_the_next_one_does() {
+        assert_eq!(interrupt(2, false), "SIGINT passed on to all ranks; press Ctrl-C again to kill them");
+        assert_eq!(interrupt(15, false), "SIGTERM passed on to all ranks; send it again to kill them");
+        assert_eq!(interrupt(2, true), "SIGINT again: killing all ranks");
+    }
+}

@@ -1,0 +1,143 @@
+//! Who has not arrived: reports of many nodes, told as they come and summed up when all have answered.
+
+use super::{count, ranges};
+use wireup_wire::peer::StallReport;
+
+/// Nodes that are named in one round; the summary counts the others.
+const NODES_SHOWN: u32 = 16;
+
+/// The answers to one question.
+pub struct Stalls {
+    node_count: u32,
+    heard: Vec<bool>,
+    answers: u32,
+    shown: u32,
+    arrived: u64,
+    missing: u64,
+    nodes_missing: u32,
+}
+
+impl Stalls {
+    pub fn new(node_count: u32) -> Stalls {
+        Stalls {
+            node_count,
+            heard: vec![false; node_count as usize],
+            answers: 0,
+            shown: 0,
+            arrived: 0,
+            missing: 0,
+            nodes_missing: 0,
+        }
+    }
+
+    /// The lines that one more answer leads to.
+    pub fn lines(&mut self, report: &StallReport) -> Vec<String> {
+        let Some(heard) = self.heard.get(report.node.index()) else { return Vec::new() };
+        if *heard {
+            // The same node again: somebody asked anew, and not all had answered before.
+            *self = Stalls::new(self.node_count);
+        }
+        self.heard[report.node.index()] = true;
+        self.answers += 1;
+        self.arrived += u64::from(report.arrived);
+        self.missing += u64::from(report.missing_count);
+        let mut lines = Vec::new();
+        if report.missing_count > 0 {
+            self.nodes_missing += 1;
+            if self.shown < NODES_SHOWN {
+                self.shown += 1;
+                lines.push(node_line(report));
+            }
+        }
+        if self.answers == self.node_count {
+            lines.push(self.summary(report));
+            *self = Stalls::new(self.node_count);
+        }
+        lines
+    }
+
+    fn summary(&self, report: &StallReport) -> String {
+        let all = self.arrived + self.missing;
+        let epoch = report.epoch;
+        match (self.arrived, self.missing) {
+            (0, _) => format!("fence {epoch}: no rank waits in it; the job computes, or hangs by itself"),
+            (_, 0) => format!("fence {epoch}: all {all} ranks have arrived"),
+            (arrived, _) => format!(
+                "fence {epoch}: {arrived} of {all} ranks wait for those on {}",
+                count(self.nodes_missing, "node")
+            ),
+        }
+    }
+}
+
+fn node_line(report: &StallReport) -> String {
+    let StallReport { node, host, epoch, arrived, missing, missing_count } = report;
+    let ranks = ranges(missing.iter().map(|(rank, _)| rank.0));
+    let more = match missing_count.saturating_sub(missing.len() as u32) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if *missing_count == 1 { "rank" } else { "ranks" };
+    let pid = missing.first().map(|(_, pid)| format!(" (pid {pid}{})", if *missing_count > 1 { ", ..." } else { "" }));
+    let pid = pid.unwrap_or_default();
+    format!("fence {epoch}: node {node} {host}: {arrived} arrived, missing {noun} {ranks}{more}{pid}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::{Epoch, NodeId, Rank};
+
+    fn report(node: u32, arrived: u32, missing: &[u32], missing_count: u32) -> StallReport {
+        StallReport {
+            node: NodeId(node),
+            host: format!("node{node}"),
+            epoch: Epoch(3),
+            arrived,
+            missing: missing.iter().map(|&rank| (Rank(rank), 100 + rank)).collect(),
+            missing_count,
+        }
+    }
+
+    #[test]
+    fn answers_are_told_as_they_come_and_summed_up() {
+        let mut stalls = Stalls::new(3);
+        assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
+        assert_eq!(
+            stalls.lines(&report(1, 1, &[5, 6, 7], 3)),
+            ["fence 3: node 1 node1: 1 arrived, missing ranks 5-7 (pid 105, ...)"]
+        );
+        assert_eq!(
+            stalls.lines(&report(2, 3, &[9], 1)),
+            [
+                "fence 3: node 2 node2: 3 arrived, missing rank 9 (pid 109)",
+                "fence 3: 8 of 12 ranks wait for those on 2 nodes"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_new_question_starts_over() {
+        let mut stalls = Stalls::new(2);
+        assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
+        assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
+        assert_eq!(stalls.lines(&report(1, 4, &[], 0)), ["fence 3: all 8 ranks have arrived"]);
+    }
+
+    #[test]
+    fn nobody_inside_is_no_stall() {
+        let mut stalls = Stalls::new(1);
+        let lines = stalls.lines(&report(0, 0, &[0, 1], 20));
+        assert_eq!(lines[0], "fence 3: node 0 node0: 0 arrived, missing ranks 0-1 and 18 more (pid 100, ...)");
+        assert_eq!(lines[1], "fence 3: no rank waits in it; the job computes, or hangs by itself");
+    }
+
+    #[test]
+    fn many_nodes_are_counted_and_strangers_ignored() {
+        let mut stalls = Stalls::new(100);
+        let lines: Vec<String> = (0..100).flat_map(|node| stalls.lines(&report(node, 1, &[node], 1))).collect();
+        assert_eq!(lines.len(), NODES_SHOWN as usize + 1);
+        assert!(lines[16].ends_with("100 of 200 ranks wait for those on 100 nodes"));
+        assert!(stalls.lines(&report(100, 1, &[], 0)).is_empty());
+    }
+}
