@@ -27,10 +27,13 @@ impl Outbox {
 }
 
 /// A control message in its frame.
+///
+/// `Done` says that nothing follows, so it may overtake nothing: it travels in the last class, the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
+    let class = if let Control::Done(_) = message { Class::Staging } else { Class::Control };
     Frame {
         kind: Kind::Control,
-        class: Class::Control,
+        class,
         stream: 0,
         job: job.0,
         arg: 0,
