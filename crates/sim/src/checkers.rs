@@ -26,6 +26,8 @@ pub struct Checks {
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
     pub suspended: u32,
+    /// The person sent a signal: ranks that catch it may leave in peace.
+    pub interrupted: bool,
     /// Ranks that ran, values that were read, faults that struck.
     pub started: u32,
     pub gets: u64,
@@ -43,6 +45,7 @@ impl Checks {
             output: OutputCheck::new(spec),
             notices: Vec::new(),
             suspended: 0,
+            interrupted: false,
             started: 0,
             gets: 0,
             strikes: 0,
@@ -59,6 +62,14 @@ impl Checks {
 
     pub fn is_broken(&self) -> bool {
         !self.problems.is_empty()
+    }
+
+    pub fn notice(&mut self, notice: Notice) {
+        if let Notice::Interrupt { .. } = notice {
+            // Somebody who wants the end does not wait for output.
+            self.output.expect_losses();
+        }
+        self.notices.push(notice);
     }
 
     /// Something happened for which `culprit` may be named; `must`: the job cannot end well any more.

@@ -28,6 +28,10 @@ impl<T> Fifo<T> {
         self.items.pop_front()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     pub fn clear(&mut self) {
         self.items.clear();
     }

@@ -90,6 +90,9 @@ impl World {
         let Host { life: Life::Alive(machine), turn_is_due, .. } = &mut self.hosts[host as usize] else { return };
         self.digest.number(u64::from(host) ^ now.0 << 16);
         self.digest.input(&input);
+        if self.spec.trace {
+            eprintln!("  agent {host} <- {input:?}");
+        }
         machine.handle(now, input);
         if *turn_is_due {
             return;
@@ -107,14 +110,20 @@ impl World {
         self.hosts[host as usize].turn_is_due = false;
         while let Life::Alive(machine) = &mut self.hosts[host as usize].life {
             let Some(output) = machine.poll() else { break };
+            if self.spec.trace {
+                eprintln!("  agent {host} -> {output:?}");
+            }
             self.do_for_agent(host, output);
         }
         self.schedule_tick(host);
     }
 
     fn schedule_tick(&mut self, host: u32) {
-        let Host { life: Life::Alive(machine), tick_at, .. } = &mut self.hosts[host as usize] else { return };
-        let Some(deadline) = machine.deadline() else { return };
+        let Host { life: Life::Alive(machine), tick_at, turn_is_due, .. } = &mut self.hosts[host as usize] else {
+            return;
+        };
+        // A driver asks for the deadline when it has done everything else.
+        let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
         if tick_at.is_none_or(|at| deadline < at) {
             *tick_at = Some(deadline);
             self.clock.at(deadline, Event::AgentTick(host));

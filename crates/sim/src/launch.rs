@@ -66,6 +66,9 @@ impl World {
         let now = self.clock.now();
         self.digest.number(now.0);
         self.digest.launcher_input(&input);
+        if self.spec.trace {
+            eprintln!("  launcher <- {input:?}");
+        }
         self.launcher.machine.handle(now, input);
         self.on_launcher_turn();
     }
@@ -73,6 +76,9 @@ impl World {
     pub(crate) fn on_launcher_turn(&mut self) {
         while self.launcher.life == LauncherLife::Alive {
             let Some(output) = self.launcher.machine.poll() else { break };
+            if self.spec.trace {
+                eprintln!("  launcher -> {output:?}");
+            }
             self.do_for_launcher(output);
         }
         self.schedule_launcher_tick();
@@ -114,7 +120,7 @@ impl World {
             }
             LauncherOutput::Notice(notice) => {
                 self.digest.debug(&notice);
-                self.checks.notices.push(notice);
+                self.checks.notice(notice);
             }
             LauncherOutput::Suspend => self.checks.suspended += 1,
             LauncherOutput::Exit { code } => self.launcher_leaves(code),
@@ -185,7 +191,7 @@ impl World {
     }
 
     fn launcher_leaves(&mut self, code: u8) {
-        if !self.launcher.writes.is_empty() {
+        if !self.launcher.writes.is_empty() && !self.checks.interrupted {
             let count = self.launcher.writes.len();
             self.checks.problem(format!("the launcher leaves with {count} writes under way"));
         }

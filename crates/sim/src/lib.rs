@@ -16,6 +16,7 @@ mod launch;
 mod misfortune;
 mod net;
 mod pmi;
+pub mod random;
 mod ranks;
 pub mod replay;
 pub mod report;

@@ -28,6 +28,7 @@ impl World {
             Fault::KillKeeper { agent, .. } => self.strike_keeper(agent),
             Fault::StopTerminal { for_ns, .. } => self.stop_terminal(for_ns),
             Fault::Signal { signal, .. } => {
+                self.checks.interrupted = true;
                 self.checks.blame(Culprit::Launcher, false);
                 for rank in 0..self.procs.len() as u32 {
                     self.checks.blame(Culprit::Rank(rank), false);

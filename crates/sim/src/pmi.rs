@@ -1,9 +1,10 @@
-//! A rank's PMI conversation: one operation of a script at a time, however many requests it takes.
+//! A rank's PMI conversation, as a script asks for it.
 
 use bytes::Bytes;
-use std::collections::VecDeque;
+use wireup_client::env::Contact;
+use wireup_client::pmi_link::{Event, LinkError, PmiLink};
 use wireup_proto::io::{RankPlan, SpawnPlan};
-use wireup_wire::pmi::{Command, Dialect, Reply, ReplyReader, Request, encode_request};
+use wireup_wire::pmi::Dialect;
 
 /// What a script asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +26,8 @@ pub enum Answer {
     /// `None`: nobody put such a key.
     Get(Option<Vec<u8>>),
     Finalize,
-    Refused(String),
+    /// The agent refused, or said what no script asks for.
+    Strange(String),
 }
 
 /// What the agent's bytes mean.
@@ -36,135 +38,77 @@ pub enum Heard {
     Send(Bytes),
     Answer(Answer),
     /// No reply to anything that was asked.
-    Broken(String),
+    Broken(LinkError),
 }
 
-/// The client's half of one rank's link.
-pub struct PmiRank {
-    pub rank: u32,
-    pub size: u32,
-    dialect: Dialect,
-    reader: ReplyReader,
-    kvsname: Vec<u8>,
-    /// Requests of the operation at hand that wait for their turn; the first one is under way.
-    asked: VecDeque<Command>,
+/// The client of a rank that finds itself in the environment of its plan.
+pub fn client_of(plan: &SpawnPlan, rank_plan: &RankPlan, dialect: Dialect) -> Result<PmiLink, String> {
+    let program = plan.programs.get(usize::from(rank_plan.program)).ok_or("has no program")?;
+    let find = |name: &str| {
+        let mut found = rank_plan
+            .env
+            .iter()
+            .chain(&program.env)
+            .filter_map(|variable| variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")));
+        // The driver adds the number of the socket.
+        let given = found.next().map(|value| String::from_utf8_lossy(value).into_owned());
+        if name == "PMI_FD" { Some("3".into()) } else { given }
+    };
+    let contact = Contact::read(find).map_err(|error| error.to_string())?;
+    let Contact::Fd { env, .. } = contact else { return Err(format!("finds {contact:?}")) };
+    let named = (find("WIREUP_RANK"), find("WIREUP_SIZE"));
+    if named != (Some(env.rank.to_string()), Some(env.size.to_string())) {
+        return Err(format!("is {env:?} for PMI and {named:?} for wireup"));
+    }
+    Ok(PmiLink::new(dialect, env))
 }
 
-impl PmiRank {
-    /// The client of a rank that finds itself in the environment of its plan.
-    pub fn new(plan: &SpawnPlan, rank_plan: &RankPlan, dialect: Dialect) -> Result<Self, String> {
-        let program = plan.programs.get(usize::from(rank_plan.program)).ok_or("has no program")?;
-        let number = |name: &str| {
-            let mut found =
-                rank_plan.env.iter().chain(&program.env).filter_map(|variable| variable.strip_prefix(name.as_bytes()));
-            let text = found.next().ok_or(format!("lacks {name}"))?;
-            if found.next().is_some() {
-                return Err(format!("has {name} twice"));
-            }
-            std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(format!("has a strange {name}"))
-        };
-        let (rank, size) = (number("WIREUP_RANK=")?, number("WIREUP_SIZE=")?);
-        if plan.pmi_socket && (number("PMI_RANK=")?, number("PMI_SIZE=")?) != (rank, size) {
-            return Err("is told different ranks by WIREUP_RANK and PMI_RANK".into());
+/// The first bytes of an operation.
+///
+/// # Panics
+/// If the script asks for what its dialect cannot carry, or out of turn.
+pub fn ask(link: &mut PmiLink, op: Op<'_>) -> Bytes {
+    let mut out = Vec::new();
+    let sent = match op {
+        Op::Init => {
+            link.start(&mut out);
+            Ok(())
         }
-        let reader = ReplyReader::new();
-        Ok(PmiRank { rank, size, dialect, reader, kvsname: Vec::new(), asked: VecDeque::new() })
-    }
+        Op::Put { key, value } => link.put(key.as_bytes(), value.as_bytes(), &mut out),
+        Op::Fence => link.fence(&mut out),
+        Op::Get { key } => link.get(key.as_bytes(), None, &mut out),
+        Op::Finalize => link.finalize(&mut out),
+        Op::Abort { code } => link.abort(code, "the script says so", &mut out),
+    };
+    sent.expect("scripts ask for what both dialects can carry");
+    out.into()
+}
 
-    /// The first request of an operation.
-    pub fn ask(&mut self, op: Op<'_>) -> Bytes {
-        let (kvsname, rank) = (std::mem::take(&mut self.kvsname), self.rank);
-        let named = (self.dialect == Dialect::Pmi1).then_some(&kvsname[..]);
-        let request = match op {
-            Op::Init => Request::Init {
-                version: if self.dialect == Dialect::Pmi1 { 1 } else { 2 },
-                subversion: u32::from(self.dialect == Dialect::Pmi1),
-            },
-            Op::Put { key, value } => Request::Put { kvsname: named, key: key.as_bytes(), value: value.as_bytes() },
-            Op::Fence => Request::Barrier { group: None },
-            Op::Get { key } => Request::Get { kvsname: named, key: key.as_bytes(), source: Some(rank as i32) },
-            Op::Finalize => Request::Finalize,
-            Op::Abort { code } => Request::Abort { code, message: b"sim", world: true },
-        };
-        let bytes = self.request(&request);
-        self.kvsname = kvsname;
-        bytes
-    }
-
-    /// Reads what the agent sent.
-    pub fn hear(&mut self, bytes: &[u8]) -> Heard {
-        if let Err(error) = self.reader.push(bytes) {
-            return Heard::Broken(error.to_string());
-        }
-        let reply = match self.reader.next() {
-            Ok(Some(reply)) => reply,
-            Ok(None) => return Heard::Nothing,
-            Err(error) => return Heard::Broken(error.to_string()),
-        };
-        let Some(command) = self.asked.pop_front() else {
-            return Heard::Broken(format!("{:?} answers nothing", String::from_utf8_lossy(reply.name())));
-        };
-        match reply.reply_to(command) {
-            Err(problem) => Heard::Broken(problem.to_string()),
-            Ok(Reply::Failed { message }) => Heard::Answer(Answer::Refused(message.into())),
-            Ok(reply) => {
-                let step = next(command, self.dialect, &reply, &mut self.kvsname);
-                self.follow(step)
-            }
-        }
-    }
-
-    fn follow(&mut self, step: Next) -> Heard {
-        match step {
-            Next::Ask(command) => {
-                if command == Command::FullInit {
-                    self.reader.switch_to_pmi2();
-                }
-                let rank = self.rank;
-                let request = match command {
-                    Command::GetMaxes => Request::GetMaxes,
-                    Command::GetMyKvsname => Request::GetMyKvsname,
-                    _ => Request::FullInit { rank: Some(rank), job_id: None, threaded: false },
-                };
-                Heard::Send(self.request(&request))
-            }
-            Next::Answer(answer) => Heard::Answer(answer),
-            Next::Strange => Heard::Broken("a reply of another kind".into()),
-        }
-    }
-
-    fn request(&mut self, request: &Request<'_>) -> Bytes {
-        if request.command() != Command::Abort {
-            self.asked.push_back(request.command());
-        }
-        let mut bytes = Vec::new();
-        encode_request(self.dialect, request, None, &mut bytes).expect("scripts ask for what both dialects have");
-        bytes.into()
+/// Reads what the agent sent.
+pub fn hear(link: &mut PmiLink, bytes: &[u8]) -> Heard {
+    let mut out = Vec::new();
+    let answer = match link.handle(bytes, &mut out) {
+        Err(error) => return Heard::Broken(error),
+        Ok(None) if out.is_empty() => return Heard::Nothing,
+        Ok(None) => return Heard::Send(out.into()),
+        Ok(Some(event)) => answer(event),
+    };
+    // A second reply to one request is one too many.
+    match link.handle(&[], &mut out) {
+        Ok(None) => Heard::Answer(answer),
+        Ok(Some(event)) => Heard::Answer(Answer::Strange(format!("{answer:?}, then {event:?}"))),
+        Err(error) => Heard::Broken(error),
     }
 }
 
-/// What follows a reply.
-enum Next {
-    Ask(Command),
-    Answer(Answer),
-    Strange,
-}
-
-fn next(command: Command, dialect: Dialect, reply: &Reply<'_>, kvsname: &mut Vec<u8>) -> Next {
-    match (command, reply) {
-        (Command::Init, Reply::Init { rc: 0, .. }) if dialect == Dialect::Pmi2 => Next::Ask(Command::FullInit),
-        (Command::Init, Reply::Init { rc: 0, .. }) => Next::Ask(Command::GetMaxes),
-        (Command::GetMaxes, Reply::Maxes { .. }) => Next::Ask(Command::GetMyKvsname),
-        (Command::GetMyKvsname, Reply::KvsName(name)) => {
-            *kvsname = name.to_vec();
-            Next::Answer(Answer::Init)
-        }
-        (Command::FullInit, Reply::FullInit { .. }) => Next::Answer(Answer::Init),
-        (Command::Put, Reply::Done) => Next::Answer(Answer::Put),
-        (Command::Barrier, Reply::BarrierOut) => Next::Answer(Answer::Fence),
-        (Command::Get, Reply::Value(value)) => Next::Answer(Answer::Get(Some(value.to_vec()))),
-        (Command::Get, Reply::NotFound) => Next::Answer(Answer::Get(None)),
-        (Command::Finalize, Reply::Done) => Next::Answer(Answer::Finalize),
-        _ => Next::Strange,
+fn answer(event: Event<'_>) -> Answer {
+    match event {
+        Event::Ready => Answer::Init,
+        Event::Done => Answer::Put,
+        Event::Fenced => Answer::Fence,
+        Event::Value(value) => Answer::Get(Some(value.to_vec())),
+        Event::NotFound => Answer::Get(None),
+        Event::Finalized => Answer::Finalize,
+        Event::UniverseSize(_) | Event::Other(_) | Event::Failed { .. } => Answer::Strange(format!("{event:?}")),
     }
 }

@@ -7,12 +7,13 @@ use crate::clock::Event;
 use crate::faults::Culprit;
 use crate::fifo::Fifo;
 use crate::hosts::Host;
-use crate::pmi::PmiRank;
+use crate::pmi;
 use crate::stdio::{Pipe, StdinPipe};
 use crate::workload::{Disposition, Script};
 use crate::world::World;
 use bytes::Bytes;
 use std::rc::Rc;
+use wireup_client::pmi_link::PmiLink;
 use wireup_proto::io::{ExitStatus, Input, RankPlan, SpawnPlan};
 use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::{SpawnError, SpawnStep};
@@ -37,7 +38,7 @@ pub struct Proc {
     pub released: u32,
     /// Whose value the last get asked for.
     pub asked: u32,
-    pub pmi: Option<Box<PmiRank>>,
+    pub pmi: Option<Box<PmiLink>>,
     /// The agent was told that this rank runs; its bytes come after.
     pub start_is_known: bool,
     pub to_agent: Fifo<ToAgent>,
@@ -47,7 +48,7 @@ pub struct Proc {
     pub pipes: [Pipe; 2],
     pub stdin: StdinPipe,
     /// A caught signal ends it with this code.
-    leaving: Option<u8>,
+    pub leaving: Option<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +113,10 @@ impl Proc {
         self.phase == Phase::Running
     }
 
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
     /// Gone together with its agent.
     pub fn vanish(&mut self) {
         if matches!(self.phase, Phase::Starting | Phase::Running) {
@@ -133,10 +138,13 @@ impl World {
             return self.checks.problem(format!("rank {rank} is spawned twice or misplaced: agent {host}"));
         }
         proc.phase = Phase::Starting;
-        match PmiRank::new(plan, rank_plan, proc.script.dialect) {
-            Ok(pmi) if (pmi.rank, pmi.size) == (rank, self.spec.job_size()) => proc.pmi = Some(Box::new(pmi)),
-            Ok(pmi) => return self.checks.problem(format!("rank {rank} is told to be {} of {}", pmi.rank, pmi.size)),
-            Err(problem) => return self.checks.problem(format!("rank {rank}: {problem}")),
+        match pmi::client_of(plan, rank_plan, proc.script.dialect) {
+            Ok(link) if (link.rank(), link.size()) == (rank, self.spec.job_size()) => proc.pmi = Some(Box::new(link)),
+            Ok(link) => {
+                let (rank_told, size_told) = (link.rank(), link.size());
+                return self.checks.problem(format!("rank {rank} is told to be {rank_told} of {size_told}"));
+            }
+            Err(problem) => return self.checks.problem(format!("rank {rank} {problem}")),
         }
         proc.socket = [plan.pmi_socket; 2];
         let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
@@ -195,11 +203,6 @@ impl World {
                 self.clock.after(after_ns, Event::RankStep(rank));
             }
         }
-    }
-
-    /// The code that a rank leaves with, if a signal handler has decided so.
-    pub(crate) fn is_leaving(&self, rank: u32) -> Option<u8> {
-        self.procs[rank as usize].leaving
     }
 
     pub(crate) fn end_rank(&mut self, rank: u32, status: ExitStatus) {

@@ -33,6 +33,8 @@ pub struct WorldSpec {
     pub start_timeout_ns: u64,
     pub timing: Timing,
     pub faults: Vec<Fault>,
+    /// Tell every event, input and output on standard error.
+    pub trace: bool,
     /// A run of more events than this counts as a hang.
     pub event_max: u64,
 }
@@ -124,6 +126,7 @@ impl WorldSpec {
             start_timeout_ns: 10_000_000_000,
             timing: Timing::default(),
             faults: Vec::new(),
+            trace: false,
             event_max: 20_000_000,
         }
     }
@@ -150,8 +153,9 @@ impl WorldSpec {
         });
         let mut nodes: Vec<u32> = round.take(size).collect();
         assert!(!nodes.is_empty() || size == 0, "blocks place at least one rank");
-        for rank in nodes.len()..size {
-            nodes.push(nodes[rank - nodes.len()]);
+        let round_size = nodes.len();
+        for rank in round_size..size {
+            nodes.push(nodes[rank - round_size]);
         }
         nodes
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_proto::io::{Input, Stream};
 use wireup_wire::ids::LocalRank;
+use wireup_wire::limits::STDIO_CHUNK_MAX;
 
 /// Standard output or error of a rank.
 #[derive(Debug, Default)]
@@ -60,8 +61,7 @@ impl World {
         let which = usize::from(stream) - 1;
         let proc = &mut self.procs[rank as usize];
         let pipe = &mut proc.pipes[which];
-        let started = !matches!(proc.phase, Phase::Absent | Phase::Starting);
-        let is_over = started && proc.phase != Phase::Running;
+        let is_over = matches!(proc.phase, Phase::Ended(_) | Phase::Vanished);
         if pipe.due || pipe.closed || (!is_over && pipe.bytes.is_empty()) {
             return;
         }
@@ -78,22 +78,27 @@ impl World {
         let (host, local) = (proc.host, proc.local);
         let pipe = &mut proc.pipes[which];
         pipe.due = false;
-        let Some(on) = self.hosts.get(host as usize).map(|host| host.reading[which] && !host.job_is_gone) else {
+        if !self.hosts[host as usize].reading[which] || self.hosts[host as usize].job_is_gone {
             return;
-        };
-        if !on {
+        }
+        if !proc.start_is_known {
+            // The agent gets the pipe together with the news that the rank runs.
+            if !self.hosts[host as usize].keeper.is_empty() {
+                self.schedule_read(rank, stream);
+            }
             return;
         }
         let stream = if stream == 1 { Stream::Out } else { Stream::Err };
         if pipe.bytes.is_empty() {
-            if matches!(proc.phase, Phase::Ended(_) | Phase::Failed | Phase::Vanished) {
+            if matches!(proc.phase, Phase::Ended(_) | Phase::Vanished) {
                 pipe.closed = true;
                 self.tell_agent(host, Input::StdioClosed { job: JOB, local, stream });
             }
             return;
         }
-        let some = self.rng.between(1, pipe.bytes.len() as u64) as usize;
-        let take = if self.rng.chance(700) { pipe.bytes.len() } else { some };
+        let most = pipe.bytes.len().min(STDIO_CHUNK_MAX);
+        let some = self.rng.between(1, most as u64) as usize;
+        let take = if self.rng.chance(700) { most } else { some };
         let rest = pipe.bytes.split_off(take);
         let bytes = Bytes::from(std::mem::replace(&mut pipe.bytes, rest));
         let has_room = pipe.bytes.len() < PIPE_BYTES;

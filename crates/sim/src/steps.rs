@@ -3,7 +3,7 @@
 use crate::birth::JOB;
 use crate::clock::Event;
 use crate::faults::Culprit;
-use crate::pmi::{Answer, Heard, Op};
+use crate::pmi::{self, Answer, Heard, Op};
 use crate::ranks::{Doing, FromAgent, Phase, ToAgent};
 use crate::workload::{self, Step};
 use crate::world::World;
@@ -23,10 +23,10 @@ impl World {
             Phase::Running => {}
             Phase::Absent | Phase::Ended(_) | Phase::Failed | Phase::Vanished => return,
         }
-        if let Some(code) = self.is_leaving(rank) {
+        let proc = &self.procs[rank as usize];
+        if let Some(code) = proc.leaving {
             return self.end_rank(rank, ExitStatus::Exited(code));
         }
-        let proc = &self.procs[rank as usize];
         if proc.doing != Doing::Step {
             return;
         }
@@ -120,14 +120,14 @@ impl World {
     /// Sends a request and waits for its reply. A socket that the agent closed ends the rank, as an MPI library would.
     fn ask(&mut self, rank: u32, op: Op<'_>) {
         let proc = &mut self.procs[rank as usize];
-        let Some(pmi) = &mut proc.pmi else { return };
-        let bytes = pmi.ask(op);
+        let Some(link) = &mut proc.pmi else { return };
+        let bytes = pmi::ask(link, op);
         proc.doing = Doing::Reply;
         if proc.socket == [true; 2] {
-            self.send_client_bytes(rank, bytes);
-        } else if !proc.socket[1] {
-            self.end_rank(rank, ExitStatus::Exited(PMI_FAILED_CODE));
+            return self.send_client_bytes(rank, bytes);
         }
+        self.checks.blame(Culprit::Rank(rank), true);
+        self.end_rank(rank, ExitStatus::Exited(PMI_FAILED_CODE));
     }
 
     /// Puts bytes into the PMI socket, now and then in pieces.
@@ -148,8 +148,11 @@ impl World {
     pub(crate) fn on_client_arrive(&mut self, rank: u32) {
         let proc = &mut self.procs[rank as usize];
         let (host, local) = (proc.host, proc.local);
-        if !proc.start_is_known && self.hosts[host as usize].keeper_lives && self.hosts[host as usize].is_alive() {
+        if !proc.start_is_known {
             // The agent gets the socket together with the news that the rank runs.
+            if self.hosts[host as usize].keeper.is_empty() {
+                return proc.to_agent.clear();
+            }
             let delay_ns = self.spec.timing.report.draw(&mut self.rng);
             return self.clock.after(delay_ns.max(1), Event::ClientArrive(rank));
         }
@@ -190,15 +193,15 @@ impl World {
     pub(crate) fn on_reply_arrive(&mut self, rank: u32) {
         let proc = &mut self.procs[rank as usize];
         let Some(item) = proc.from_agent.pop() else { return };
-        if !proc.is_running() {
+        if !proc.is_running() || proc.is_leaving() {
             return;
         }
         match item {
             FromAgent::Bytes(bytes) => {
                 self.digest.number(u64::from(rank) ^ self.clock.now().0 << 16);
                 self.digest.bytes(&bytes);
-                let Some(pmi) = &mut proc.pmi else { return };
-                let heard = pmi.hear(&bytes);
+                let Some(link) = &mut proc.pmi else { return };
+                let heard = pmi::hear(link, &bytes);
                 self.on_heard(rank, heard);
             }
             FromAgent::Closed => {

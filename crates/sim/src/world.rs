@@ -7,7 +7,7 @@ use crate::birth;
 use crate::checkers::Checks;
 use crate::clock::{Clock, Event};
 use crate::digest::Digest;
-use crate::faults::{Fault, NoStart};
+use crate::faults::{Culprit, Fault, NoStart};
 use crate::hosts::Host;
 use crate::launch::LauncherHost;
 use crate::net::{Arrival, End, Net};
@@ -51,6 +51,9 @@ pub fn run(spec: WorldSpec) -> Report {
             let waits = world.who_waits();
             world.checks.problem(format!("no end in sight after {} events: {waits}", world.clock.happened()));
             break;
+        }
+        if world.spec.trace {
+            eprintln!("{} {event:?}", world.elapsed_ns());
         }
         world.on_event(event);
         if world.checks.is_broken() {
@@ -100,6 +103,9 @@ impl World {
     }
 
     fn begin(&mut self) {
+        if self.spec.timeout_ns.is_some() {
+            self.checks.blame(Culprit::Launcher, false);
+        }
         self.hosts[0].come_alive(birth::root(&self.spec, self.clock.now()));
         let link = self.net.next_link();
         let ends = [End::Launcher(LinkId(0)), self.hosts[0].new_end(0, link)];

@@ -5,7 +5,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// A window is opened for what fits; the chunk that closes it may stand over.
-const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
+const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + 4 * STDIO_CHUNK_MAX) as i64;
 
 /// What is under way, by link, stream and direction.
 #[derive(Debug, Default)]

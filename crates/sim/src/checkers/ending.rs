@@ -47,7 +47,8 @@ impl World {
     fn check_code(&mut self, code: u8) {
         let failures: Vec<Failure> = self.checks.notices.iter().filter_map(failure).cloned().collect();
         let ended = self.checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
-        let must_fail = self.checks.culprits.values().any(|must| *must) || self.checks.fences.unfinished().is_some();
+        let stuck = self.checks.fences.unfinished().is_some() && !self.checks.interrupted;
+        let must_fail = stuck || self.checks.culprits.values().any(|must| *must);
         if ended > 1 || failures.len() > 1 {
             self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
         }
@@ -78,6 +79,7 @@ impl World {
         let wanted = match &failure.cause {
             Cause::Exited(exited) => Some(*exited),
             Cause::Signalled { signal, .. } => Some(128 + *signal as u8),
+            Cause::Aborted { code, .. } => Some((code & 0xff).max(1) as u8),
             Cause::Spawn(error) if error.errno == EACCES => Some(126),
             Cause::Spawn(error) if error.step == SpawnStep::Find => Some(127),
             _ => None,
@@ -87,12 +89,18 @@ impl World {
         }
         let culprit = self.culprit(failure);
         let unfinished = self.checks.fences.unfinished();
-        let left_fence = matches!(failure.cause, Cause::LeftFence { .. }) && unfinished.is_some();
+        let left_fence = self.has_left_fence(failure) && unfinished.is_some();
         if !self.checks.culprits.contains_key(&culprit) && !left_fence {
             let culprits = &self.checks.culprits;
             let problem = format!("{failure:?} blames {culprit:?}, not one of {culprits:?}");
             self.checks.problem(problem);
         }
+    }
+
+    /// Whether a rank that is blamed for a fence did not come to it.
+    fn has_left_fence(&self, failure: &Failure) -> bool {
+        let (Cause::LeftFence { epoch, .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
+        self.procs[rank.index()].entered <= epoch.0
     }
 
     fn culprit(&self, failure: &Failure) -> Culprit {

@@ -1,0 +1,204 @@
+//! Small worlds drawn at random: shape, pace, programs, and misfortunes at any moment of the run.
+
+use crate::faults::Fault;
+use crate::rng::Rng;
+use crate::spec::{Delay, Timing, WorldSpec};
+use crate::workload::{Dialect, Disposition, Script, Step, Whose};
+use crate::{Report, run};
+use std::rc::Rc;
+use wireup_wire::ids::Rank;
+use wireup_wire::job::{Block, StdinTarget};
+
+/// Bytes of lines that one `Write` step may write: enough to fill pipes and windows now and then.
+const WRITE_BYTES_MAX: u64 = 1 << 20;
+
+/// Time limit of a job with a rank that may hang.
+const MISCHIEF_TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// A world without misfortunes.
+pub fn world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "random world");
+    let nodes = rng.between(1, 9) as u32;
+    let blocks = draw_blocks(rng, nodes);
+    let slots: u32 = blocks.iter().map(|block| block.nodes * block.ppn).sum();
+    let last_block = blocks[blocks.len() - 1];
+    let size = rng.between(u64::from(slots - last_block.ppn + 1), u64::from(slots) + 2) as u32;
+    let program = Program::draw(rng);
+    let mut apps = vec![(size, Rc::new(program.script(rng)))];
+    if size > 1 && rng.chance(300) {
+        let first = rng.between(1, u64::from(size) - 1) as u32;
+        apps = vec![(first, apps[0].1.clone()), (size - first, Rc::new(program.script(rng)))];
+    }
+    let stdin = if rng.chance(700) {
+        StdinTarget::None
+    } else if rng.chance(500) {
+        StdinTarget::All
+    } else {
+        StdinTarget::One(Rank(rng.below(u64::from(size)) as u32))
+    };
+    WorldSpec {
+        root_is_node: rng.chance(800),
+        fanout: rng.between(1, 4) as u32,
+        blocks,
+        apps,
+        stdin,
+        stdin_bytes: if rng.chance(500) { rng.below(1000) } else { rng.below(2 << 20) },
+        label: rng.chance(300),
+        line_buffered: true,
+        split_output: rng.chance(200),
+        profile: rng.chance(300),
+        stall_report_ns: if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
+        timing: draw_timing(rng),
+        ..WorldSpec::even(seed, nodes, 1, Script::plain(&[]))
+    }
+}
+
+/// Runs a random world twice: undisturbed, to learn how long it takes, then with faults at any moment of that time.
+/// Both reports.
+pub fn run_with_faults(seed: u64) -> [Report; 2] {
+    let calm = run(world(seed));
+    let stormy = run(with_faults(seed, calm.elapsed_ns));
+    [calm, stormy]
+}
+
+/// The world of `seed` with misfortunes, given how long it takes without.
+pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
+    let calm = world(seed);
+    let rng = &mut Rng::stream(seed, "random faults");
+    let horizon_ns = elapsed_ns + elapsed_ns / 10 + 1;
+    let count = if rng.chance(700) { 1 } else { rng.between(2, 4) };
+    let mut stormy = calm;
+    for _ in 0..count {
+        if rng.chance(250) {
+            add_mischief(rng, &mut stormy);
+        } else {
+            let fault = Fault::draw(rng, stormy.agent_count(), stormy.job_size(), horizon_ns);
+            stormy.faults.push(fault);
+        }
+    }
+    if rng.chance(100) {
+        stormy.timeout_ns = Some(rng.below(horizon_ns));
+    }
+    stormy
+}
+
+/// Lets one rank of a program do what it should not, somewhere in its script.
+fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
+    let rank = rng.below(u64::from(spec.job_size())) as u32;
+    let script = spec.script_of(rank).clone();
+    let mischief = match rng.below(9) {
+        0 => Step::Exit { code: 0 },
+        1 => Step::Exit { code: rng.between(1, 255) as u8 },
+        2 => Step::Die { signal: *rng.pick(&[6, 9, 11]) },
+        3 => Step::Hang,
+        4 => Step::SendGarbage,
+        5 => Step::HalfRequest,
+        6 => Step::CloseClient,
+        7 => Step::Finalize,
+        _ => Step::Abort { code: rng.below(256) as u8 },
+    };
+    let at = rng.below(script.steps.len() as u64) as usize;
+    let is_up = script.steps[..at].contains(&Step::Init) && !script.steps[..at].contains(&Step::Finalize);
+    if matches!(mischief, Step::Abort { .. } | Step::Finalize) && !is_up {
+        return;
+    }
+    let mut steps = script.steps.to_vec();
+    steps.splice(at..at, [Step::OnlyRank { rank }, mischief]);
+    if mischief == Step::Finalize {
+        // Gone from the fences, but not from the world.
+        steps.splice(at + 2..at + 2, [Step::OnlyRank { rank }, Step::Exit { code: 0 }]);
+    }
+    let changed = Rc::new(Script { steps: steps.into(), ..(*script).clone() });
+    for (_, app) in &mut spec.apps {
+        if Rc::ptr_eq(app, &script) {
+            *app = changed.clone();
+        }
+    }
+    // A rank that hangs ends nothing by itself.
+    spec.timeout_ns = Some(MISCHIEF_TIMEOUT_NS);
+}
+
+fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
+    let ppn = rng.between(1, 5) as u32;
+    match rng.below(4) {
+        0 => vec![Block { first_node: 0, nodes, ppn: 1 }; ppn as usize],
+        1 if nodes > 1 => {
+            let first = rng.between(1, u64::from(nodes) - 1) as u32;
+            let rest = Block { first_node: first, nodes: nodes - first, ppn: rng.between(1, 5) as u32 };
+            vec![Block { first_node: 0, nodes: first, ppn }, rest]
+        }
+        _ => vec![Block { first_node: 0, nodes, ppn }],
+    }
+}
+
+fn draw_timing(rng: &mut Rng) -> Timing {
+    let slow = |rng: &mut Rng, max: u64| Delay::of(1, max << rng.below(8));
+    Timing {
+        link: slow(rng, 50_000),
+        link_bytes_per_us: 1 << rng.between(2, 14),
+        cut_permille: rng.below(500) as u32,
+        batch_permille: rng.below(800) as u32,
+        agent_start: slow(rng, 1_000_000),
+        handshake: slow(rng, 500_000),
+        spawn: slow(rng, 1_000_000),
+        report: slow(rng, 50_000),
+        client: slow(rng, 20_000),
+        think: slow(rng, 50_000),
+        stdio: slow(rng, 50_000),
+        terminal: slow(rng, 50_000),
+    }
+}
+
+/// What all programs of a job have in common: their fences and pairs.
+struct Program {
+    speaks_pmi: bool,
+    rounds: u16,
+    value_bytes: u16,
+}
+
+impl Program {
+    fn draw(rng: &mut Rng) -> Self {
+        let value_bytes = *rng.pick(&[1, 8, 32, 32, 200, 1000]);
+        Program { speaks_pmi: rng.chance(850), rounds: rng.between(0, 3) as u16, value_bytes }
+    }
+
+    fn script(&self, rng: &mut Rng) -> Script {
+        let value_bytes = self.value_bytes;
+        let mut steps = Vec::new();
+        let detour = |rng: &mut Rng, steps: &mut Vec<Step>| match rng.below(6) {
+            0 => {
+                let line_bytes = rng.between(10, 3000) as u16;
+                let bytes = if rng.chance(900) { 2000 } else { WRITE_BYTES_MAX };
+                let lines = rng.below(bytes / u64::from(line_bytes) + 2) as u32;
+                steps.push(Step::Write { stream: rng.between(1, 2) as u8, lines, line_bytes });
+            }
+            1 => steps.push(Step::Compute { ns: rng.below(20_000_000) }),
+            _ => {}
+        };
+        detour(rng, &mut steps);
+        if self.speaks_pmi {
+            steps.push(Step::Init);
+            for pair in 0..self.rounds {
+                detour(rng, &mut steps);
+                steps.push(Step::Put { pair, value_bytes });
+                steps.push(Step::Fence);
+                detour(rng, &mut steps);
+                let whose = *rng.pick(&[Whose::All, Whose::Neighbours, Whose::Random(3), Whose::Rank(0)]);
+                steps.push(Step::Get { pair, value_bytes, whose });
+                if rng.chance(300) {
+                    steps.push(Step::GetMissing);
+                }
+            }
+            steps.push(Step::Finalize);
+        }
+        detour(rng, &mut steps);
+        steps.push(Step::Exit { code: 0 });
+        let dialect = *rng.pick(&[Dialect::Pmi1, Dialect::Pmi2]);
+        let disposition = match rng.below(8) {
+            0 => Disposition::Ignore,
+            1 => Disposition::Handler { after_ns: rng.below(100_000_000), code: rng.below(3) as u8 },
+            _ => Disposition::Default,
+        };
+        Script::new(dialect, &steps).with_disposition(disposition)
+    }
+}
