@@ -8,7 +8,8 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};

@@ -65,9 +65,7 @@ impl Keeper {
         let (socket, far) = socket::pair()?;
         match process::fork_with_signals_blocked()? {
             Fork::Child => serve::main(far, output),
-            Fork::Parent { child } => {
-                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() })
-            }
+            Fork::Parent { child } => Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() }),
         }
     }
 

@@ -117,11 +117,10 @@ impl Serve {
         process::set_name(c"wireup-keeper");
         process::new_session()?;
         process::set_subreaper()?;
-        let socket = files::duplicate_from(&socket, LOWEST_SOURCE).map(|high| {
-            // The low number is closed with all the others.
-            mem::forget(socket);
-            high
-        })?;
+        let low = socket;
+        let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
+        // Closed with all the others.
+        mem::forget(low);
         let (output, null) = settle(&socket, output)?;
         let reactor = Reactor::new()?;
         let signals = SignalFd::new(&[SIGCHLD])?;
@@ -167,10 +166,7 @@ impl Serve {
     }
 
     fn can_start(&self) -> bool {
-        self.sweep.is_none()
-            && !self.queue.is_empty()
-            && self.spawner.has_room()
-            && self.outbox.fds() < FREIGHT_MAX
+        self.sweep.is_none() && !self.queue.is_empty() && self.spawner.has_room() && self.outbox.fds() < FREIGHT_MAX
     }
 
     /// Waits for something to do.

@@ -1,0 +1,408 @@
+//! Keepers with real processes, driven as an agent drives them.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Duration;
+use wireup_os::bind;
+use wireup_os::process::{kill, leave, start_ticks};
+use wireup_proto::io::ExitStatus;
+use wireup_wire::peer::{SpawnError, SpawnStep};
+
+/// Long enough for a loaded machine; only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// A keeper, and what it has told by slot.
+struct Bench {
+    keeper: Keeper,
+    told: BTreeMap<u32, Told>,
+    swept: usize,
+    alive: Alive,
+}
+
+#[derive(Default)]
+struct Told {
+    pid: u32,
+    spawn_ns: u64,
+    exec_ns: u64,
+    fds: ProcessFds,
+    failed: Option<SpawnError>,
+    exited: Option<ExitStatus>,
+}
+
+impl Told {
+    fn over(&self) -> bool {
+        self.failed.is_some() || self.exited.is_some()
+    }
+
+    fn output(&mut self) -> String {
+        let fd = self.fds.stdout.take().or(self.fds.pty.take()).expect("a pipe or a terminal");
+        wireup_os::files::set_nonblocking(&fd, false).unwrap();
+        let mut output = Vec::new();
+        // The end of a terminal is an error, and what was read before it stays.
+        let _ = std::fs::File::from(fd).read_to_end(&mut output);
+        String::from_utf8(output).unwrap()
+    }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, alive: Alive::Yes }
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.keeper.request(request);
+        while !self.keeper.flush().unwrap() {
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        let writing = !self.keeper.outbox.is_empty();
+        assert!(socket::wait(self.keeper.fd(), true, writing, Some(PATIENCE)).unwrap(), "the keeper is silent");
+        let mut events = Vec::new();
+        self.alive = self.keeper.receive(&mut events).unwrap();
+        events.into_iter().for_each(|event| self.note(event));
+    }
+
+    fn note(&mut self, event: KeeperEvent) {
+        match event {
+            KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
+                let told = Told { pid, spawn_ns, exec_ns, fds, ..Told::default() };
+                assert!(self.told.insert(slot, told).is_none(), "slot {slot} started twice");
+            }
+            KeeperEvent::StartFailed { slot, error } => {
+                let told = Told { failed: Some(error), ..Told::default() };
+                assert!(self.told.insert(slot, told).is_none(), "slot {slot} failed after its start");
+            }
+            KeeperEvent::Exited { slot, status } => {
+                let told = self.told.get_mut(&slot).expect("an exit follows a start");
+                assert!(told.exited.replace(status).is_none() && told.failed.is_none());
+            }
+            KeeperEvent::Swept => self.swept += 1,
+        }
+    }
+
+    fn until(&mut self, mut done: impl FnMut(&Bench) -> bool) {
+        while !done(self) {
+            assert_eq!(self.alive, Alive::Yes);
+            self.turn();
+        }
+    }
+
+    /// Starts a batch and waits until all of it is over.
+    fn run(&mut self, batch: Batch) {
+        let slots: Vec<u32> = batch.processes.iter().map(|process| process.slot).collect();
+        self.request(&Request::Spawn(batch));
+        self.until(|bench| slots.iter().all(|slot| bench.told.get(slot).is_some_and(Told::over)));
+    }
+
+    fn start(&mut self, batch: Batch) {
+        let slots: Vec<u32> = batch.processes.iter().map(|process| process.slot).collect();
+        self.request(&Request::Spawn(batch));
+        self.until(|bench| slots.iter().all(|slot| bench.told.contains_key(slot)));
+    }
+
+    fn exit_of(&self, slot: u32) -> ExitStatus {
+        self.told[&slot].exited.expect("it is over")
+    }
+}
+
+fn strings(list: &[&str]) -> Vec<Vec<u8>> {
+    list.iter().map(|string| string.as_bytes().to_vec()).collect()
+}
+
+fn program(argv: &[&str]) -> Program {
+    Program { argv: strings(argv), cwd: b"/".to_vec(), env: strings(&["PATH=/usr/bin:/bin", "SHARED=yes", "A=0"]) }
+}
+
+fn batch(argv: &[&str], processes: Vec<Process>) -> Batch {
+    Batch { programs: vec![program(argv)], processes, umask: 0o27, nofile_soft: 77 }
+}
+
+/// One process that runs a shell script: its exit status and standard output.
+fn shell(script: &str, change: impl FnOnce(&mut Process)) -> (ExitStatus, String) {
+    let mut bench = Bench::new();
+    let mut process = Process::new(4);
+    change(&mut process);
+    bench.run(batch(&["sh", "-c", script], vec![process]));
+    let told = bench.told.get_mut(&4).unwrap();
+    assert_eq!(told.failed, None);
+    let result = (told.exited.unwrap(), told.output());
+    bench.keeper.close().unwrap();
+    result
+}
+
+fn gone(pid: u32) -> bool {
+    // A zombie of someone else's child is as good as gone.
+    start_ticks(pid).is_none() || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z"))
+}
+
+fn wait_until_gone(pid: u32) {
+    let start = std::time::Instant::now();
+    while !gone(pid) {
+        assert!(start.elapsed() < PATIENCE, "{pid} lives");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn three_hundred_start_and_end_once_each() {
+    let mut bench = Bench::new();
+    bench.run(batch(&["true"], (0..300).map(Process::new).collect()));
+    assert_eq!(bench.told.len(), 300);
+    for told in bench.told.values() {
+        assert_eq!((told.exited, &told.failed), (Some(ExitStatus::Exited(0)), &None));
+        assert!(told.spawn_ns > 0 && told.exec_ns >= told.spawn_ns);
+        assert!(told.fds.stdout.is_some() && told.fds.stderr.is_some() && told.fds.stdin.is_none());
+    }
+    bench.request(&Request::Sweep);
+    bench.until(|bench| bench.swept == 1);
+    bench.keeper.close().unwrap();
+}
+
+#[test]
+fn an_agent_that_reads_late_misses_nothing() {
+    let mut bench = Bench::new();
+    let processes = (0..600).map(|slot| Process { pmi: true, ..Process::new(slot) });
+    bench.request(&Request::Spawn(batch(&["true"], processes.collect())));
+    std::thread::sleep(Duration::from_millis(300));
+    bench.until(|bench| bench.told.len() == 600 && bench.told.values().all(Told::over));
+    assert!(bench.told.values().all(|told| told.fds.pmi.is_some() && told.fds.stderr.is_some()));
+}
+
+#[test]
+fn exit_codes_and_signals_are_reported() {
+    assert_eq!(shell("exit 7", |_| {}).0, ExitStatus::Exited(7));
+    assert_eq!(shell("kill -9 $$", |_| {}).0, ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
+    // Rust's start-up code ignores SIGPIPE; a rank must not inherit that, nor our blocked signals.
+    assert_eq!(shell("kill -13 $$", |_| {}).0, ExitStatus::Signalled { signal: 13, core_dumped: false });
+    let (_, masks) = shell("grep -E 'Sig(Blk|Ign)' /proc/self/status", |_| {});
+    assert!(masks.lines().all(|line| line.ends_with("\t0000000000000000")), "{masks}");
+}
+
+#[test]
+fn umask_limits_environment_group_and_affinity_are_as_asked() {
+    assert_eq!(shell("umask; ulimit -Sn; pwd", |_| {}).1, "0027\n77\n/\n");
+    let own = |process: &mut Process| process.env = strings(&["A=1", "B=2", "A=3"]);
+    assert_eq!(shell("env | grep -E '^(A|B|SHARED)=' | sort", own).1, "A=3\nB=2\nSHARED=yes\n");
+    assert_eq!(shell("test $$ = $(cut -d' ' -f5 /proc/$$/stat) && echo leader", |_| {}).1, "leader\n");
+    let cpu = bind::allowed().unwrap().iter().last().unwrap();
+    let set: bind::CpuSet = [cpu].into_iter().collect();
+    let bound = |process: &mut Process| process.cpus = Some(set.words().to_vec());
+    assert_eq!(shell("grep Cpus_allowed_list /proc/self/status | cut -f2", bound).1, format!("{cpu}\n"));
+}
+
+#[test]
+fn failures_name_step_and_errno() {
+    let directory = scratch("failures");
+    let script = |name: &str, text: &str, mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let bad = script("bad", "#!/nowhere/interpreter\n", 0o755);
+    let plain = script("plain", "echo $0 $1\n", 0o755);
+    let locked = script("locked", "#!/bin/sh\n", 0o644);
+    let garbage = script("garbage", "#!/etc/passwd\n", 0o755);
+    let mut no_directory = program(&["true"]);
+    no_directory.cwd = b"/nowhere".to_vec();
+    let programs = vec![
+        program(&["no-such-program"]),
+        program(&[&bad]),
+        no_directory,
+        program(&[&locked]),
+        program(&[&garbage]),
+        program(&[]),
+        program(&[&plain, "argument"]),
+    ];
+    let processes = (0..8).map(|slot| Process { program: slot as u16, ..Process::new(slot) }).collect();
+    let mut bench = Bench::new();
+    bench.run(Batch { programs, processes, umask: 0, nofile_soft: 64 });
+    let failure = |slot: u32| bench.told[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
+    assert_eq!(failure(0), Some((SpawnStep::Find, "no-such-program", 2)));
+    assert_eq!(failure(1), Some((SpawnStep::Interpreter, &*bad, 2)));
+    assert_eq!(failure(2), Some((SpawnStep::Cwd, "/nowhere", 2)));
+    assert_eq!(failure(3), Some((SpawnStep::Exec, &*locked, 13)));
+    assert_eq!(failure(4), Some((SpawnStep::Exec, &*garbage, 13)));
+    assert_eq!(failure(5), Some((SpawnStep::Find, "", 2)));
+    assert_eq!(failure(7).map(|error| error.0), Some(SpawnStep::Find));
+    assert_eq!(bench.exit_of(6), ExitStatus::Exited(0));
+    assert_eq!(bench.told.get_mut(&6).unwrap().output(), format!("{plain} argument\n"));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn standard_input_is_bytes_or_a_pipe_or_nothing() {
+    let secret = vec![b'x'; 300_000];
+    let bytes = |process: &mut Process| process.stdin = StdinKind::Bytes(secret.clone());
+    assert_eq!(shell("wc -c", bytes).1.trim(), "300000");
+    assert_eq!(shell("wc -c", |_| {}).1.trim(), "0");
+    let mut bench = Bench::new();
+    bench.start(batch(&["cat"], vec![Process { stdin: StdinKind::Pipe, ..Process::new(0) }]));
+    let told = bench.told.get_mut(&0).unwrap();
+    rustix::io::write(told.fds.stdin.take().unwrap(), b"hello").unwrap();
+    assert_eq!(told.output(), "hello");
+}
+
+#[test]
+fn a_rank_sees_its_streams_and_its_pmi_socket_and_nothing_else() {
+    // The descriptor that `ls` reads the directory with is the next one.
+    let (_, list) = shell("ls /proc/self/fd; echo $PMI_FD; echo hi >&3", |process| process.pmi = true);
+    assert_eq!(list, "0\n1\n2\n3\n4\n3\n");
+    assert_eq!(shell("ls /proc/self/fd; echo $PMI_FD", |_| {}).1, "0\n1\n2\n3\n\n");
+    let mut bench = Bench::new();
+    bench.run(batch(&["sh", "-c", "echo hi >&3"], vec![Process { pmi: true, ..Process::new(0) }]));
+    let mut buffer = [0u8; 8];
+    let read = rustix::io::read(bench.told[&0].fds.pmi.as_ref().unwrap(), &mut buffer[..]).unwrap();
+    assert_eq!(&buffer[..read], b"hi\n");
+    let again = rustix::io::read(bench.told[&0].fds.stdout.as_ref().unwrap(), &mut buffer[..]);
+    assert_eq!(again, Ok(0));
+}
+
+#[test]
+fn a_terminal_is_all_three_streams_and_controls_its_session() {
+    let script = "tty; stty size; test -t 0 && test -t 2 && echo all; ps -o tty= -p $$ | cut -c1-4";
+    let (_, output) = shell(script, |process| process.pty = Some((33, 99)));
+    let lines: Vec<&str> = output.lines().map(str::trim_end).collect();
+    assert!(lines[0].starts_with("/dev/pts/"), "{output}");
+    assert_eq!(lines[1..], ["33 99", "all", "pts/"]);
+}
+
+#[test]
+fn signals_reach_one_or_all_groups_also_early_ones() {
+    let mut bench = Bench::new();
+    let sleepers = |first: u32| batch(&["sh", "-c", "sleep 100"], (first..first + 40).map(Process::new).collect());
+    bench.start(sleepers(0));
+    bench.request(&Request::Signal { slot: Some(7), signal: SIGTERM });
+    bench.until(|bench| bench.told[&7].exited.is_some());
+    assert!(bench.told.values().filter(|told| told.exited.is_some()).count() == 1);
+    // In one write with the batch: most of it is not started when the signal is read.
+    bench.keeper.request(&Request::Spawn(sleepers(100)));
+    bench.request(&Request::Signal { slot: None, signal: SIGTERM });
+    bench.until(|bench| bench.told.len() == 80 && bench.told.values().all(Told::over));
+    let terminated = ExitStatus::Signalled { signal: SIGTERM, core_dumped: false };
+    assert!(bench.told.values().all(|told| told.exited == Some(terminated)));
+    // With SIGKILL the rest is not even started.
+    bench.keeper.request(&Request::Spawn(sleepers(200)));
+    bench.request(&Request::Signal { slot: None, signal: SIGKILL });
+    bench.until(|bench| bench.told.len() == 120 && bench.told.values().all(Told::over));
+    assert!(bench.told[&239].failed.as_ref().is_some_and(|error| error.errno == 125));
+}
+
+/// Forks a grandchild out of sight: another session, another parent. Prints its pid.
+const HIDE: &str =
+    "setsid sh -c 'sh -c \"echo \\$\\$; exec sleep 1000\" & ' </dev/null; exec sleep 1000 >/dev/null 2>&1";
+
+fn hidden(bench: &mut Bench, slot: u32) -> u32 {
+    bench.start(batch(&["sh", "-c", HIDE], vec![Process::new(slot)]));
+    let stdout = bench.told[&slot].fds.stdout.as_ref().unwrap();
+    assert!(socket::wait(stdout, true, false, Some(PATIENCE)).unwrap());
+    let mut buffer = [0u8; 16];
+    let read = rustix::io::read(stdout, &mut buffer[..]).unwrap();
+    let pid: u32 = std::str::from_utf8(&buffer[..read]).unwrap().trim().parse().unwrap();
+    assert_ne!(pid, bench.told[&slot].pid);
+    assert!(!gone(pid));
+    pid
+}
+
+#[test]
+fn a_sweep_finds_hidden_grandchildren_and_the_keeper_goes_on() {
+    let mut bench = Bench::new();
+    let hidden = hidden(&mut bench, 0);
+    bench.request(&Request::Sweep);
+    bench.until(|bench| bench.swept == 1);
+    assert!(gone(hidden));
+    assert_eq!(bench.exit_of(0), ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
+    bench.run(batch(&["true"], vec![Process::new(1)]));
+    assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
+}
+
+#[test]
+fn the_death_of_the_agent_ends_all() {
+    let (near, far) = socket::pair().unwrap();
+    let Fork::Parent { child: agent } = process::fork().unwrap() else {
+        let mut bench = Bench::new();
+        let hidden = hidden(&mut bench, 0);
+        let pids = [bench.keeper.pid(), bench.told[&0].pid, hidden].map(u32::to_le_bytes).concat();
+        rustix::io::write(&far, &pids).unwrap();
+        std::thread::sleep(2 * PATIENCE);
+        leave(1);
+    };
+    assert!(socket::wait(&near, true, false, Some(PATIENCE)).unwrap());
+    let mut pids = [0u8; 12];
+    assert_eq!(rustix::io::read(&near, &mut pids[..]).unwrap(), 12);
+    kill(agent, SIGKILL).unwrap();
+    process::wait_for(agent).unwrap();
+    for pid in pids.chunks_exact(4) {
+        wait_until_gone(u32::from_le_bytes(pid.try_into().unwrap()));
+    }
+}
+
+#[test]
+fn the_death_of_the_keeper_ends_its_ranks_and_the_agent_collects_the_rest() {
+    let Fork::Parent { child: agent } = process::fork().unwrap() else {
+        process::set_subreaper().unwrap();
+        let mut bench = Bench::new();
+        let hidden = hidden(&mut bench, 0);
+        let rank = bench.told[&0].pid;
+        kill(bench.keeper.pid(), SIGKILL).unwrap();
+        while bench.alive == Alive::Yes {
+            bench.turn();
+        }
+        process::wait_for(bench.keeper.pid()).unwrap();
+        wait_until_gone(rank);
+        while !gone(hidden) {
+            bench.keeper.kill_orphans(&[]);
+            process::reap();
+        }
+        leave(0);
+    };
+    assert_eq!(process::wait_for(agent).unwrap(), process::Ended::Exited(0));
+}
+
+#[test]
+fn a_dead_agent_leaves_a_usable_terminal() {
+    let (_master, slave) = wireup_os::pty::open(24, 80).unwrap();
+    let echoes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes.contains(rustix::termios::LocalModes::ECHO);
+    let saved = wireup_os::pty::SavedTerminal::of(&slave).unwrap();
+    let Fork::Parent { child: agent } = process::fork().unwrap() else {
+        rustix::stdio::dup2_stdin(&slave).unwrap();
+        let mut bench = Bench::new();
+        bench.request(&Request::RestoreTerminalOnDeath);
+        // An answer proves that the request was read.
+        bench.run(batch(&["true"], vec![Process::new(0)]));
+        saved.set_raw(&slave).unwrap();
+        leave(0);
+    };
+    process::wait_for(agent).unwrap();
+    let start = std::time::Instant::now();
+    while !echoes() {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
+    let mut bench = Bench::new();
+    let huge = vec![b'x'; 200 << 10];
+    let argv = vec![b"true".to_vec(), huge];
+    let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
+    let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
+    bench.run(Batch { programs, processes, umask: 0, nofile_soft: 64 });
+    // One argument may have 128 KiB.
+    assert_eq!(bench.told[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
+    assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("wireup-keeper-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}

@@ -76,12 +76,16 @@ pub fn block_all_signals() -> SavedMask {
     }
 }
 
-/// Gives every signal its default disposition back (Rust's start-up code ignores `SIGPIPE`).
+/// Gives every signal its default disposition back (Rust's start-up code ignores `SIGPIPE`; others may have been
+/// inherited).
 pub fn reset_dispositions() {
+    // The kernel's own `struct sigaction` has four words on every architecture, all zero here: default, no flags.
+    let default = [0u64; 4];
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: the default disposition runs no code of ours. KILL, STOP and the C library's own two are
-        // refused without effect.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the kernel reads the structure only; the default disposition runs no code of ours. The C
+        // library's function would refuse the two signals that it uses itself. KILL and STOP are refused without
+        // effect.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u8>(), 8) };
     }
 }
 
