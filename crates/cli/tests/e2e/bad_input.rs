@@ -1,0 +1,221 @@
+//! What users and programs do wrong: one line, which names the node and the next step.
+
+use crate::harness::peers::{plain, skip};
+use crate::harness::{Outcome, Run};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+const PLACEMENTS: [&str; 2] = ["-n 2", "-n 4 --virtual-nodes 2"];
+
+/// One line on stderr, which holds all of `words`.
+fn one_line(outcome: Outcome, code: i32, words: &[&str]) {
+    let outcome = outcome.expect_code(code);
+    let line = outcome.expect_err_line(words);
+    assert_eq!(outcome.err().trim_end(), line, "{outcome}\nmore than one line");
+}
+
+/// A file with `content` and `mode`, for one test.
+struct Script(PathBuf);
+
+impl Script {
+    fn new(name: &str, content: &str, mode: u32) -> Self {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        fs::write(&path, content).expect("write a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set its mode");
+        Self(path)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_missing_program() {
+    for placement in PLACEMENTS {
+        one_line(
+            Run::job(placement).arg("./no-such-program").finish(),
+            127,
+            &["node", "./no-such-program", "not found"],
+        );
+        one_line(Run::job(placement).arg("no-such-program").finish(), 127, &["no-such-program", "not found"]);
+    }
+}
+
+#[test]
+fn a_program_without_the_right_to_run() {
+    let file = Script::new("not-executable", "#!/bin/sh\n", 0o644);
+    for placement in PLACEMENTS {
+        let name = file.0.display().to_string();
+        one_line(Run::job(placement).arg(&file.0).finish(), 126, &["node", &name]);
+    }
+    one_line(Run::job("-n 2 /tmp").finish(), 126, &["node", "/tmp"]);
+}
+
+#[test]
+fn a_wrong_interpreter() {
+    let file = Script::new("wrong-interpreter", "#!/no/such/interpreter\n", 0o755);
+    let name = file.0.display().to_string();
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).arg(&file.0).finish();
+        let code = outcome.code();
+        assert!(code == 126 || code == 127, "{outcome}");
+        one_line(outcome, code, &["node", &name, "interpreter"]);
+    }
+}
+
+/// As a shell does it: a script without `#!` is not a program of its own.
+#[test]
+fn a_file_of_no_known_format() {
+    let file = Script::new("no-format", "\x01\x02 nothing", 0o755);
+    let outcome = Run::job("-n 1").arg(&file.0).finish();
+    one_line(outcome, 126, &["node", &file.0.display().to_string()]);
+}
+
+#[test]
+fn no_ranks() {
+    one_line(Run::job("-n 0 true").finish(), 125, &["-n"]);
+}
+
+#[test]
+fn numbers_that_are_none() {
+    for line in ["-n many true", "-n -1 true", "-n 99999999999999999999 true", "-n 2 --virtual-nodes 0 true"] {
+        let outcome = Run::job(line).finish().expect_code(125);
+        assert_eq!(outcome.err().trim_end().lines().count(), 1, "{outcome}");
+    }
+}
+
+#[test]
+fn unknown_words() {
+    one_line(Run::job("--no-such-flag true").finish(), 125, &["--no-such-flag"]);
+    one_line(Run::wireup(["no-such-command"]).finish(), 125, &["no-such-command"]);
+    one_line(Run::job("-n 2").finish(), 125, &["program"]);
+    one_line(Run::job("-n 1 true : -n 1").finish(), 125, &["program"]);
+}
+
+/// Only an error where the user has limited the slots.
+#[test]
+fn more_ranks_than_slots() {
+    Run::job("-n 40 true").succeed();
+    one_line(Run::job("-n 5 --virtual-nodes 2 --slots 2 true").finish(), 125, &["5 ranks", "2 x 2 slots"]);
+}
+
+#[test]
+fn a_folder_that_is_not_there() {
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).args(["-wdir", "/no/such/folder", "true"]).finish();
+        let code = outcome.code();
+        assert_ne!(code, 0, "{outcome}");
+        one_line(outcome, code, &["/no/such/folder"]);
+    }
+}
+
+/// Runs `script` as root of a mount namespace of its own, with an overfull /tmp; the product and `spew` lie in /mnt.
+fn with_a_full_tmp(script: &str) -> Option<Outcome> {
+    if Run::shell("unshare -rm true").finish().code() != 0 {
+        return skip("no user namespaces here");
+    }
+    let prepare = format!(
+        "mount -t tmpfs none /mnt && cp $WIREUP /mnt/wireup && cp {} /mnt/spew && mount -t tmpfs -o size=4k none /tmp \
+         && head -c 4096 /dev/zero >/tmp/full",
+        plain("spew").display()
+    );
+    Some(Run::shell(&format!("unshare -rm /bin/sh -c '{prepare}; TMPDIR=/tmp; {script}'")).finish())
+}
+
+#[test]
+fn a_full_tmp_does_not_matter() {
+    let Some(outcome) = with_a_full_tmp("/mnt/wireup run -n 4 --virtual-nodes 2 echo fine") else { return };
+    let outcome = outcome.expect_code(0);
+    assert_eq!(outcome.out(), "fine\n".repeat(4));
+}
+
+#[test]
+fn output_files_on_a_full_disk() {
+    let script = "/mnt/wireup run -n 2 --output-dir /tmp/out /mnt/spew bytes 100000";
+    let Some(outcome) = with_a_full_tmp(script) else { return };
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["/tmp/out", "No space left"]);
+}
+
+#[test]
+fn output_files_without_permission() {
+    let outcome = Run::job("-n 2 --output-dir /proc/no true").finish();
+    assert_ne!(outcome.code(), 0);
+    outcome.expect_err_line(&["/proc/no"]);
+}
+
+/// The soft limit is raised; the hard one, when it is too low, is said before anything starts.
+#[test]
+fn too_few_descriptors_for_the_job() {
+    let outcome = Run::shell("ulimit -Hn 64; exec $WIREUP run -n 500 echo started").finish();
+    let code = outcome.code();
+    assert_ne!(code, 0, "{outcome}");
+    assert!(!outcome.out().contains("started"), "{outcome}");
+    outcome.expect_err_line(&["ulimit"]);
+}
+
+/// `badpmi HOW`: the job ends cleanly with a line about rank 1, unless the bad client alone had an error.
+fn bad_client(how: &str, placement: &str) -> Outcome {
+    let outcome = Run::job(placement).arg(plain("badpmi")).arg(how).finish();
+    assert!(!outcome.err().contains("panic"), "{outcome}");
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["rank 1"]);
+    outcome
+}
+
+#[test]
+fn a_client_that_sends_garbage() {
+    for placement in PLACEMENTS {
+        bad_client("garbage", placement);
+    }
+}
+
+#[test]
+fn a_client_that_closes_in_half_a_request() {
+    for placement in PLACEMENTS {
+        bad_client("half", placement);
+    }
+}
+
+#[test]
+fn a_client_whose_line_never_ends() {
+    for placement in PLACEMENTS {
+        bad_client("endless", placement);
+    }
+}
+
+#[test]
+fn a_client_with_a_length_that_is_none() {
+    for placement in PLACEMENTS {
+        bad_client("length", placement);
+    }
+}
+
+#[test]
+fn a_client_that_promises_more_than_it_sends() {
+    for placement in PLACEMENTS {
+        bad_client("toolong", placement);
+    }
+}
+
+#[test]
+fn a_client_that_closes_in_a_fence() {
+    for placement in PLACEMENTS {
+        bad_client("closefence", placement);
+    }
+}
+
+/// That client alone gets an error; the job goes on.
+#[test]
+fn a_request_that_no_one_knows() {
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).arg(plain("badpmi")).arg("unknown").succeed();
+        let out = outcome.out();
+        assert!(out.lines().any(|line| line.starts_with("rank 1 answer ") && line.contains("rc=-1")), "{outcome}");
+        assert!(out.contains("rank 0 through\n") && out.contains("rank 1 through\n"), "{outcome}");
+    }
+}

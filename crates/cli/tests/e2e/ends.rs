@@ -1,0 +1,111 @@
+//! How a job ends: exit codes, the line that says why, time limits.
+
+use crate::harness::Run;
+use crate::harness::peers::{plain, program};
+use xtask::programs::Flavour;
+
+const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 2"];
+
+#[test]
+fn success_is_quiet() {
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).arg("true").succeed();
+        assert_eq!(outcome.out(), "");
+        outcome.expect_quiet();
+    }
+}
+
+#[test]
+fn the_first_failing_rank_gives_the_code() {
+    for placement in PLACEMENTS {
+        let script = "echo pid $$; test $WIREUP_RANK = 2 && exit 9; exec sleep 1000";
+        let outcome = Run::job(placement).arg("--label").sh(script).finish().expect_code(9);
+        let pid = outcome.out().lines().find_map(|line| line.strip_prefix("[2] pid ").map(str::to_owned));
+        outcome.expect_err_line(&["rank 2", "9", &pid.expect("rank 2 said its pid")]);
+    }
+}
+
+#[test]
+fn the_node_is_named() {
+    let script = "test $WIREUP_RANK = 3 && exit 1; exec sleep 1000";
+    let outcome = Run::job("-n 4 --virtual-nodes 2").sh(script).finish().expect_code(1);
+    outcome.expect_err_line(&["rank 3", "node1"]);
+}
+
+#[test]
+fn a_signal_gives_128_and_more() {
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).arg(plain("crash")).arg("1").finish().expect_code(128 + 11);
+        outcome.expect_err_line(&["rank 1", "SIGSEGV"]);
+        let outcome =
+            Run::job(placement).sh("test $WIREUP_RANK = 1 && kill -9 $$; sleep 1000").finish().expect_code(137);
+        outcome.expect_err_line(&["rank 1", "SIGKILL"]);
+    }
+}
+
+#[test]
+fn only_one_line_says_why() {
+    let outcome = Run::job("-n 8 --virtual-nodes 2").sh("test $WIREUP_RANK = 5 && exit 3; exec sleep 1000").finish();
+    assert_eq!(outcome.expect_code(3).err().lines().count(), 1);
+}
+
+#[test]
+fn all_that_fail_still_give_one_code() {
+    let outcome = Run::job("-n 8 --virtual-nodes 4").arg("false").finish().expect_code(1);
+    assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
+}
+
+/// A rank that takes its time after the gentle signal is given the time; its last words arrive.
+#[test]
+fn others_are_ended_gently_first() {
+    let script = "test $WIREUP_RANK = 1 && { sleep 0.5; exit 6; }; trap 'echo bye; exit 0' TERM; \
+        while :; do sleep 0.02; done";
+    let outcome = Run::job("-n 3 --virtual-nodes 2").sh(script).finish().expect_code(6);
+    assert_eq!(outcome.out(), "bye\nbye\n", "{outcome}");
+}
+
+#[test]
+fn then_by_force() {
+    let script = "test $WIREUP_RANK = 1 && { sleep 0.5; exit 6; }; trap '' TERM INT HUP; while :; do sleep 0.1; done";
+    Run::job("-n 3 --virtual-nodes 2").sh(script).finish().expect_code(6);
+}
+
+#[test]
+fn a_time_limit() {
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).args(["--timeout", "0.5", "sleep", "1000"]).finish().expect_code(124);
+        outcome.expect_err_line(&["--timeout"]);
+    }
+    Run::job("-n 2 --timeout 60 true").succeed();
+}
+
+#[test]
+fn a_rank_that_leaves_a_fence_ends_the_job() {
+    for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
+        let outcome = Run::job(placement).arg(plain("badpmi")).arg("leave").finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        outcome.expect_err_line(&["rank 1", "fence"]);
+    }
+}
+
+/// An MPI program that never finds the link offered to it.
+#[test]
+fn singletons_are_noticed() {
+    for flavour in [Flavour::Mpich4, Flavour::Mpich5] {
+        let Some(program) = program(flavour, "hello") else { continue };
+        let outcome = Run::job("-n 2").args(["env", "-u", "PMI_FD"]).arg(program).succeed();
+        outcome.expect_err_line(&["PMI"]);
+        assert_eq!(outcome.out().matches("rank 0 of 1").count(), 2, "{outcome}");
+    }
+}
+
+#[test]
+fn plain_programs_get_no_remark() {
+    Run::job("-n 2").args(["/usr/bin/python3", "-c", "print(1)"]).succeed().expect_quiet();
+}
+
+#[test]
+fn a_job_of_many_short_ranks() {
+    let outcome = Run::job("-n 256 --virtual-nodes 4 echo x").succeed();
+    assert_eq!(outcome.out(), "x\n".repeat(256));
+}

@@ -1,0 +1,103 @@
+//! What a rank finds around itself: variables, folder, limits.
+
+use crate::harness::Run;
+use crate::harness::peers::plain;
+use std::env::temp_dir;
+
+/// `variables` of each rank, one line a rank, sorted.
+fn of_each_rank(line: &str, variables: &[&str]) -> Vec<String> {
+    let words: Vec<String> = variables.iter().map(|name| format!("${{{name}-unset}}")).collect();
+    Run::job(line).sh(&format!("echo {}", words.join(" "))).succeed().sorted_lines()
+}
+
+#[test]
+fn ranks_know_their_place() {
+    let names = ["WIREUP_RANK", "WIREUP_SIZE", "WIREUP_LOCAL_RANK", "WIREUP_LOCAL_SIZE", "WIREUP_NODE"];
+    let said = of_each_rank("-n 5 --virtual-nodes 2", &names);
+    assert_eq!(said, ["0 5 0 3 0", "1 5 1 3 0", "2 5 2 3 0", "3 5 0 2 1", "4 5 1 2 1"]);
+}
+
+#[test]
+fn mpi_libraries_know_the_local_rank() {
+    let said = of_each_rank("-n 4 --virtual-nodes 2", &["PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"]);
+    assert_eq!(said, ["0 0 2", "1 1 2", "2 0 2", "3 1 2"]);
+}
+
+#[test]
+fn rank_and_world_size_only_on_request() {
+    let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK"];
+    assert_eq!(of_each_rank("-n 1", &names), ["unset unset unset"]);
+    assert_eq!(of_each_rank("-n 4 --virtual-nodes 2 --rank-env", &names), ["0 4 0", "1 4 1", "2 4 0", "3 4 1"]);
+}
+
+#[test]
+fn variables_by_flag() {
+    let line = "-n 2 -genv ALL one -x GIVEN=two -x INHERITED -env MINE three";
+    let script = "echo $ALL $GIVEN $INHERITED $MINE";
+    let first = Run::job(line).env("INHERITED", "four").sh(script).succeed();
+    assert_eq!(first.out(), "one two four three\n".repeat(2));
+}
+
+#[test]
+fn variables_of_one_program_stay_there() {
+    let line = "-genv ALL all -n 1 -env MINE first";
+    let script = "echo $WIREUP_RANK ${ALL-unset} ${MINE-unset}";
+    let outcome = Run::job(line).sh(script).args([":", "-n", "1", "-env", "OTHER", "x"]).sh(script).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 all first", "1 all unset"]);
+}
+
+#[test]
+fn values_of_every_legal_byte() {
+    let value: String = (1..=127u8).map(char::from).collect();
+    let outcome = Run::job("-n 2 --virtual-nodes 2").env("ODD", value.clone()).sh("printf '%s\\n.' \"$ODD\"").succeed();
+    assert_eq!(outcome.out().matches(&value).count(), 2, "{outcome}");
+}
+
+#[test]
+fn the_folder() {
+    let here = temp_dir().canonicalize().expect("the temporary folder exists");
+    let outcome = Run::job("-n 2 --virtual-nodes 2 pwd").cwd(&here).succeed();
+    assert_eq!(outcome.out(), format!("{}\n", here.display()).repeat(2));
+    let outcome = Run::job("-n 1 -wdir / pwd : -n 1 -wdir /usr pwd").succeed();
+    assert_eq!(outcome.sorted_lines(), ["/", "/usr"]);
+}
+
+#[test]
+fn a_program_in_the_folder_by_relative_name() {
+    let program = plain("limits");
+    let folder = program.parent().expect("a program lies in a folder");
+    Run::job("-n 2 --virtual-nodes 2 ./limits").cwd(folder).succeed().expect_out("nofile");
+}
+
+#[test]
+fn umask_and_file_limit_are_the_users() {
+    let script =
+        format!("umask 027; ulimit -Sn 256; exec $WIREUP run -n 2 --virtual-nodes 2 {}", plain("limits").display());
+    let outcome = Run::shell(&script).succeed();
+    for line in outcome.out().lines() {
+        assert!(line.starts_with("nofile 256 umask 027 "), "{outcome}");
+    }
+}
+
+/// The soft limit is raised by the launcher for itself, not for its ranks.
+#[test]
+fn a_low_soft_limit_of_files_is_no_obstacle() {
+    let script = format!("ulimit -Sn 64; exec $WIREUP run -n 100 {}", plain("limits").display());
+    let outcome = Run::shell(&script).succeed();
+    assert_eq!(outcome.out().matches("nofile 64 ").count(), 100, "{outcome}");
+}
+
+/// One descriptor more than the launcher was given: the link that PMI_FD names.
+#[test]
+fn no_descriptor_leaks_into_ranks() {
+    let fds = |line: &str| line.split(" fds").nth(1).map(|fds| fds.split_whitespace().count());
+    let limits = plain("limits");
+    let given = fds(&Run::shell(&limits.display().to_string()).succeed().out()).expect("limits prints them");
+    for placement in ["-n 8", "-n 8 --virtual-nodes 2"] {
+        let outcome = Run::job(placement).arg(&limits).succeed();
+        for line in outcome.out().lines() {
+            let fds = fds(line).expect("limits prints them");
+            assert!(fds == given + 1 || fds == 1, "{fds} and not {} as given, or 1: {outcome}", given + 1);
+        }
+    }
+}

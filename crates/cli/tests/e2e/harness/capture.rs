@@ -1,0 +1,52 @@
+//! A pipe's content, read in the background.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+pub struct Capture {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+    /// Held open, never read.
+    _held: Option<OwnedFd>,
+}
+
+impl Capture {
+    pub fn reading(mut pipe: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&bytes);
+        let reader = thread::spawn(move || {
+            let mut block = vec![0; 1 << 16];
+            while let Ok(count @ 1..) = pipe.read(&mut block) {
+                lock(&into).extend_from_slice(&block[..count]);
+            }
+        });
+        Self { bytes, reader: Some(reader), _held: None }
+    }
+
+    pub fn holding(pipe: impl Into<OwnedFd>) -> Self {
+        Self { bytes: Arc::default(), reader: None, _held: Some(pipe.into()) }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&lock(&self.bytes)).into_owned()
+    }
+
+    /// All of it, once every process that could write is gone.
+    pub fn end(&mut self) -> Vec<u8> {
+        if let Some(reader) = self.reader.take() {
+            let patience = Instant::now() + Duration::from_secs(10);
+            while !reader.is_finished() {
+                assert!(Instant::now() < patience, "a pipe of the run is still open after its last process");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        std::mem::take(&mut lock(&self.bytes))
+    }
+}
+
+fn lock(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    bytes.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,338 @@
+//! Runs the product as a user would, under guard.
+//!
+//! Every run carries a mark in its environment, which all of its processes inherit. A run that does not end by
+//! itself is killed and fails its test with all it said; a run that ends must leave nothing behind: no process with
+//! the mark, no file in its own temporary folder, no panic on stderr.
+
+mod capture;
+pub mod marked;
+pub mod peers;
+
+use capture::Capture;
+use marked::{Mark, Process};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a run may take before it counts as hanging: an order of magnitude more than the slowest needs.
+const GUARD: Duration = Duration::from_secs(40);
+
+/// How long what a run leaves behind may take to go: a hang is what is found, not a slow machine.
+const GONE: Duration = Duration::from_secs(10);
+
+/// The product under test: `WIREUP_BIN`, or what cargo has just built.
+pub fn wireup() -> PathBuf {
+    std::env::var_os("WIREUP_BIN").map_or_else(|| env!("CARGO_BIN_EXE_wireup").into(), PathBuf::from)
+}
+
+/// One command about to be run.
+pub struct Run {
+    command: Command,
+    shown: String,
+    mark: Mark,
+    stdin: Feed,
+    read_stdout: bool,
+    guard: Duration,
+}
+
+enum Feed {
+    Nothing,
+    Bytes(Vec<u8>),
+    Open,
+}
+
+impl Run {
+    /// `wireup ARGS`.
+    pub fn wireup<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        Self::command(wireup(), args)
+    }
+
+    /// `wireup run ARGS`, the words of a line without quotes.
+    pub fn job(line: &str) -> Self {
+        Self::wireup(["run"]).args(line.split_whitespace())
+    }
+
+    /// `sh -c SCRIPT`, where `$WIREUP` is the product.
+    pub fn shell(script: &str) -> Self {
+        Self::command("/bin/sh", ["-c", script]).env("WIREUP", wireup())
+    }
+
+    fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
+        let mark = Mark::new();
+        let mut command = Command::new(program);
+        command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
+        let run = Self { command, shown: String::new(), mark, stdin: Feed::Nothing, read_stdout: true, guard: GUARD };
+        run.args(args)
+    }
+
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// `sh -c SCRIPT` as the program of the job.
+    pub fn sh(self, script: &str) -> Self {
+        self.args(["/bin/sh", "-c", script])
+    }
+
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    pub fn envs(self, variables: Vec<(&'static str, String)>) -> Self {
+        variables.into_iter().fold(self, |run, (name, value)| run.env(name, value))
+    }
+
+    pub fn cwd(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Feed::Bytes(bytes.into());
+        self
+    }
+
+    /// A pipe that stays open and empty, as a terminal where nobody types; see [`Running::write`].
+    pub fn stdin_open(mut self) -> Self {
+        self.stdin = Feed::Open;
+        self
+    }
+
+    /// A stdout that nobody reads: a stopped terminal.
+    pub fn stdout_unread(mut self) -> Self {
+        self.read_stdout = false;
+        self
+    }
+
+    /// Allows more time than [`GUARD`].
+    pub fn guard(mut self, time: Duration) -> Self {
+        self.guard = time;
+        self
+    }
+
+    pub fn start(mut self) -> Running {
+        self.shown = format!("{:?}", self.command);
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.stdin(match &self.stdin {
+            Feed::Nothing => Stdio::null(),
+            Feed::Bytes(_) | Feed::Open => Stdio::piped(),
+        });
+        let mut child = self.command.spawn().unwrap_or_else(|e| panic!("{}: {e}", self.shown));
+        let mut stdin = child.stdin.take();
+        if let Feed::Bytes(bytes) = self.stdin {
+            let mut pipe = stdin.take().expect("stdin was asked to be a pipe");
+            // The program may end without having read all: its affair.
+            thread::spawn(move || drop(pipe.write_all(&bytes)));
+        }
+        let stdout = child.stdout.take().expect("stdout was asked to be a pipe");
+        let stderr = child.stderr.take().expect("stderr was asked to be a pipe");
+        Running {
+            stdout: if self.read_stdout { Capture::reading(stdout) } else { Capture::holding(stdout) },
+            stderr: Capture::reading(stderr),
+            child,
+            stdin,
+            shown: self.shown,
+            mark: self.mark,
+            deadline: Instant::now() + self.guard,
+        }
+    }
+
+    /// Runs it to its end.
+    pub fn finish(self) -> Outcome {
+        self.start().finish()
+    }
+
+    /// Runs it to its end, which must be 0.
+    pub fn succeed(self) -> Outcome {
+        self.finish().expect_code(0)
+    }
+}
+
+/// A command that runs.
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Capture,
+    stderr: Capture,
+    shown: String,
+    mark: Mark,
+    deadline: Instant,
+}
+
+impl Running {
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends a signal to the launcher alone.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("signal the launcher");
+    }
+
+    /// Types into an open stdin.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stdin.as_mut().expect("stdin_open").write_all(bytes).expect("write to the launcher");
+    }
+
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// All processes of the run that live.
+    pub fn processes(&self) -> Vec<Process> {
+        self.mark.processes()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("wait for the launcher").is_some()
+    }
+
+    /// Waits until stdout holds `count` times `text`.
+    pub fn await_out(&mut self, text: &str, count: usize) {
+        self.await_that(&format!("{count} x {text:?} on stdout"), |run| {
+            run.stdout.text().matches(text).count() >= count
+        });
+    }
+
+    /// Waits until something holds, while the command runs.
+    pub fn await_that(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+        while !holds(self) {
+            if Instant::now() > self.deadline || (self.has_ended() && !holds(self)) {
+                self.fail(&format!("never came: {what}"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn err_text(&self) -> String {
+        self.stderr.text()
+    }
+
+    pub fn finish(mut self) -> Outcome {
+        self.stdin = None;
+        self.finish_with_open_stdin()
+    }
+
+    /// As [`Self::finish`], and nobody closes its stdin.
+    pub fn finish_with_open_stdin(mut self) -> Outcome {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("wait for the launcher") {
+                break status;
+            }
+            if Instant::now() > self.deadline {
+                self.fail("does not end");
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        let patience = Instant::now() + GONE;
+        while !self.mark.processes().is_empty() {
+            if Instant::now() > patience {
+                self.fail(&format!("left behind: {}", marked::list(&self.mark.processes())));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let outcome = Outcome {
+            status,
+            stdout: self.stdout.end(),
+            stderr: self.stderr.end(),
+            shown: std::mem::take(&mut self.shown),
+        };
+        let files = self.mark.files();
+        assert!(files.is_empty(), "{outcome}\nleft behind: {files:?}");
+        assert!(!outcome.err().contains("panicked at"), "{outcome}\na panic");
+        outcome
+    }
+
+    /// Ends everything, then the test.
+    fn fail(&mut self, why: &str) -> ! {
+        let all = marked::list(&self.mark.processes());
+        self.mark.kill_all();
+        panic!(
+            "{}: {why}\nprocesses: {all}\nstdout: {}\nstderr: {}",
+            self.shown,
+            self.stdout.text(),
+            self.stderr.text()
+        );
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.mark.kill_all();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(self.mark.folder());
+    }
+}
+
+/// What came of it.
+pub struct Outcome {
+    status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    shown: String,
+}
+
+impl Outcome {
+    /// As a shell sees it: 128+signal for a launcher that was killed.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// The lines of stdout in order of their bytes.
+    pub fn sorted_lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.out().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code(), code, "{self}");
+        self
+    }
+
+    pub fn expect_out(self, text: &str) -> Self {
+        assert!(self.out().contains(text), "{self}\nexpected on stdout: {text:?}");
+        self
+    }
+
+    /// Each of `words` stands in one same line of stderr, which is returned.
+    pub fn expect_err_line(&self, words: &[&str]) -> String {
+        let err = self.err();
+        let found = err.lines().find(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("{self}\nexpected in one line of stderr: {words:?}")).to_owned()
+    }
+
+    /// Nothing at all on stderr.
+    pub fn expect_quiet(self) -> Self {
+        assert!(self.stderr.is_empty(), "{self}\nexpected nothing on stderr");
+        self
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let head = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(4000)]).into_owned();
+        write!(f, "{}: {}\nstdout: {}\nstderr: {}", self.shown, self.status, head(&self.stdout), head(&self.stderr))
+    }
+}

@@ -1,0 +1,145 @@
+//! SIGKILL of any one process of a job, at any moment, leaves nothing: neither process nor file.
+//!
+//! What is left is looked for by the harness at the end of every run.
+
+use crate::harness::marked::Process;
+use crate::harness::{Run, Running};
+use rustix::process::{Signal, kill_process};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Ranks with a child, and a grandchild that has left for a session of its own.
+const RANK: &str = "setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & sleep 1000 & echo ready; wait";
+
+fn job() -> Running {
+    Run::job("-n 4 --virtual-nodes 2").sh(RANK).start()
+}
+
+/// A job in full swing.
+fn full() -> Running {
+    let mut running = job();
+    running.await_out("ready\n", 4);
+    running.await_that("all grandchildren run", |running| count(running, "sleep 1000") == 8);
+    running
+}
+
+fn count(running: &Running, command: &str) -> usize {
+    running.processes().iter().filter(|process| process.command.trim() == command).count()
+}
+
+/// Ours, not a rank's: launcher, agents, keepers.
+fn is_ours(process: &Process) -> bool {
+    process.command.split(' ').next().is_some_and(|program| program.ends_with("wireup")) || process.name == "wireup"
+}
+
+/// Ours, and ranks; not what ranks have started.
+fn victims(running: &Running) -> Vec<Process> {
+    let all = running.processes();
+    let ours: Vec<i32> = all.iter().filter(|p| is_ours(p)).map(|p| p.pid.as_raw_nonzero().get()).collect();
+    all.into_iter().filter(|p| is_ours(p) || ours.contains(&p.parent)).collect()
+}
+
+#[test]
+fn each_process_in_turn() {
+    let running = full();
+    let count = victims(&running).len();
+    assert!(count >= 4 + 3, "launcher, two agents, keepers and four ranks: {:?}", victims(&running));
+    running.signal(Signal::KILL);
+    running.finish().expect_code(137);
+    for turn in 1..count {
+        let running = full();
+        let mut all = victims(&running);
+        all.sort_by_key(|process| process.pid.as_raw_nonzero());
+        let Some(victim) = all.get(turn) else { break };
+        kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+        let outcome = running.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}\nkilled: {victim:?}");
+    }
+}
+
+#[test]
+fn a_rank_is_named() {
+    let running = full();
+    let ranks = running.processes().into_iter().filter(|p| p.command.starts_with("/bin/sh -c setsid"));
+    let victim = ranks.min_by_key(|p| p.pid.as_raw_nonzero()).expect("a rank runs");
+    kill_process(victim.pid, Signal::KILL).expect("kill a rank");
+    let outcome = running.finish().expect_code(137);
+    outcome.expect_err_line(&["rank", "SIGKILL", &victim.pid.to_string()]);
+}
+
+#[test]
+fn an_agent_is_named() {
+    let running = full();
+    let launcher = running.pid();
+    let all = running.processes();
+    let agent = all.iter().find(|p| is_ours(p) && p.pid != launcher && p.command.contains("agent"));
+    let agent = agent.unwrap_or_else(|| panic!("no agent among {all:?}"));
+    kill_process(agent.pid, Signal::KILL).expect("kill an agent");
+    let outcome = running.finish();
+    assert_ne!(outcome.code(), 0);
+    outcome.expect_err_line(&["node1"]);
+}
+
+/// From the first fork to full swing.
+#[test]
+fn anyone_at_any_moment() {
+    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    for _ in 0..20 {
+        let running = job();
+        thread::sleep(Duration::from_micros(dice.below(60_000)));
+        let all = victims(&running);
+        if all.is_empty() {
+            continue;
+        }
+        let victim = &all[dice.below(all.len() as u64) as usize];
+        let killed = kill_process(victim.pid, Signal::KILL);
+        if killed.is_err() {
+            // It was on its way out (a remote shell between two programs): end the job in the ordinary way.
+            running.signal(Signal::KILL);
+        }
+        let outcome = running.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}\nkilled: {victim:?}");
+    }
+}
+
+#[test]
+fn the_launcher_of_an_mpi_job() {
+    use xtask::programs::Flavour;
+    let Some(program) = crate::harness::peers::program(Flavour::Mpich5, "initfin") else { return };
+    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    for _ in 0..5 {
+        let before = shared_memory();
+        let running = Run::job("-n 4 --virtual-nodes 2").arg(&program).start();
+        thread::sleep(Duration::from_micros(dice.below(300_000)));
+        running.signal(Signal::KILL);
+        running.finish();
+        let ours: Vec<String> = shared_memory().into_iter().filter(|name| !before.contains(name)).collect();
+        assert!(!ours.iter().any(|name| name.contains("wireup")), "{ours:?}");
+    }
+}
+
+fn shared_memory() -> Vec<String> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// A few random numbers from a seed that is printed, or given by a variable.
+struct Dice(u64);
+
+impl Dice {
+    fn new(variable: &str) -> Self {
+        let given = std::env::var(variable).ok().and_then(|text| text.parse().ok());
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+        let seed = given.unwrap_or_else(clock);
+        println!("again with {variable}={seed}");
+        Self(seed)
+    }
+
+    /// splitmix64.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}

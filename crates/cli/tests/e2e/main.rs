@@ -1,0 +1,13 @@
+//! End to end: the product's binary, real processes, real MPI libraries; one subject a file.
+
+mod bad_input;
+mod ends;
+mod env;
+mod harness;
+mod kill;
+mod mpi;
+mod placement;
+mod pmi;
+mod signals;
+mod stdio;
+mod terminal;

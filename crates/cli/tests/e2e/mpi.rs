@@ -1,0 +1,158 @@
+//! Unmodified MPI programs on one node and across virtual nodes.
+
+use crate::harness::peers::{mpi4py, program, tool};
+use crate::harness::{Outcome, Run};
+use xtask::layout;
+use xtask::programs::{Flavour, environment};
+
+/// `wireup run PLACEMENT PROGRAM`; nothing if the peer is not here.
+fn run(flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
+    let program = program(flavour, name)?;
+    Some(Run::job(placement).arg(program).envs(environment(flavour)).succeed())
+}
+
+/// The four programs with `ranks` ranks, placed by each of `placements`.
+fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
+    for nodes in placements {
+        let placement = format!("-n {ranks} {nodes}");
+        let Some(hello) = run(flavour, "hello", &placement) else { return };
+        let said: Vec<String> = hello.sorted_lines();
+        assert_eq!(said.len(), ranks, "{hello}");
+        for (rank, line) in said.iter().enumerate() {
+            assert!(line.starts_with(&format!("hello from rank {rank} of {ranks} on ")), "{hello}");
+        }
+        for (name, expected) in [
+            ("initfin", String::new()),
+            ("ring", format!("ring of {ranks}: token {0}, expected {0}\n", ranks * (ranks - 1) / 2)),
+            ("allreduce", format!("allreduce over {ranks} ranks: 4096 sums are right\n")),
+        ] {
+            let outcome = run(flavour, name, &placement).expect("this peer was here a moment ago");
+            assert_eq!(outcome.out(), expected, "{outcome}");
+            outcome.expect_quiet();
+        }
+    }
+}
+
+#[test]
+fn mpich_4_on_one_node() {
+    all_four(Flavour::Mpich4, 4, &[""]);
+}
+
+#[test]
+fn mpich_5_on_one_node() {
+    all_four(Flavour::Mpich5, 6, &[""]);
+}
+
+#[test]
+fn mpich_5_across_nodes() {
+    all_four(Flavour::Mpich5, 4, &["--virtual-nodes 2", "--virtual-nodes 4"]);
+}
+
+#[test]
+fn mpich_5_with_uneven_nodes() {
+    let Some(outcome) = run(Flavour::Mpich5, "allreduce", "-n 5 --virtual-nodes 2 --ppn 3") else { return };
+    assert_eq!(outcome.out(), "allreduce over 5 ranks: 4096 sums are right\n");
+}
+
+#[test]
+fn intel_on_one_node() {
+    all_four(Flavour::Intel, 4, &[""]);
+}
+
+#[test]
+fn intel_across_nodes() {
+    all_four(Flavour::Intel, 4, &["--virtual-nodes 2"]);
+}
+
+#[test]
+fn one_rank_alone() {
+    for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
+        let Some(outcome) = run(flavour, "allreduce", "-n 1") else { continue };
+        assert_eq!(outcome.out(), "allreduce over 1 ranks: 4096 sums are right\n");
+    }
+}
+
+#[test]
+fn mpi4py_across_nodes() {
+    let Some(python) = mpi4py() else { return };
+    let script = |name: &str| layout::sources().join("python").join(name);
+    let hello = Run::job("-n 4 --virtual-nodes 2").arg(&python).arg(script("hello.py")).succeed();
+    let expected: Vec<String> = (0..4).map(|rank| format!("hello from rank {rank} of 4")).collect();
+    assert_eq!(hello.sorted_lines(), expected);
+    let sum = Run::job("-n 4 --virtual-nodes 2").arg(&python).arg(script("allreduce.py")).succeed();
+    assert_eq!(sum.out(), "allreduce over 4 ranks: right\n");
+}
+
+#[test]
+fn under_a_shell() {
+    let Some(program) = program(Flavour::Mpich5, "allreduce") else { return };
+    let script = format!("echo before; {}; echo after", program.display());
+    let outcome = Run::job("-n 3").args(["bash", "-c", &script]).succeed();
+    outcome.expect_out("allreduce over 3 ranks: 4096 sums are right\n");
+}
+
+#[test]
+fn under_valgrind() {
+    let (Some(program), Some(valgrind)) = (program(Flavour::Mpich4, "initfin"), tool("/usr/bin/valgrind")) else {
+        return;
+    };
+    Run::job("-n 2").arg(valgrind).arg("-q").arg(program).succeed();
+}
+
+#[test]
+fn under_python() {
+    let Some(program) = program(Flavour::Mpich5, "ring") else { return };
+    let script = format!("import subprocess, sys; sys.exit(subprocess.call([{program:?}], close_fds=False))");
+    let outcome = Run::job("-n 2").args(["/usr/bin/python3", "-c", &script]).succeed();
+    outcome.expect_out("ring of 2: token 1, expected 1\n");
+}
+
+/// A whole job inside one rank of another: what the outer one offers its ranks must not reach the inner ones.
+#[test]
+fn a_run_inside_a_run() {
+    let Some(program) = program(Flavour::Mpich5, "allreduce") else { return };
+    let inner = format!("$WIREUP run -n 3 {}", program.display());
+    let outcome = Run::job("-n 2").env("WIREUP", crate::harness::wireup()).sh(&inner).succeed();
+    assert_eq!(outcome.out(), "allreduce over 3 ranks: 4096 sums are right\n".repeat(2), "{outcome}");
+}
+
+/// As left over by another launcher around this one.
+#[test]
+fn variables_of_an_outer_launcher_are_removed() {
+    let names = ["PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "PMI_ID", "PMI_CONTROL_FD", "PMIX_NAMESPACE"];
+    let others = ["PMIX_RANK", "PMIX_SERVER_URI21", "HYDI_CONTROL_FD", "OMPI_COMM_WORLD_RANK", "OMPI_MCA_ess"];
+    let all = names.iter().chain(&others);
+    let run = all.clone().fold(Run::job("-n 1 env"), |run, name| run.env(name, "outer"));
+    let outcome = run.succeed();
+    assert!(!outcome.out().contains("=outer"), "{outcome}");
+    let Some(program) = program(Flavour::Mpich5, "allreduce") else { return };
+    let run = all.fold(Run::job("-n 2").arg(program), |run, name| run.env(name, "outer"));
+    run.succeed().expect_out("allreduce over 2 ranks: 4096 sums are right\n");
+}
+
+#[test]
+fn two_programs_in_one_job() {
+    let (Some(first), Some(second)) = (program(Flavour::Mpich5, "hello"), program(Flavour::Mpich5, "hello")) else {
+        return;
+    };
+    let outcome = Run::job("-n 2 --virtual-nodes 2").arg(first).args([":", "-n", "3"]).arg(second).succeed();
+    assert_eq!(outcome.out().lines().filter(|line| line.contains(" of 5 on ")).count(), 5, "{outcome}");
+}
+
+#[test]
+fn abort_gives_its_code() {
+    for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
+        let Some(program) = program(Flavour::Mpich5, "abort") else { return };
+        let outcome = Run::job(placement).arg(program).finish().expect_code(7);
+        outcome.expect_err_line(&["rank 1", "7"]);
+    }
+}
+
+/// Rank 1 leaves with 0 and without MPI_Finalize while the others wait for it.
+#[test]
+fn leaving_without_finalize_ends_the_job() {
+    let Some(program) = program(Flavour::Mpich5, "earlyexit") else { return };
+    let outcome = Run::job("-n 4 --virtual-nodes 2").arg(program).finish();
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["rank 1", "finalize"]);
+}

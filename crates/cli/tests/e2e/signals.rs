@@ -1,0 +1,100 @@
+//! Signals to the launcher reach the ranks.
+
+use crate::harness::Run;
+use rustix::process::Signal;
+
+/// Ranks that say which signal came and leave with `code`.
+fn trapping(names: &[&str], code: i32) -> String {
+    let traps: Vec<String> = names.iter().map(|name| format!("trap 'echo got {name}; exit {code}' {name}")).collect();
+    format!("{}; echo ready; while :; do sleep 0.02; done", traps.join("; "))
+}
+
+#[test]
+fn each_is_forwarded() {
+    let signals = [
+        ("INT", Signal::INT),
+        ("TERM", Signal::TERM),
+        ("HUP", Signal::HUP),
+        ("QUIT", Signal::QUIT),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+    ];
+    for (name, signal) in signals {
+        let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&trapping(&[name], 3)).start();
+        running.await_out("ready\n", 3);
+        running.signal(signal);
+        let outcome = running.finish();
+        assert_eq!(outcome.out().matches(&format!("got {name}\n")).count(), 3, "{outcome}");
+        outcome.expect_code(3);
+    }
+}
+
+#[test]
+fn a_program_may_go_on_after_usr1() {
+    let script = "trap 'echo got' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; exit 0";
+    let mut running = Run::job("-n 2 --virtual-nodes 2").sh(script).start();
+    running.await_out("ready\n", 2);
+    running.signal(Signal::USR1);
+    running.await_out("got\n", 2);
+    running.finish().expect_code(0);
+}
+
+#[test]
+fn ctrl_c_once_ends_ordinary_programs() {
+    for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
+        let mut running = Run::job(placement).sh("echo ready; exec sleep 1000").start();
+        running.await_out("ready\n", 2);
+        running.signal(Signal::INT);
+        running.finish().expect_code(130);
+    }
+}
+
+#[test]
+fn ctrl_c_twice_kills() {
+    let mut running =
+        Run::job("-n 2 --virtual-nodes 2").sh("trap '' INT TERM; echo ready; while :; do sleep 0.1; done").start();
+    running.await_out("ready\n", 2);
+    running.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(!running.has_ended(), "the first interrupt is the program's to handle");
+    running.signal(Signal::INT);
+    assert_ne!(running.finish().code(), 0);
+}
+
+#[test]
+fn stop_and_continue() {
+    let script = "echo ready; while :; do sleep 0.02; done";
+    let mut running = Run::job("-n 2 --virtual-nodes 2").arg("--label").sh(script).start();
+    running.await_out("ready\n", 2);
+    let ranks = |running: &crate::harness::Running| -> Vec<char> {
+        let all = running.processes();
+        all.iter().filter(|p| p.command.starts_with("/bin/sh -c")).map(|p| p.state).collect()
+    };
+    running.signal(Signal::TSTP);
+    running.await_that("both ranks stop", |running| ranks(running).iter().filter(|state| **state == 'T').count() == 2);
+    running.signal(Signal::CONT);
+    running.await_that("both ranks go on", |running| ranks(running).iter().all(|state| *state != 'T'));
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
+/// A hang can be asked who has not arrived.
+#[test]
+fn a_fence_that_waits_names_who_has_not_arrived() {
+    let badpmi = crate::harness::peers::plain("badpmi");
+    let script =
+        format!("test $WIREUP_RANK = 2 && {{ echo late; exec sleep 1000; }}; exec {} unknown 99", badpmi.display());
+    let mut running = Run::job("-n 4 --virtual-nodes 2").sh(&script).start();
+    running.await_out("late\n", 1);
+    // Asked again until the fence stands: the others may still be on their way to it.
+    running.await_that("the missing rank is named", |running| {
+        running.signal(STALL_REPORT);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        running.err_text().lines().any(|line| line.contains("fence") && line.contains("rank 2"))
+    });
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
+/// The signal that asks for a report.
+const STALL_REPORT: Signal = Signal::ALARM;

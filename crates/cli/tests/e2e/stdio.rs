@@ -1,0 +1,250 @@
+//! Standard input, output and error: everything arrives, once, in whole lines.
+
+use crate::harness::peers::plain;
+use crate::harness::{Run, Running};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+#[test]
+fn input_goes_to_rank_0() {
+    let outcome = Run::job("-n 3 --virtual-nodes 2 --label cat").stdin("one\ntwo\n").succeed();
+    assert_eq!(outcome.out(), "[0] one\n[0] two\n");
+}
+
+#[test]
+fn input_goes_to_whom_one_names() {
+    for (target, expected) in [("all", vec!["0 in", "1 in", "2 in"]), ("none", vec![]), ("2", vec!["2 in"])] {
+        let script = "while read x; do echo $WIREUP_RANK $x; done";
+        let line = format!("-n 3 --virtual-nodes 2 --stdin {target}");
+        let outcome = Run::job(&line).sh(script).stdin("in\n").succeed();
+        assert_eq!(outcome.sorted_lines(), expected, "--stdin {target}");
+    }
+}
+
+/// Through pipes on both sides; `targets` as for `--stdin`.
+fn large_input(megabytes: u64, line: &str) {
+    let script = format!(
+        "spew='{} bytes {}'; $spew | sha256sum; $spew | $WIREUP run {line} sh -c 'cat | sha256sum'",
+        plain("spew").display(),
+        megabytes << 20
+    );
+    let outcome = Run::shell(&script).guard(Duration::from_secs(500)).succeed();
+    let out = outcome.out();
+    let sums: Vec<&str> = out.lines().filter(|sum| !sum.starts_with("e3b0c442")).collect();
+    assert!(sums.len() > 1 && sums.iter().all(|sum| *sum == sums[0]), "{outcome}");
+}
+
+#[test]
+fn a_large_input_arrives_whole() {
+    large_input(200, "-n 1");
+    large_input(50, "-n 2 --virtual-nodes 2 --stdin 1");
+}
+
+#[test]
+fn a_large_input_to_all() {
+    large_input(20, "-n 4 --virtual-nodes 2 --stdin all");
+}
+
+/// A gigabyte, on request: `WIREUP_LARGE=1`.
+#[test]
+fn a_gigabyte_of_input() {
+    if std::env::var_os("WIREUP_LARGE").is_some() {
+        large_input(1024, "-n 2 --virtual-nodes 2");
+    }
+}
+
+/// In a loop over lines, a launcher whose ranks read nothing must leave the loop its input.
+#[test]
+fn input_that_nobody_reads_is_left_alone() {
+    let script = "printf 'a\\nb\\nc\\n' >list; while read x; do $WIREUP run -n 2 echo $x; done <list; rm list";
+    let outcome = Run::shell(&format!("cd $TMPDIR; {script}")).succeed();
+    assert_eq!(outcome.out(), "a\na\nb\nb\nc\nc\n");
+}
+
+#[test]
+fn a_job_ends_though_its_input_stays_open() {
+    let running = Run::job("-n 2 true").stdin_open().start();
+    running.finish_with_open_stdin().expect_code(0);
+}
+
+#[test]
+fn typed_input_arrives_at_once() {
+    let mut running = Run::job("-n 1 --virtual-nodes 2").sh("while read x; do echo got $x; done").stdin_open().start();
+    for word in ["one", "two"] {
+        running.write(format!("{word}\n").as_bytes());
+        running.await_out(&format!("got {word}\n"), 1);
+    }
+    running.close_stdin();
+    running.finish().expect_code(0);
+}
+
+/// Lines of `ranks` x `lines`, all there, none torn.
+fn whole_lines(placement: &str, prefix: bool, ranks: usize, lines: usize, length: usize) {
+    let line = format!("-n {ranks} {placement}");
+    let program = plain("spew");
+    let run = Run::job(&line).arg(program).arg("lines").args([lines.to_string(), length.to_string()]);
+    let outcome = run.succeed();
+    let mut next = vec![0; ranks];
+    for line in outcome.out().lines() {
+        let bare = if prefix { line.split_once("] ").map(|(_, rest)| rest) } else { Some(line) };
+        let words: Vec<&str> = bare.unwrap_or_default().split(' ').collect();
+        let [_, rank, _, number, letters] = words[..] else { panic!("a torn line: {line:?}") };
+        let rank: usize = rank.parse().unwrap_or_else(|_| panic!("a torn line: {line:?}"));
+        assert_eq!(number, next[rank].to_string(), "a line of rank {rank} is missing: {line:?}");
+        assert_eq!(words.join(" ").len(), length, "a torn line: {line:?}");
+        assert!(letters.bytes().all(|byte| byte.is_ascii_lowercase()), "a torn line: {line:?}");
+        assert!(!prefix || line.starts_with(&format!("[{rank}] ")), "a wrong label: {line:?}");
+        next[rank] += 1;
+    }
+    assert_eq!(next, vec![lines; ranks]);
+}
+
+#[test]
+fn lines_of_many_ranks_are_whole() {
+    whole_lines("", false, 8, 3000, 120);
+    whole_lines("--virtual-nodes 3", false, 8, 3000, 120);
+}
+
+#[test]
+fn labelled_lines_are_whole() {
+    whole_lines("--virtual-nodes 2 --label", true, 6, 3000, 90);
+}
+
+#[test]
+fn long_lines_are_whole() {
+    whole_lines("--virtual-nodes 2", false, 4, 30, 40_000);
+}
+
+#[test]
+fn a_last_line_without_an_end_is_shown() {
+    let outcome = Run::job("-n 1").sh("printf 'no end'").succeed();
+    assert_eq!(outcome.out(), "no end");
+    let outcome = Run::job("-n 2 --label").sh("printf 'no end'").succeed();
+    assert_eq!(outcome.sorted_lines(), ["[0] no end", "[1] no end"]);
+}
+
+/// A prompt without a newline must be seen while the program waits for its answer.
+#[test]
+fn a_prompt_is_seen_at_once() {
+    let mut running = Run::job("-n 1").sh("printf 'name? '; read x; echo hello $x").stdin_open().start();
+    running.await_out("name? ", 1);
+    running.write(b"you\n");
+    let outcome = running.finish().expect_code(0);
+    assert_eq!(outcome.out(), "name? hello you\n");
+}
+
+#[test]
+fn output_and_error_stay_apart() {
+    let outcome = Run::job("-n 2 --virtual-nodes 2").sh("echo out; echo err >&2").succeed();
+    assert_eq!(outcome.out(), "out\nout\n");
+    assert_eq!(outcome.err(), "err\nerr\n");
+}
+
+#[test]
+fn a_large_output_arrives_whole() {
+    for placement in ["-n 1", "-n 1 --virtual-nodes 2 --label"] {
+        let bytes = 64 << 20;
+        let outcome = Run::job(placement).arg(plain("spew")).args(["bytes", &bytes.to_string()]).succeed();
+        let body = if placement.contains("label") { outcome.stdout.len() - 4 } else { outcome.stdout.len() };
+        assert!(body == bytes || body == bytes + 1, "{} of {bytes} bytes", outcome.stdout.len());
+        let head = usize::from(placement.contains("label")) * 4;
+        let wrong = (0..bytes).find(|at| outcome.stdout[head + at] != b'a' + (at % 26) as u8);
+        assert_eq!(wrong, None, "a wrong byte");
+    }
+}
+
+#[test]
+fn what_was_written_before_a_kill_arrives() {
+    for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
+        let script =
+            format!("test $WIREUP_RANK = 1 || exec sleep 1000; {} lines 20000 50; kill -9 $$", plain("spew").display());
+        let outcome = Run::job(placement).sh(&script).finish().expect_code(137);
+        assert_eq!(outcome.out().lines().count(), 20000);
+        assert_eq!(outcome.stdout.len(), 20000 * 51);
+    }
+}
+
+#[test]
+fn files_by_rank() {
+    let script = "cd $TMPDIR; $WIREUP run -n 3 --virtual-nodes 2 --output-dir out sh -c \
+        'echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2' && grep -r . out | sort; rm -r out";
+    let outcome = Run::shell(script).succeed();
+    let said = outcome.out();
+    for rank in 0..3 {
+        assert!(said.contains(&format!(":out {rank}\n")) && said.contains(&format!(":err {rank}\n")), "{outcome}");
+    }
+    let files: std::collections::BTreeSet<&str> = said.lines().filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(files.len(), 6, "one file for each rank's stdout and stderr: {outcome}");
+}
+
+/// It holds stdout and ignores SIGTERM and SIGHUP; the job ends all the same, and takes it along.
+#[test]
+fn a_daemon_that_holds_the_output_does_not_keep_the_job() {
+    for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
+        let outcome = Run::job(placement).arg(plain("holder")).succeed();
+        assert_eq!(outcome.out().matches("daemon ").count(), 2, "{outcome}");
+    }
+}
+
+/// A job whose rank 0 writes without end to a stdout that nobody reads, until all buffers on the way are full.
+fn with_a_stopped_reader(others: &str) -> Running {
+    let started = std::env::temp_dir().join(format!("started-{}-{:p}", std::process::id(), &others));
+    let script = format!(
+        "test $WIREUP_RANK = 0 && exec {} zeros; test $WIREUP_RANK = 1 && : >{}; {others}",
+        plain("spew").display(),
+        started.display()
+    );
+    let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&script).stdout_unread().start();
+    running.await_that("rank 1 has started", |_| started.exists());
+    let _ = fs::remove_file(&started);
+    running.await_that("the writer is blocked", |running| {
+        let blocked = |process: &crate::harness::marked::Process| {
+            process.command.contains("spew zeros")
+                && process.state == 'S'
+                && is_in_write(process.pid.as_raw_nonzero().get())
+        };
+        running.processes().iter().any(blocked)
+    });
+    running
+}
+
+/// Whether it waits inside a write to a pipe.
+fn is_in_write(pid: i32) -> bool {
+    let call = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("wchan")).unwrap_or_default();
+    call.contains("pipe") || call == "0" || call.is_empty()
+}
+
+#[test]
+fn a_stopped_reader_does_not_delay_an_interrupt() {
+    let running = with_a_stopped_reader("exec sleep 1000");
+    running.signal(rustix::process::Signal::INT);
+    assert_ne!(running.finish().code(), 0);
+}
+
+#[test]
+fn a_stopped_reader_does_not_delay_the_end_of_a_job() {
+    let running = with_a_stopped_reader("sleep 0.3; test $WIREUP_RANK = 2 && exit 9; exec sleep 1000");
+    let outcome = running.finish().expect_code(9);
+    outcome.expect_err_line(&["rank 2", "9"]);
+}
+
+#[test]
+fn a_stopped_reader_does_not_delay_a_fence() {
+    let done = std::env::temp_dir().join(format!("fenced-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&done);
+    fs::create_dir(&done).expect("create a folder");
+    let script = format!(
+        "test $WIREUP_RANK = 0 && {{ {} zeros & }}; {} unknown 99 >&2 && : >{}/$WIREUP_RANK; wait",
+        plain("spew").display(),
+        plain("badpmi").display(),
+        done.display()
+    );
+    let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&script).stdout_unread().start();
+    running.await_that("all ranks are through the fence", |_| {
+        fs::read_dir(&done).is_ok_and(|entries| entries.count() == 3)
+    });
+    let _ = fs::remove_dir_all(&done);
+    running.signal(rustix::process::Signal::INT);
+    running.finish();
+}

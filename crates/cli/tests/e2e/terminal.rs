@@ -1,0 +1,28 @@
+//! `--pty`: one rank on a terminal of its own.
+
+use crate::harness::Run;
+
+const IS_TERMINAL: &str = "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; true";
+
+#[test]
+fn without_it_no_rank_has_one() {
+    let outcome = Run::job("-n 2").sh(IS_TERMINAL).succeed();
+    assert_eq!(outcome.out(), "");
+}
+
+#[test]
+fn one_rank_gets_one() {
+    for placement in ["-n 2 --pty", "-n 2 --virtual-nodes 2 --pty"] {
+        let outcome = Run::job(placement).sh(IS_TERMINAL).succeed();
+        assert_eq!(outcome.out().replace('\r', ""), "in\nout\nerr\n", "{outcome}");
+    }
+}
+
+/// Under a real terminal, as `script` makes one.
+#[test]
+fn its_size_is_that_of_the_users_terminal() {
+    let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
+    let inner = "stty rows 33 cols 77; $WIREUP run -n 1 --pty stty size";
+    let outcome = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).succeed();
+    assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
+}
