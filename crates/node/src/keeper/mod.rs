@@ -11,11 +11,13 @@
 //! Messages: one request for a whole batch; one report for each start and each exit, many in one system call.
 
 mod channel;
+mod living;
 mod plan;
 mod protocol;
 mod serve;
 mod starts;
 mod streams;
+mod sweep;
 
 pub use protocol::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, StdinKind};
 

@@ -6,22 +6,23 @@
 //! whole table.
 
 use super::channel::{Flushed, Inbox, Outbox};
-use super::protocol::{ProcessFds, Report, Request};
-use super::starts::{Prepared, Waiting, enqueue, stdio_error};
+use super::living::{Living, Start, status};
+use super::protocol::{Report, Request};
+use super::starts::{Waiting, enqueue, stdio_error};
 use super::streams::{Lent, Streams};
+use super::sweep::Sweep;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Ended, Reaped, SignalFd};
+use wireup_os::process::{self, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Spawner};
 use wireup_os::{bind, files};
-use wireup_proto::io::ExitStatus;
 
 /// Starts under way per cpu. Measured: 1 leaves cpus idle, above 4 nothing is gained.
 const STARTS_PER_CPU: usize = 4;
@@ -36,19 +37,13 @@ const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
 /// Reports wait for others while there is something to start, but no longer than this.
 const REPORT_NS: u64 = 4_000_000;
-/// Between the rounds of a sweep.
-const PAUSE_NS_MIN: u64 = 1_000_000;
-const PAUSE_NS_MAX: u64 = 32_000_000;
-/// A sweep gives up on processes of another user after this time.
-const DENIED_NS: u64 = 2_000_000_000;
-
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 
 /// The life of a keeper, from just after the fork with all signals blocked to its exit.
-pub(super) fn main(socket: OwnedFd, output: bool) -> ! {
+pub(super) fn main(socket: OwnedFd, keep_output: bool) -> ! {
     // A panic must not unwind into the agent's frames, which this process has a copy of.
-    let served = std::panic::catch_unwind(move || Serve::new(socket, output).and_then(Serve::run));
+    let served = std::panic::catch_unwind(move || Serve::new(socket, keep_output).and_then(Serve::run));
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
 
@@ -80,39 +75,8 @@ struct Ready {
     children: bool,
 }
 
-/// All descendants are being killed.
-struct Sweep {
-    since_ns: u64,
-    next_round_ns: u64,
-    pause_ns: u64,
-}
-
-impl Sweep {
-    fn begin() -> Sweep {
-        let now = monotonic_ns();
-        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN }
-    }
-
-    fn until_next(&self) -> Duration {
-        Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
-    }
-}
-
-/// A process that was made and not yet reaped.
-struct Living {
-    pid: u32,
-    /// Until it runs its program.
-    start: Option<Start>,
-}
-
-struct Start {
-    program: Rc<Prepared>,
-    spawn_ns: u64,
-    fds: ProcessFds,
-}
-
 impl Serve {
-    fn new(socket: OwnedFd, output: bool) -> io::Result<Serve> {
+    fn new(socket: OwnedFd, keep_output: bool) -> io::Result<Serve> {
         process::reset_dispositions();
         process::set_name(c"wireup-keeper");
         process::new_session()?;
@@ -121,7 +85,7 @@ impl Serve {
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // Closed with all the others.
         mem::forget(low);
-        let (output, null) = settle(&socket, output)?;
+        let lent = Lent::settle(&socket, keep_output)?;
         let reactor = Reactor::new()?;
         let signals = SignalFd::new(&[SIGCHLD])?;
         reactor.add(&socket, AGENT, Interest::READABLE)?;
@@ -136,7 +100,7 @@ impl Serve {
             inbox: Inbox::new(),
             outbox: Outbox::default(),
             watches_room: false,
-            lent: Lent { null, output },
+            lent,
             restore_terminal: false,
             queue: VecDeque::new(),
             living: HashMap::new(),
@@ -336,18 +300,8 @@ impl Serve {
         self.sweep.get_or_insert_with(Sweep::begin);
     }
 
-    /// The next round of a sweep, if it is time: a listing may have missed what was forked meanwhile.
     fn kill_again(&mut self) {
-        let Some(sweep) = self.sweep.as_mut() else { return };
-        let now = monotonic_ns();
-        if now < sweep.next_round_ns {
-            return;
-        }
-        let round = process::kill_descendants(None, &[]);
-        let denied = round.denied > 0 && now - sweep.since_ns > DENIED_NS;
-        sweep.pause_ns = (sweep.pause_ns * 2).min(PAUSE_NS_MAX);
-        sweep.next_round_ns = monotonic_ns() + sweep.pause_ns;
-        if denied {
+        if self.sweep.as_mut().is_some_and(Sweep::kill_again) {
             self.on_childless();
         }
     }
@@ -377,46 +331,6 @@ impl Serve {
             self.watches_room = full;
         }
         Ok(())
-    }
-}
-
-impl Living {
-    /// A signal for the process and what it has forked.
-    fn signal(&self, signal: i32) {
-        match self.start {
-            // Its group may not be there yet. The signal waits until all is ready for the program.
-            Some(_) => drop(process::kill(self.pid, signal)),
-            // An error means that the group is gone: it has ended, which will be told.
-            None => drop(process::kill_group(self.pid, signal)),
-        }
-    }
-}
-
-/// Closes what the agent had open; takes the low numbers, so that no descriptor of a child stands in the way of
-/// another. Returns the kept outputs and `/dev/null`.
-fn settle(socket: &OwnedFd, output: bool) -> io::Result<(Option<[OwnedFd; 2]>, OwnedFd)> {
-    let output = if output {
-        let (stdout, stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
-        Some([files::duplicate_from(stdout, LOWEST_SOURCE)?, files::duplicate_from(stderr, LOWEST_SOURCE)?])
-    } else {
-        None
-    };
-    let kept = output.iter().flatten().chain([socket]).map(AsFd::as_fd).chain([rustix::stdio::stdin()]);
-    files::close_all_but(&kept.collect::<Vec<_>>());
-    loop {
-        let null = files::null()?;
-        if null.as_raw_fd() >= LOWEST_SOURCE {
-            return Ok((output, null));
-        }
-        // Stays for ever.
-        mem::forget(null);
-    }
-}
-
-fn status(ended: Ended) -> ExitStatus {
-    match ended {
-        Ended::Exited(code) => ExitStatus::Exited(code),
-        Ended::Signalled { signal, core_dumped } => ExitStatus::Signalled { signal, core_dumped },
     }
 }
 

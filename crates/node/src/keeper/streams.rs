@@ -2,7 +2,9 @@
 
 use super::protocol::{OutKind, Process, ProcessFds, StdinKind};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use wireup_os::spawn::LOWEST_SOURCE;
 use wireup_os::{files, pty, socket};
 
 /// What the keeper lends to its children.
@@ -79,6 +81,32 @@ impl Streams {
             (ChildEnd::Lent(0), _) => rustix::stdio::stdin(),
             (ChildEnd::Lent(number), Some(output)) => output[number - 1].as_fd(),
             (ChildEnd::Null | ChildEnd::Lent(_), _) => lent.null.as_fd(),
+        }
+    }
+}
+
+impl Lent {
+    /// Closes what the agent had open, but for `socket`, standard input and, if they are to be kept, the outputs.
+    /// Takes the low numbers, so that no descriptor of a child stands in the way of another.
+    ///
+    /// # Errors
+    /// `/dev/null` is not there.
+    pub fn settle(socket: &OwnedFd, keep_output: bool) -> io::Result<Lent> {
+        let output = if keep_output {
+            let (stdout, stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+            Some([files::duplicate_from(stdout, LOWEST_SOURCE)?, files::duplicate_from(stderr, LOWEST_SOURCE)?])
+        } else {
+            None
+        };
+        let kept = output.iter().flatten().chain([socket]).map(AsFd::as_fd).chain([rustix::stdio::stdin()]);
+        files::close_all_but(&kept.collect::<Vec<_>>());
+        loop {
+            let null = files::null()?;
+            if null.as_raw_fd() >= LOWEST_SOURCE {
+                return Ok(Lent { null, output });
+            }
+            // Stays for ever.
+            mem::forget(null);
         }
     }
 }

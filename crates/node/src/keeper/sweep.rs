@@ -1,0 +1,44 @@
+//! A sweep: all descendants are killed, round after round, until none is left.
+//!
+//! One listing may miss what is forked while it is read, and orphans come to the keeper only when their parents
+//! are gone, so rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
+
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::kill_descendants;
+
+/// Between the rounds of a sweep.
+const PAUSE_NS_MIN: u64 = 1_000_000;
+const PAUSE_NS_MAX: u64 = 32_000_000;
+/// A sweep gives up on processes of another user after this time.
+const DENIED_NS: u64 = 2_000_000_000;
+
+/// When the next round is due.
+pub(super) struct Sweep {
+    since_ns: u64,
+    next_round_ns: u64,
+    pause_ns: u64,
+}
+
+impl Sweep {
+    pub fn begin() -> Sweep {
+        let now = monotonic_ns();
+        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN }
+    }
+
+    pub fn until_next(&self) -> Duration {
+        Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
+    }
+
+    /// Kills, if it is time. `true`: what is left belongs to someone else and cannot be killed.
+    pub fn kill_again(&mut self) -> bool {
+        let now = monotonic_ns();
+        if now < self.next_round_ns {
+            return false;
+        }
+        let round = kill_descendants(None, &[]);
+        self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS_MAX);
+        self.next_round_ns = monotonic_ns() + self.pause_ns;
+        round.denied > 0 && now - self.since_ns > DENIED_NS
+    }
+}
