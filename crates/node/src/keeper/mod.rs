@@ -25,7 +25,7 @@ use channel::{Flushed, Inbox, Outbox};
 use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wireup_os::process::{self, Fork, Killed};
+use wireup_os::process::{self, Fork};
 use wireup_os::socket;
 
 /// The agent's side of a keeper. Dropping it is the agent's death to the keeper: it sweeps and leaves.
@@ -40,8 +40,7 @@ pub struct Keeper {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alive {
     Yes,
-    /// Its processes are being killed by the kernel; what they had forked is the agent's (see
-    /// [`Keeper::kill_orphans`]).
+    /// Its processes are being killed by the kernel; what they had forked comes to the agent, a subreaper too.
     Gone,
 }
 
@@ -104,13 +103,6 @@ impl Keeper {
             events.push(report.into_event(&mut self.inbox.fds));
         }
         Ok(if open { Alive::Yes } else { Alive::Gone })
-    }
-
-    /// After [`Alive::Gone`]: kills what the keeper's processes had forked and what came to the agent, which is a
-    /// subreaper too. `others` are the agent's other children (keepers), to be left alone with all below them.
-    /// To be repeated, and the dead to be reaped, until it finds nothing.
-    pub fn kill_orphans(&self, others: &[u32]) -> Killed {
-        process::kill_descendants(None, others)
     }
 
     /// Lets the keeper sweep and leave, and waits for that.
