@@ -358,7 +358,7 @@ fn the_death_of_the_keeper_ends_its_ranks_and_the_agent_collects_the_rest() {
         process::wait_for(bench.keeper.pid()).unwrap();
         wait_until_gone(rank);
         while !gone(hidden) {
-            bench.keeper.kill_orphans(&[]);
+            process::kill_descendants(None, &[]);
             process::reap();
         }
         leave(0);
