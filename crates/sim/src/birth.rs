@@ -2,7 +2,7 @@
 
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
-use wireup_proto::{Agent, AgentConfig, Born, Launcher, LauncherConfig};
+use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec, decode};
@@ -13,20 +13,17 @@ pub const JOB: JobId = JobId(1);
 /// Sessions up to this size get their bootstrap messages through the encoder: beyond, it would cost more than the run.
 const ENCODED_AGENTS_MAX: usize = 64;
 
-/// The root agent, which the launcher's process holds.
-pub fn root(spec: &WorldSpec, now: Instant) -> Agent {
-    Agent::new(AgentConfig { agent: AgentId(0), session: session(spec), born: born(now) })
+/// What the root agent is told at birth; the launcher's process holds it.
+pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
+    AgentConfig { agent: AgentId(0), session: session(spec), born: born(now) }
 }
 
-/// An agent that its parent started by this message.
-pub fn agent(bootstrap: Bootstrap, now: Instant) -> Agent {
-    let bootstrap =
-        if bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX { over_the_wire(&bootstrap) } else { bootstrap };
-    let mut agent = Agent::new(AgentConfig { agent: bootstrap.agent, session: bootstrap.session, born: born(now) });
-    for job in bootstrap.jobs {
-        agent.launch(now, job);
-    }
-    agent
+/// What an agent is told at birth whom its parent started by this message, with the jobs that it begins with.
+pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
+    let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
+    let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
+    let config = AgentConfig { agent: bootstrap.agent, session: bootstrap.session, born: born(now) };
+    (config, bootstrap.jobs)
 }
 
 pub fn launcher(spec: &WorldSpec, now: Instant) -> Launcher {

@@ -1,18 +1,17 @@
-//! The driver's half of an agent: births, turns, ticks, links, the keeper's reports, the end.
+//! The driver's half of an agent: turns, ticks, links, the keeper's reports. Births and ends are in `lives`.
 
-use crate::birth;
 use crate::clock::Event;
-use crate::faults::{Culprit, NoStart};
+use crate::faults::NoStart;
 use crate::fifo::Fifo;
 use crate::net::End;
 use crate::ranks::Phase;
+use crate::replay::Told;
 use crate::world::World;
-use wireup_proto::Instant;
-use wireup_proto::agent::Agent;
-use wireup_proto::io::{ExitStatus, Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
+use wireup_wire::peer::Bootstrap;
 
 /// Longest time a driver collects inputs before it asks the agent what to do.
 const BATCH_NS_MAX: u64 = 30_000;
@@ -31,7 +30,7 @@ pub struct Host {
     pub job_is_gone: bool,
     /// The link towards the root is lost: this agent leaves, and its keeper ends what runs here.
     pub is_cut_off: bool,
-    links: Vec<u32>,
+    pub links: Vec<u32>,
     tick_at: Option<Instant>,
     turn_is_due: bool,
 }
@@ -68,10 +67,6 @@ impl Host {
         }
     }
 
-    pub fn come_alive(&mut self, machine: Agent) {
-        self.life = Life::Alive(Box::new(machine));
-    }
-
     pub fn is_alive(&self) -> bool {
         matches!(self.life, Life::Alive(_))
     }
@@ -88,6 +83,9 @@ impl World {
     pub(crate) fn tell_agent(&mut self, host: u32, input: Input) {
         let now = self.clock.now();
         let Host { life: Life::Alive(machine), turn_is_due, .. } = &mut self.hosts[host as usize] else { return };
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+            recording.on_told(Told::Input(now, input.clone()));
+        }
         self.digest.number(u64::from(host) ^ now.0 << 16);
         self.digest.input(&input);
         if self.spec.trace {
@@ -110,12 +108,25 @@ impl World {
         self.hosts[host as usize].turn_is_due = false;
         while let Life::Alive(machine) = &mut self.hosts[host as usize].life {
             let Some(output) = machine.poll() else { break };
-            if self.spec.trace {
-                eprintln!("  agent {host} -> {output:?}");
-            }
+            self.on_agent_output(host, &output);
             self.do_for_agent(host, output);
         }
+        if let Life::Alive(machine) = &self.hosts[host as usize].life {
+            let ranks = self.hosts[host as usize].ranks.len();
+            if let Err(problem) = self.checks.bounds.on_held(machine.held_output_bytes(), self.spec.fanout, ranks) {
+                self.checks.problem(format!("agent {host} {problem}"));
+            }
+        }
         self.schedule_tick(host);
+    }
+
+    pub(crate) fn on_agent_output(&mut self, host: u32, output: &Output) {
+        if self.spec.trace {
+            eprintln!("  agent {host} -> {output:?}");
+        }
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
+            recording.report.on_output(output);
+        }
     }
 
     fn schedule_tick(&mut self, host: u32) {
@@ -160,75 +171,6 @@ impl World {
         }
     }
 
-    fn start_agent(&mut self, parent: u32, agent: AgentId, bootstrap: Box<Bootstrap>) {
-        let host = agent.0;
-        let delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
-        let child = &mut self.hosts[host as usize];
-        if !matches!(child.life, Life::Unborn) || bootstrap.agent != agent {
-            return self.checks.problem(format!("agent {parent} starts agent {agent} a second time, or as another"));
-        }
-        child.parent = Some(parent);
-        match self.no_start.get(&host) {
-            Some(how) => {
-                child.life = Life::NeverStarts(*how);
-                self.checks.blame(Culprit::Agent(host), true);
-                if *how != NoStart::Silence {
-                    self.clock.after(delay_ns, Event::AgentStartFails(host));
-                }
-            }
-            None => {
-                child.life = Life::Starting(bootstrap);
-                self.clock.after(delay_ns, Event::AgentStart(host));
-            }
-        }
-    }
-
-    pub(crate) fn on_agent_start_fails(&mut self, host: u32) {
-        let Host { life: Life::NeverStarts(how), parent: Some(parent), agent, .. } = self.hosts[host as usize] else {
-            return;
-        };
-        let input = match how {
-            NoStart::NoShell => {
-                let error = SpawnError { step: SpawnStep::Find, what: "remote-shell".into(), errno: 2 };
-                Input::AgentStartFailed { agent, error }
-            }
-            NoStart::ShellFails { code } => {
-                Input::AgentExited { agent, status: ExitStatus::Exited(code), stderr: "no route to host".into() }
-            }
-            NoStart::Silence => return,
-        };
-        self.tell_agent(parent, input);
-    }
-
-    pub(crate) fn on_agent_start(&mut self, host: u32) {
-        let parent_lives = self.parent_is_alive(host);
-        let life = &mut self.hosts[host as usize].life;
-        // A remote shell dies with the agent that started it.
-        let Life::Starting(bootstrap) = std::mem::replace(life, Life::Killed) else { return };
-        if parent_lives {
-            *life = Life::Alive(Box::new(birth::agent(*bootstrap, self.clock.now())));
-            let handshake_ns = self.spec.timing.handshake.draw(&mut self.rng);
-            self.clock.after(handshake_ns, Event::AgentLink(host));
-            self.on_agent_turn(host);
-        }
-    }
-
-    pub(crate) fn on_agent_link(&mut self, host: u32) {
-        if !self.hosts[host as usize].is_alive() {
-            return;
-        }
-        let parent = self.hosts[host as usize].parent.filter(|parent| self.hosts[*parent as usize].is_alive());
-        // An agent that finds nobody to link to leaves at once.
-        let Some(parent) = parent else { return self.kill_agent(host) };
-        let link = self.net.next_link();
-        let ends = [self.hosts[parent as usize].new_end(parent, link), self.hosts[host as usize].new_end(host, link)];
-        self.net.connect(&mut self.clock, ends, false);
-    }
-
-    fn parent_is_alive(&self, host: u32) -> bool {
-        self.hosts[host as usize].parent.is_some_and(|parent| self.hosts[parent as usize].is_alive())
-    }
-
     fn send_from_agent(&mut self, host: u32, link: LinkId, frame: Frame) {
         let Some(link) = self.hosts[host as usize].links.get(link.0 as usize).copied() else {
             return self.checks.problem(format!("agent {host} sends on a link that it never had"));
@@ -247,7 +189,7 @@ impl World {
         }
     }
 
-    fn end_of(&self, link: u32, host: u32) -> usize {
+    pub(crate) fn end_of(&self, link: u32, host: u32) -> usize {
         usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == host))
     }
 
@@ -297,7 +239,7 @@ impl World {
         }
     }
 
-    fn running_rank(&self, host: u32) -> Option<u32> {
+    pub(crate) fn running_rank(&self, host: u32) -> Option<u32> {
         let ranks = self.hosts[host as usize].ranks.iter().copied();
         ranks.into_iter().find(|rank| matches!(self.procs[*rank as usize].phase, Phase::Starting | Phase::Running))
     }
@@ -315,47 +257,5 @@ impl World {
         if std::mem::replace(&mut self.hosts[host as usize].job_is_gone, true) {
             self.checks.problem(format!("agent {host} calls the job gone twice"));
         }
-    }
-
-    fn agent_leaves(&mut self, host: u32) {
-        if let Some(rank) = self.running_rank(host).filter(|_| !self.hosts[host as usize].is_cut_off) {
-            self.checks.problem(format!("agent {host} leaves while rank {rank} runs"));
-        }
-        self.hosts[host as usize].life = Life::Left;
-        for rank in self.hosts[host as usize].ranks.clone() {
-            self.procs[rank as usize].vanish();
-        }
-        for link in self.hosts[host as usize].links.clone() {
-            let from = self.end_of(link, host);
-            self.net.close(&mut self.clock, link, from);
-        }
-        self.shell_ends(host);
-    }
-
-    /// `SIGKILL` for an agent: its ranks vanish with it.
-    pub(crate) fn kill_agent(&mut self, host: u32) {
-        self.hosts[host as usize].life = Life::Killed;
-        for link in self.hosts[host as usize].links.clone() {
-            let from = self.end_of(link, host);
-            self.net.kill_end(&mut self.clock, link, from);
-        }
-        for rank in self.hosts[host as usize].ranks.clone() {
-            self.procs[rank as usize].vanish();
-        }
-        self.shell_ends(host);
-    }
-
-    fn shell_ends(&mut self, host: u32) {
-        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::AgentExited(host));
-    }
-
-    pub(crate) fn on_agent_exited(&mut self, host: u32) {
-        let Host { agent, parent: Some(parent), .. } = self.hosts[host as usize] else { return };
-        let status = match self.hosts[host as usize].life {
-            Life::Killed => ExitStatus::Signalled { signal: 9, core_dumped: false },
-            _ => ExitStatus::Exited(0),
-        };
-        self.tell_agent(parent, Input::AgentExited { agent, status, stderr: String::new() });
     }
 }

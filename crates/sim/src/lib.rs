@@ -13,6 +13,7 @@ pub mod faults;
 mod fifo;
 mod hosts;
 mod launch;
+mod lives;
 mod misfortune;
 mod net;
 mod pmi;

@@ -21,8 +21,7 @@ pub fn world(seed: u64) -> WorldSpec {
     let nodes = rng.between(1, 9) as u32;
     let blocks = draw_blocks(rng, nodes);
     let slots: u32 = blocks.iter().map(|block| block.nodes * block.ppn).sum();
-    let last_block = blocks[blocks.len() - 1];
-    let size = rng.between(u64::from(slots - last_block.ppn + 1), u64::from(slots) + 2) as u32;
+    let size = rng.between(1, u64::from(slots) + 2) as u32;
     let program = Program::draw(rng);
     let mut apps = vec![(size, Rc::new(program.script(rng)))];
     if size > 1 && rng.chance(300) {

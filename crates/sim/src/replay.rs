@@ -1,42 +1,73 @@
-//! Plays the recorded inputs of one agent back to a new one.
+//! Plays back what one agent was told.
 //!
-//! An agent is a function of its birth and its inputs: the outputs of a replay have the digest of the recorded run's.
+//! An agent is a function of its birth and its inputs: a replay's outputs have the digest of the recorded run's.
+//! Outputs do not depend on when they are polled, so a recording needs no marks of its driver's turns. The recording's
+//! file format is its driver's affair.
 
 use crate::digest::Digest;
-use wireup_proto::Instant;
-use wireup_proto::agent::Agent;
 use wireup_proto::io::{Input, Output};
+use wireup_proto::{Agent, AgentConfig, Instant};
+use wireup_wire::job::JobSpec;
 
-/// What a replay came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// One thing that an agent was told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// A job of its bootstrap message.
+    Launch(Instant, JobSpec),
+    Input(Instant, Input),
+}
+
+/// What an agent wanted done, summed up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplayReport {
-    pub inputs: u64,
+    pub told: u64,
     pub outputs: u64,
     /// Of all outputs, in order.
-    pub digest: u64,
+    pub digest: Digest,
     /// Whether the agent left.
     pub left: bool,
 }
 
-/// Gives `inputs` to `agent`, which is as new or has been told its bootstrap's jobs; polls after each input.
-///
-/// Outputs do not depend on when they are polled: a recording needs no marks of its driver's turns.
-pub fn replay(mut agent: Agent, inputs: impl Iterator<Item = (Instant, Input)>) -> ReplayReport {
-    let mut report = ReplayReport { inputs: 0, outputs: 0, digest: 0, left: false };
-    let mut digest = Digest::default();
-    let mut collect = |agent: &mut Agent, report: &mut ReplayReport| {
-        while let Some(output) = agent.poll() {
-            report.outputs += 1;
-            report.left |= output == Output::Exit;
-            digest.output(&output);
+/// All that one simulated agent was told, and what it wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recording {
+    pub config: AgentConfig,
+    pub told: Vec<Told>,
+    pub report: ReplayReport,
+}
+
+impl ReplayReport {
+    pub fn on_output(&mut self, output: &Output) {
+        self.outputs += 1;
+        self.left |= *output == Output::Exit;
+        self.digest.output(output);
+    }
+}
+
+impl Recording {
+    pub fn new(config: AgentConfig) -> Self {
+        Recording { config, told: Vec::new(), report: ReplayReport::default() }
+    }
+
+    pub fn on_told(&mut self, told: Told) {
+        self.told.push(told);
+        self.report.told += 1;
+    }
+}
+
+/// Tells a new agent everything again; it is asked for outputs after each thing.
+pub fn replay(config: AgentConfig, told: impl Iterator<Item = Told>) -> ReplayReport {
+    let mut agent = Agent::new(config);
+    let mut report = ReplayReport::default();
+    for told in told {
+        report.told += 1;
+        match told {
+            Told::Launch(now, job) => agent.launch(now, job),
+            Told::Input(now, input) => agent.handle(now, input),
         }
-        report.digest = digest.value();
-    };
-    collect(&mut agent, &mut report);
-    for (now, input) in inputs {
-        report.inputs += 1;
-        agent.handle(now, input);
-        collect(&mut agent, &mut report);
+        while let Some(output) = agent.poll() {
+            report.on_output(&output);
+        }
     }
     report
 }

@@ -2,6 +2,7 @@
 
 use crate::launch::LauncherLife;
 use crate::net::ClassCount;
+use crate::replay::Recording;
 use crate::world::World;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::frame::Class;
@@ -26,8 +27,12 @@ pub struct Report {
     pub output_bytes: u64,
     /// The most output that any link had under way.
     pub output_peak_bytes: i64,
+    /// The most output that any agent held.
+    pub held_peak_bytes: usize,
     /// Faults that found something to strike.
     pub strikes: u32,
+    /// What the agent was told that the spec asked to record, if it came to life.
+    pub recording: Option<Recording>,
     /// Broken rules; empty in a good run.
     pub problems: Vec<String>,
 }
@@ -53,7 +58,9 @@ impl World {
             gets: self.checks.gets,
             output_bytes: self.checks.output.bytes,
             output_peak_bytes: self.checks.bounds.output_peak,
+            held_peak_bytes: self.checks.bounds.held_peak,
             strikes: self.checks.strikes,
+            recording: self.recording,
             problems: self.checks.problems,
         }
     }

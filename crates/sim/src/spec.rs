@@ -33,6 +33,8 @@ pub struct WorldSpec {
     pub start_timeout_ns: u64,
     pub timing: Timing,
     pub faults: Vec<Fault>,
+    /// Record what this agent is told.
+    pub record: Option<u32>,
     /// Tell every event, input and output on standard error.
     pub trace: bool,
     /// A run of more events than this counts as a hang.
@@ -126,6 +128,7 @@ impl WorldSpec {
             start_timeout_ns: 10_000_000_000,
             timing: Timing::default(),
             faults: Vec::new(),
+            record: None,
             trace: false,
             event_max: 20_000_000,
         }

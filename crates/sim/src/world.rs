@@ -12,6 +12,7 @@ use crate::hosts::Host;
 use crate::launch::LauncherHost;
 use crate::net::{Arrival, End, Net};
 use crate::ranks::Proc;
+use crate::replay::Recording;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::WorldSpec;
@@ -36,6 +37,7 @@ pub struct World {
     pub(crate) rng: Rng,
     pub(crate) checks: Checks,
     pub(crate) digest: Digest,
+    pub(crate) recording: Option<Recording>,
     pub(crate) no_start: BTreeMap<u32, NoStart>,
     pub(crate) no_exec: BTreeMap<u32, i32>,
     born: Instant,
@@ -92,6 +94,7 @@ impl World {
             checks: Checks::new(&spec),
             rng: Rng::stream(seed, "world"),
             digest: Digest::default(),
+            recording: None,
             born: now,
             clock,
             hosts,
@@ -106,7 +109,7 @@ impl World {
         if self.spec.timeout_ns.is_some() {
             self.checks.blame(Culprit::Launcher, false);
         }
-        self.hosts[0].come_alive(birth::root(&self.spec, self.clock.now()));
+        self.come_alive(0, birth::root(&self.spec, self.clock.now()), Vec::new());
         let link = self.net.next_link();
         let ends = [End::Launcher(LinkId(0)), self.hosts[0].new_end(0, link)];
         self.launcher.link = link;

@@ -1,11 +1,11 @@
-//! Bounds: output under way on a link stays within its window.
+//! Bounds: output under way on a link stays within its window, output held by an agent within all of its windows.
 
 use std::collections::BTreeMap;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// A window is opened for what fits; the chunk that closes it may stand over.
-const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + 4 * STDIO_CHUNK_MAX) as i64;
+const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
 
 /// What is under way, by link, stream and direction.
 #[derive(Debug, Default)]
@@ -14,12 +14,30 @@ pub struct Bounds {
     input: BTreeMap<u32, i64>,
     /// The most output that any link ever had under way.
     pub output_peak: i64,
+    /// The most output that any agent ever held.
+    pub held_peak: usize,
 }
 
 impl Bounds {
+    /// An agent holds so many bytes of output for all links and ranks together.
+    pub fn on_held(&mut self, held_bytes: usize, fanout: u32, ranks: usize) -> Result<(), String> {
+        self.held_peak = self.held_peak.max(held_bytes);
+        // Of each stream: a window a child, one for the node's own ranks, and a read of each of them, which labels may
+        // make twice as long.
+        let windows = (fanout as usize + 1) * WINDOW_MAX as usize;
+        let bound = 2 * (windows + ranks * 2 * STDIO_CHUNK_MAX);
+        if held_bytes > bound {
+            return Err(format!("holds {held_bytes} bytes of output, more than {bound}"));
+        }
+        Ok(())
+    }
+
     /// A frame goes onto a link: `from` 1 is the end farther from the root.
     pub fn on_send(&mut self, link: u32, from: usize, frame: &Frame) -> Result<(), String> {
         let bytes = frame.payload.len() as i64;
+        if matches!(frame.kind, Kind::Output | Kind::Input) && bytes > STDIO_CHUNK_MAX as i64 {
+            return Err(format!("a frame of {bytes} bytes of {:?} on link {link}", frame.kind));
+        }
         match frame.kind {
             Kind::Output => {
                 let under_way = self.output.entry((link, frame.stream)).or_default();
@@ -66,10 +84,14 @@ mod tests {
     #[test]
     fn only_credit_opens_the_window_again() {
         let mut bounds = Bounds::default();
-        assert_eq!(bounds.on_send(3, 1, &frame(Kind::Output, 0, STDIO_WINDOW_BYTES)), Ok(()));
-        assert_eq!(bounds.on_send(4, 1, &frame(Kind::Output, 0, STDIO_WINDOW_BYTES)), Ok(()), "another link");
+        let chunk = frame(Kind::Output, 0, STDIO_CHUNK_MAX);
+        for _ in 0..=STDIO_WINDOW_BYTES / STDIO_CHUNK_MAX {
+            assert_eq!(bounds.on_send(3, 1, &chunk), Ok(()));
+            assert_eq!(bounds.on_send(4, 1, &chunk), Ok(()), "another link");
+        }
         assert_eq!(bounds.on_send(3, 0, &frame(Kind::OutputCredit, 1000, 0)), Ok(()));
         assert_eq!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1000)), Ok(()));
-        assert!(bounds.on_send(3, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err());
+        assert!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1)).is_err());
+        assert!(bounds.on_send(5, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "too long a frame");
     }
 }

@@ -1,0 +1,32 @@
+//! A recorded agent, told the same again, wants the same again.
+
+use wireup_sim::random::{with_faults, world};
+use wireup_sim::replay::{Told, replay};
+use wireup_sim::{WorldSpec, run};
+
+#[test]
+fn a_replay_wants_what_the_recorded_run_wanted() {
+    let mut left = 0;
+    for seed in 0..60 {
+        let spec = with_faults(seed, run(world(seed)).elapsed_ns);
+        let agent = (seed % u64::from(spec.agent_count())) as u32;
+        let Some(recording) = run(WorldSpec { record: Some(agent), ..spec }).recording else { continue };
+        let report = replay(recording.config.clone(), recording.told.iter().cloned());
+        assert_eq!(report, recording.report, "seed {seed}, agent {agent}");
+        left += u32::from(report.left);
+        let all_but_one = recording.told.len() - 1;
+        let shorter = replay(recording.config, recording.told.into_iter().take(all_but_one));
+        assert_eq!(shorter.told + 1, report.told);
+    }
+    assert!(left > 10, "most agents live to leave: {left}");
+}
+
+#[test]
+fn another_history_has_another_digest() {
+    let recorded = |seed| run(WorldSpec { record: Some(0), ..world(seed) }).recording.expect("the root always lives");
+    let recording = recorded(3);
+    let is_exit = |told: &Told| matches!(told, Told::Input(_, wireup_proto::io::Input::ChildExited { .. }));
+    let without_exits = recording.told.iter().filter(|told| !is_exit(told)).cloned();
+    let report = replay(recording.config.clone(), without_exits);
+    assert_ne!(report.digest, recording.report.digest);
+}
