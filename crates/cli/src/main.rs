@@ -7,6 +7,7 @@ mod here;
 mod linked;
 mod out;
 mod pmi;
+mod replay;
 mod run;
 mod show;
 mod words;
@@ -32,6 +33,7 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
         "run" => run::main(args, process_ns),
         "agent" => wireup_node::agent::main(process_ns),
         "pmi" => pmi::main(args),
+        "replay" => replay::main(args),
         "bench" => wireup_bench::main(args.collect()),
         "help" | "--help" | "-h" => help(args.next().as_deref().and_then(|topic| topic.to_str())),
         "version" | "--version" | "-V" => {
@@ -45,6 +47,8 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
 fn help(topic: Option<&str>) -> u8 {
     match topic {
         Some("run") => out::print(&help::run()),
+        Some("replay") => out::print(replay::HELP),
+        Some("pmi") => return pmi::main(std::iter::once("--help".into())),
         Some("bench") => return wireup_bench::main(vec!["--help".into()]),
         Some(_) | None => out::print(help::OVERVIEW),
     }

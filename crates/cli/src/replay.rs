@@ -1,0 +1,93 @@
+//! `wireup replay FILE`: gives a recorded agent's inputs to a new one and shows what it did.
+//!
+//! An agent is a function of its birth and its inputs, so the digest of all outputs is the same on every machine: a bug
+//! report is a recording.
+
+use crate::out;
+use std::ffi::OsString;
+use std::path::Path;
+use wireup_node::record::{Entry, Recording};
+use wireup_proto::AgentConfig;
+use wireup_sim::replay::{ReplayReport, Told, replay};
+
+pub const HELP: &str = "\
+wireup replay: run recordings of wireup run --record DIR again.
+
+  wireup replay DIR/agent-0.rec DIR/agent-1.rec
+
+Shows, for each agent, how many things it was told, how many it did, and a digest of these, which is the same
+wherever and whenever the recording is played.
+";
+
+/// Replays every file named in `args`; gives the exit code.
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let files: Vec<OsString> = args.collect();
+    if files.is_empty() {
+        return out::fail("replay: no recording named; make one with: wireup run --record DIR ./app");
+    }
+    if files.iter().any(|file| file == "--help" || file == "-h") {
+        out::print(HELP);
+        return 0;
+    }
+    for file in files {
+        let shown = file.to_string_lossy().into_owned();
+        match play(Path::new(&file)) {
+            Ok(line) => out::print(&format!("{shown}: {line}\n")),
+            Err(error) => return out::fail(&format!("replay: {shown}: {error}; is it a file that --record wrote?")),
+        }
+    }
+    0
+}
+
+fn play(path: &Path) -> std::io::Result<String> {
+    let recording = Recording::open(path)?;
+    let header = recording.header.clone();
+    let config = AgentConfig { agent: header.agent, session: header.session, born: header.born };
+    let told = recording.map(|entry| {
+        entry.map(|entry| match entry {
+            Entry::Launch(now, job) => Told::Launch(now, job),
+            Entry::Input(now, input) => Told::Input(now, input),
+        })
+    });
+    let told: Vec<Told> = told.collect::<Result<_, _>>()?;
+    Ok(line(header.agent.0, &replay(config, told.into_iter())))
+}
+
+fn line(agent: u32, report: &ReplayReport) -> String {
+    let ReplayReport { told, outputs, digest, left } = report;
+    let end = if *left { "left" } else { "did not leave" };
+    format!("agent {agent}: told {told} things, did {outputs}, digest {:016x}, {end}", digest.value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_node::record::{Header, Recorder};
+    use wireup_proto::io::Input;
+    use wireup_proto::{Born, Instant};
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
+
+    #[test]
+    fn a_recording_plays_the_same_every_time() {
+        let directory = std::env::temp_dir().join(format!("wireup-replay-{}", std::process::id()));
+        let session = SessionSpec {
+            name: "s".into(),
+            fanout: 2,
+            agents: vec![AgentSpec { host: "a".into() }],
+            remote_shell: RemoteShell::Local,
+            start_timeout_ns: 1,
+            record_dir: None,
+        };
+        let header = Header { agent: AgentId(0), session, born: Born::default() };
+        let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
+        recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("written");
+        recorder.flush().expect("written");
+        let path = directory.join("agent-0.rec");
+        let first = play(&path).expect("readable");
+        assert!(first.starts_with("agent 0: told 1 things"), "{first}");
+        assert_eq!(play(&path).expect("readable"), first);
+        assert!(play(&directory.join("other")).is_err());
+        std::fs::remove_dir_all(&directory).expect("ours");
+    }
+}
