@@ -25,7 +25,7 @@ pub enum Flavour {
     Intel,
 }
 
-const MPI: [&str; 6] = ["hello", "initfin", "ring", "allreduce", "abort", "earlyexit"];
+const MPI: [&str; 7] = ["hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit"];
 
 impl Flavour {
     pub const ALL: [Self; 5] = [Self::Plain, Self::Pmi2, Self::Mpich4, Self::Mpich5, Self::Intel];

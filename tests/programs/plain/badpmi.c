@@ -6,7 +6,7 @@
  *   endless    a line without an end, up to 64 MiB
  *   length     PMI-2: a length that is no number
  *   toolong    PMI-2: a length far beyond what follows, then closes
- *   closefence enters the fence, then closes and lives on
+ *   closefence enters the fence, then closes and lives on for a second, while the others are still on their way
  *   leave      ends with 0 without entering the fence
  *   unknown    a request that no one knows, then goes on well
  * A rank that gets through its fence prints "rank N through" and finalizes; one whose link the server closed
@@ -126,7 +126,8 @@ int main(int argc, char **argv)
         } else if (strcmp(how, "closefence") == 0) {
             say("cmd=barrier_in\n");
             close(fd);
-            sleep(1000);
+            sleep(1);
+            return 0;
         } else if (strcmp(how, "leave") == 0) {
             return 0;
         } else if (strcmp(how, "unknown") == 0) {
@@ -137,6 +138,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
+    if (strcmp(how, "closefence") == 0)
+        usleep(300000);
     if (second) {
         say2("cmd=kvs-fence;");
         hear2(line, sizeof line);

