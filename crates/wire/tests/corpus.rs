@@ -1,0 +1,24 @@
+//! Replays the kept corpus of the fuzz targets with the stable toolchain.
+
+mod decoders;
+
+use std::path::Path;
+
+#[test]
+fn the_kept_corpus_breaks_nothing() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, decoder) in decoders::DECODERS {
+        let folder = corpus.join(name);
+        let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let mut replayed = 0;
+        for file in files {
+            let path = file.expect("a readable entry").path();
+            let bytes = std::fs::read(&path).expect("a readable file");
+            // Printed only if the decoder panics: the file that does it.
+            println!("{}", path.display());
+            decoder(&bytes);
+            replayed += 1;
+        }
+        assert!(replayed > 0, "the corpus of {name} is empty");
+    }
+}

@@ -1,0 +1,236 @@
+//! Every decoder that reads bytes of another process, and what must hold for any bytes at all.
+//!
+//! Shared by the fuzz targets, which look for bytes that break it, and by `corpus.rs`, which replays the bytes
+//! that were worth keeping. The first byte of an input says how the rest is cut: pieces of so many bytes, 0 for one.
+
+use bytes::Bytes;
+use wireup_wire::blob;
+use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};
+use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, Control, Hello, TracePart};
+use wireup_wire::pmi::{
+    Command, Dialect, PmiError, Reply, ReplyReader, Request, RequestReader, encode_reply, encode_request,
+    encode_unknown,
+};
+
+/// A target's name and its body.
+pub type Decoder = (&'static str, fn(&[u8]));
+
+/// All targets; a name is also that of the corpus' folder.
+pub const DECODERS: [Decoder; 6] = [
+    ("frame", frame),
+    ("control", control),
+    ("bootstrap", bootstrap),
+    ("pairs", pairs),
+    ("pmi_request", pmi_request),
+    ("pmi_reply", pmi_reply),
+];
+
+/// The pieces that the first byte asks for.
+fn pieces(input: &[u8]) -> Option<(usize, &[u8])> {
+    let (&first, bytes) = input.split_first()?;
+    Some((if first == 0 { bytes.len().max(1) } else { usize::from(first) }, bytes))
+}
+
+/// Frames of a link: any cut gives the same frames, and they are the bytes that came.
+pub fn frame(input: &[u8]) {
+    let Some((piece, bytes)) = pieces(input) else { return };
+    let (whole, end) = frames(bytes, bytes.len().max(1));
+    assert_eq!(frames(bytes, piece), (whole.clone(), end), "another cut, other frames");
+    let again: Vec<u8> = whole.iter().flat_map(|frame| [&frame.header()[..], &frame.payload].concat()).collect();
+    assert!(bytes.starts_with(&again), "the frames are not the bytes that came");
+    assert!(end.is_err() || bytes.len() - again.len() < HEADER_LEN + (256 << 20), "a whole frame was kept back");
+}
+
+fn frames(bytes: &[u8], piece: usize) -> (Vec<Frame>, Result<(), FrameError>) {
+    let (mut reader, mut seen) = (FrameReader::new(), Vec::new());
+    for chunk in bytes.chunks(piece) {
+        let mut chunk = Bytes::copy_from_slice(chunk);
+        loop {
+            match reader.next(&mut chunk) {
+                Ok(Some(frame)) => seen.push(frame),
+                Ok(None) => break,
+                Err(error) => return (seen, Err(error)),
+            }
+        }
+    }
+    (seen, Ok(()))
+}
+
+/// Control messages between agents: what decodes, encodes to what decodes alike.
+pub fn control(input: &[u8]) {
+    goes_round::<Control>(input);
+    goes_round::<TracePart>(input);
+    goes_round::<Hello>(input);
+}
+
+fn goes_round<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+    if let Ok(value) = peer::decode::<T>(bytes) {
+        assert_eq!(peer::decode::<T>(&peer::encode(&value)), Ok(value));
+    }
+}
+
+/// The bootstrap message on an agent's standard input.
+pub fn bootstrap(input: &[u8]) {
+    let Some((header, body)) = input.split_first_chunk::<BOOTSTRAP_HEADER_LEN>() else { return };
+    if let Ok(length) = Bootstrap::decode_header(header) {
+        assert!(length <= BOOTSTRAP_LEN_MAX);
+        goes_round::<Bootstrap>(body.get(..length).unwrap_or(body));
+    }
+    // The body alone, so that its decoder is reached without the magic.
+    goes_round::<Bootstrap>(input);
+}
+
+/// Packed pairs of a fence: walking them ends, and packing them again gives the same bytes.
+pub fn pairs(input: &[u8]) {
+    let (mut offset, mut again) = (0, Vec::new());
+    while let Ok(Some((pair, next))) = blob::pair_at(input, offset) {
+        assert!(next > offset && next <= input.len());
+        blob::push(&mut again, pair.key, pair.value);
+        offset = next;
+    }
+    assert_eq!(again, &input[..offset]);
+}
+
+/// A rank's requests, through the switch to PMI-2: any cut gives the same requests, each goes round, and
+/// whatever a request held, its reply is one whole message.
+pub fn pmi_request(input: &[u8]) {
+    let Some((piece, bytes)) = pieces(input) else { return };
+    let (mut whole, mut cut) = (Vec::new(), Vec::new());
+    let end = requests(bytes, bytes.len().max(1), |dialect, request, thread| {
+        request_goes_round(dialect, request, thread);
+        replies_are_whole(dialect, request, thread);
+        whole.push(format!("{request:?} {thread:?}"));
+    });
+    let end_of_cut = requests(bytes, piece, |_, request, thread| cut.push(format!("{request:?} {thread:?}")));
+    assert_eq!((whole, end.is_err()), (cut, end_of_cut.is_err()), "another cut, other requests");
+}
+
+fn requests(
+    bytes: &[u8],
+    piece: usize,
+    mut seen: impl FnMut(Dialect, &Request<'_>, Option<&[u8]>),
+) -> Result<(), PmiError> {
+    let mut reader = RequestReader::new();
+    for chunk in bytes.chunks(piece) {
+        reader.push(chunk)?;
+        loop {
+            let dialect = reader.dialect();
+            let Some(envelope) = reader.next()? else { break };
+            let switch = matches!(envelope.request, Request::Init { version: 2, .. });
+            seen(dialect, &envelope.request, envelope.thread);
+            if switch {
+                reader.switch_to_pmi2();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn request_goes_round(dialect: Dialect, request: &Request<'_>, thread: Option<&[u8]>) {
+    if matches!(request, Request::Malformed { .. } | Request::Unknown { .. }) {
+        return;
+    }
+    let mut bytes = Vec::new();
+    encode_request(dialect, request, thread, &mut bytes).expect("it was read in this dialect");
+    let mut reader = RequestReader::new();
+    if dialect == Dialect::Pmi2 {
+        reader.switch_to_pmi2();
+    }
+    reader.push(&bytes).expect("what was read is within the limits");
+    let again = reader.next().expect("our own framing").expect("a whole message");
+    assert_eq!((&again.request, again.thread), (request, thread));
+}
+
+fn replies_are_whole(dialect: Dialect, request: &Request<'_>, thread: Option<&[u8]>) {
+    let command = request.command();
+    let value = match request {
+        Request::Put { value, .. } | Request::PutNodeAttr { value, .. } => value,
+        _ => &b"value"[..],
+    };
+    let problem = match request {
+        Request::Malformed { problem, .. } => problem.to_string(),
+        _ => "a; b=c\nd".into(),
+    };
+    let replies = [Reply::Done, Reply::Value(value), Reply::NotFound, Reply::Failed { message: &problem }];
+    for reply in replies {
+        let mut bytes = Vec::new();
+        match request {
+            Request::Unknown { name } => encode_unknown(dialect, name, thread, &mut bytes),
+            _ => encode_reply(dialect, command, thread, &reply, &mut bytes),
+        }
+        if command == Command::Abort {
+            assert!(bytes.is_empty());
+            continue;
+        }
+        let mut reader = ReplyReader::new();
+        if dialect == Dialect::Pmi2 && command != Command::Init {
+            reader.switch_to_pmi2();
+        }
+        reader.push(&bytes).expect("a reply is within the limits");
+        let fields = reader.next().expect("our own framing").expect("a whole reply");
+        assert!(fields.get("rc").is_some());
+        if dialect == Dialect::Pmi2 {
+            assert_eq!(fields.get("thrid"), thread);
+        }
+        if let Reply::Value(value) = reply
+            && !matches!(request, Request::Unknown { .. })
+        {
+            assert_eq!(fields.get("value"), Some(value));
+        }
+        assert!(reader.next().expect("our own framing").is_none(), "more than one reply");
+    }
+}
+
+/// A server's replies, taken for the answers to every command in both dialects.
+pub fn pmi_reply(input: &[u8]) {
+    let Some((piece, bytes)) = pieces(input) else { return };
+    for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+        let (whole, end) = replies(dialect, bytes, bytes.len().max(1));
+        let (cut, end_of_cut) = replies(dialect, bytes, piece);
+        assert_eq!((whole, end.is_err()), (cut, end_of_cut.is_err()), "another cut, other replies");
+    }
+}
+
+fn replies(dialect: Dialect, bytes: &[u8], piece: usize) -> (Vec<String>, Result<(), PmiError>) {
+    let (mut reader, mut seen) = (ReplyReader::new(), Vec::new());
+    if dialect == Dialect::Pmi2 {
+        reader.switch_to_pmi2();
+    }
+    for chunk in bytes.chunks(piece) {
+        if let Err(error) = reader.push(chunk) {
+            return (seen, Err(error));
+        }
+        loop {
+            let fields = match reader.next() {
+                Ok(Some(fields)) => fields,
+                Ok(None) => break,
+                Err(error) => return (seen, Err(error)),
+            };
+            seen.push(format!("{:?} {} {}", fields.name(), fields.succeeded(), fields.message()));
+            for &command in Command::ALL {
+                if let Ok(reply) = fields.reply_to(command) {
+                    reply_goes_round(dialect, command, &reply);
+                    seen.push(format!("{reply:?}"));
+                }
+            }
+        }
+    }
+    (seen, Ok(()))
+}
+
+fn reply_goes_round(dialect: Dialect, command: Command, reply: &Reply<'_>) {
+    // A failure's words are cleaned on their way out, and "not found" has no form for commands that find nothing.
+    let changes = matches!(reply, Reply::Failed { .. } | Reply::NotFound);
+    if changes || command == Command::Abort {
+        return;
+    }
+    let mut bytes = Vec::new();
+    encode_reply(dialect, command, None, reply, &mut bytes);
+    let mut reader = ReplyReader::new();
+    if dialect == Dialect::Pmi2 {
+        reader.switch_to_pmi2();
+    }
+    reader.push(&bytes).expect("what was read is within the limits");
+    let again = reader.next().expect("our own framing").expect("a whole reply");
+    assert_eq!(again.reply_to(command).as_ref(), Ok(reply));
+}
