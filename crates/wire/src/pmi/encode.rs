@@ -42,7 +42,7 @@ pub fn encode_request(
         spawn::encode_pmi1(request, out);
         return Ok(());
     }
-    let mut writer = MessageWriter::begin(dialect, name, out);
+    let mut writer = MessageWriter::begin(dialect, (name, ""), out);
     write_thread(dialect, thread, &mut writer);
     match request {
         Request::Spawn(request) => spawn::encode_pmi2(request, &mut writer),
@@ -61,27 +61,21 @@ pub fn encode_reply(dialect: Dialect, to: Command, thread: Option<&[u8]>, reply:
     if to == Command::Abort {
         return;
     }
-    let mut name = Vec::new();
     let name = match dialect {
-        Dialect::Pmi1 => to.pmi1_reply_name().unwrap_or("unknown_result").as_bytes(),
-        Dialect::Pmi2 => {
-            name.reserve_exact(32);
-            name.extend_from_slice(to.request_name(dialect).unwrap_or("unknown").as_bytes());
-            name.extend_from_slice(RESPONSE.as_bytes());
-            &name
-        }
+        Dialect::Pmi1 => (to.pmi1_reply_name().unwrap_or("unknown_result"), ""),
+        Dialect::Pmi2 => (to.request_name(dialect).unwrap_or("unknown"), RESPONSE),
     };
+    let name = (name.0.as_bytes(), name.1);
     encode_named(dialect, to, name, thread, reply, out);
 }
 
 /// Appends a refusal of a command that the table does not know, under that command's own name.
 pub fn encode_unknown(dialect: Dialect, name: &[u8], thread: Option<&[u8]>, out: &mut Vec<u8>) {
-    let mut reply_name = name.to_vec();
-    reply_name.extend_from_slice(match dialect {
-        Dialect::Pmi1 => b"_result",
-        Dialect::Pmi2 => RESPONSE.as_bytes(),
-    });
-    encode_named(dialect, Command::Unknown, &reply_name, thread, &Reply::Failed { message: "unknown command" }, out);
+    let name = match dialect {
+        Dialect::Pmi1 => (name, "_result"),
+        Dialect::Pmi2 => (name, RESPONSE),
+    };
+    encode_named(dialect, Command::Unknown, name, thread, &Reply::Failed { message: "unknown command" }, out);
 }
 
 /// What PMI-2 appends to a request's name.
@@ -90,7 +84,7 @@ pub(super) const RESPONSE: &str = "-response";
 fn encode_named(
     dialect: Dialect,
     to: Command,
-    name: &[u8],
+    name: (&[u8], &str),
     thread: Option<&[u8]>,
     reply: &Reply<'_>,
     out: &mut Vec<u8>,

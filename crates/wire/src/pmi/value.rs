@@ -136,14 +136,16 @@ pub(super) const PMI2_HEADER_LEN: usize = 6;
 const PMI2_LENGTH_MAX: usize = 999_999;
 
 impl<'o> MessageWriter<'o> {
-    pub(super) fn begin(dialect: Dialect, name: &[u8], out: &'o mut Vec<u8>) -> Self {
+    /// Starts a message called by the two parts of `name`.
+    pub(super) fn begin(dialect: Dialect, name: (&[u8], &str), out: &'o mut Vec<u8>) -> Self {
         let start = out.len();
         if dialect == Dialect::Pmi2 {
             out.extend_from_slice(&[b' '; PMI2_HEADER_LEN]);
         }
         let mut writer = MessageWriter { dialect, out, start };
         writer.out.extend_from_slice(b"cmd=");
-        writer.out.extend_from_slice(name);
+        writer.out.extend_from_slice(name.0);
+        writer.out.extend_from_slice(name.1.as_bytes());
         writer.end_pair();
         writer
     }
