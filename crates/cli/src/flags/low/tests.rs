@@ -1,4 +1,6 @@
 use super::*;
+use crate::flags::table::{FLAGS, dashed};
+use proptest::prelude::*;
 
 fn try_parse(line: &str) -> Result<Wish, String> {
     parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
@@ -142,4 +144,26 @@ fn words_need_not_be_utf8() {
     let Ok(Wish::Run(line)) = parse([OsString::from("-wdir"), odd.clone(), odd.clone()]) else { panic!("parses") };
     assert_eq!(line.sections[0].argv, [odd]);
     assert!(parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
+}
+
+/// Words that mean something, in an order that may not.
+fn any_word() -> impl Strategy<Value = OsString> {
+    let known = prop::sample::select(FLAGS.iter().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
+    prop_oneof![
+        known.clone().prop_map(|name| dashed(name).into()),
+        (known, "[0-9a-z=:.]{0,4}").prop_map(|(name, value)| format!("-{name}={value}").into()),
+        prop::sample::select(vec![":", "--", "-", "--=", "-=1", "4", "A=1", "./a", ""]).prop_map(OsString::from),
+        proptest::collection::vec(any::<u8>(), 0..6).prop_map(OsString::from_vec),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_typed_is_understood_or_refused(words in proptest::collection::vec(any_word(), 0..12)) {
+        match parse(words) {
+            Ok(Wish::Run(low)) => prop_assert!(low.sections.iter().all(|section| !section.argv.is_empty())),
+            Ok(Wish::Help) => {}
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
 }
