@@ -127,7 +127,7 @@ impl Agent {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem),
         };
-        for child in participants(&spec, self.config.agent, &self.tree) {
+        for child in participants(&spec, &mapping, self.config.agent, &self.tree) {
             if self.children.is_new(child) {
                 self.start_child(now, child, spec.clone());
             } else {

@@ -60,7 +60,7 @@ pub struct Launcher {
     stdin_ended: bool,
     interrupts: u32,
     timeout_at: Option<Instant>,
-    /// What this launcher itself ended the job for.
+    /// What the person was told that the job died of: the first failure counts.
     own_failure: Option<Failure>,
     ended: Option<Ended>,
     drain_until: Option<Instant>,
@@ -163,7 +163,10 @@ impl Launcher {
     fn on_control(&mut self, now: Instant, message: Control) {
         match message {
             Control::Started { ranks } => self.notice(Notice::Started { ranks }),
-            Control::Failed(failure) if self.own_failure.is_none() => self.notice(Notice::Failed(failure)),
+            Control::Failed(failure) if self.own_failure.is_none() => {
+                self.own_failure = Some(failure.clone());
+                self.notice(Notice::Failed(failure));
+            }
             Control::Stall(report) => self.notice(Notice::Stall(report)),
             Control::Ended(ended) => self.on_ended(now, ended),
             Control::Failed(_)

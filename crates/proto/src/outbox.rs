@@ -31,12 +31,5 @@ impl Outbox {
 /// `Done` says that nothing follows, so it may overtake nothing: it travels in the last class, the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let class = if let Control::Done(_) = message { Class::Staging } else { Class::Control };
-    Frame {
-        kind: Kind::Control,
-        class,
-        stream: 0,
-        job: job.0,
-        arg: 0,
-        payload: Bytes::from(peer::encode(message)),
-    }
+    Frame { kind: Kind::Control, class, stream: 0, job: job.0, arg: 0, payload: Bytes::from(peer::encode(message)) }
 }

@@ -220,9 +220,15 @@ impl OutputStream {
         }
     }
 
-    fn push_own(&mut self, arg: u32, bytes: Bytes) {
+    /// Queues bytes in frames of bearable size, cut behind a line where there is one.
+    fn push_own(&mut self, arg: u32, mut bytes: Bytes) {
         self.own_queued += bytes.len();
-        self.queue.push_back(Chunk { arg, bytes, from: None });
+        while !bytes.is_empty() {
+            let most = bytes.len().min(STDIO_CHUNK_MAX);
+            let lines = bytes[..most].iter().rposition(|byte| *byte == b'\n').map_or(most, |at| at + 1);
+            let chunk = bytes.split_to(if most == bytes.len() { most } else { lines });
+            self.queue.push_back(Chunk { arg, bytes: chunk, from: None });
+        }
     }
 }
 

@@ -84,8 +84,10 @@ impl Job {
         let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
         let local_size = node.map_or(0, |node| mapping.local_size(node));
         let ranks: Vec<Rank> = node.map(|node| mapping.ranks_of(node).collect()).unwrap_or_default();
-        let children: Vec<Child> =
-            participants(&spec, me, tree).into_iter().map(|agent| Child { agent, started: None, done: None }).collect();
+        let children: Vec<Child> = participants(&spec, mapping, me, tree)
+            .into_iter()
+            .map(|agent| Child { agent, started: None, done: None })
+            .collect();
         let options = &spec.options;
         let style =
             Style { label: options.label, split: options.split_output, whole_lines_only: options.line_buffered };
@@ -316,12 +318,12 @@ impl Job {
     }
 }
 
-/// The children whose subtrees have nodes of the job.
-pub fn participants(spec: &JobSpec, me: AgentId, tree: &Tree) -> Vec<AgentId> {
-    let mut children: Vec<AgentId> = spec
-        .nodes
-        .iter()
-        .filter_map(|node| match tree.next_hop(me, node.agent) {
+/// The children whose subtrees have ranks of the job: a node without ranks would have to answer for its fences.
+pub fn participants(spec: &JobSpec, mapping: &Mapping, me: AgentId, tree: &Tree) -> Vec<AgentId> {
+    let nodes = spec.nodes.iter().enumerate();
+    let mut children: Vec<AgentId> = nodes
+        .filter(|(index, _)| mapping.local_size(NodeId(*index as u32)) > 0)
+        .filter_map(|(_, node)| match tree.next_hop(me, node.agent) {
             Hop::Child(child) => Some(child),
             Hop::Here | Hop::Parent => None,
         })
