@@ -15,8 +15,9 @@ wireup replay: run recordings of wireup run --record DIR again.
 
   wireup replay DIR/agent-0.rec DIR/agent-1.rec
 
-Shows, for each agent, how many things it was told, how many it did, and a digest of these, which is the same
-wherever and whenever the recording is played.
+Plays each agent's inputs through the same code, without processes or sockets, and checks that it asks for the same
+as it did then. Shows how many things it was told, how many it did, and a digest of these. Exit code: 0 the same as
+recorded, 1 not, 125 no recording.
 ";
 
 /// Replays every file named in `args`; gives the exit code.
@@ -29,17 +30,22 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
         out::print(HELP);
         return 0;
     }
+    let mut code = 0;
     for file in files {
         let shown = file.to_string_lossy().into_owned();
         match play(Path::new(&file)) {
-            Ok(line) => out::print(&format!("{shown}: {line}\n")),
+            Ok((line, same)) => {
+                out::print(&format!("{shown}: {line}\n"));
+                code = code.max(u8::from(!same));
+            }
             Err(error) => return out::fail(&format!("replay: {shown}: {error}; is it a file that --record wrote?")),
         }
     }
-    0
+    code
 }
 
-fn play(path: &Path) -> std::io::Result<String> {
+/// A line about the replay, and whether it did what was recorded.
+fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
     let config = AgentConfig { agent: header.agent, session: header.session, born: header.born };
@@ -47,16 +53,26 @@ fn play(path: &Path) -> std::io::Result<String> {
         entry.map(|entry| match entry {
             Entry::Launch(now, job) => Told::Launch(now, job),
             Entry::Input(now, input) => Told::Input(now, input),
+            Entry::Asked(digest) => Told::Asked(digest),
         })
     });
     let told: Vec<Told> = told.collect::<Result<_, _>>()?;
-    Ok(line(header.agent.0, &replay(config, told.into_iter())))
+    let report = replay(config, told.into_iter());
+    Ok((line(header.agent.0, &report), report.differs_after.is_none()))
 }
 
 fn line(agent: u32, report: &ReplayReport) -> String {
-    let ReplayReport { told, outputs, digest, left } = report;
+    let ReplayReport { told, digest, left, differs_after } = report;
     let end = if *left { "left" } else { "did not leave" };
-    format!("agent {agent}: told {told} things, did {outputs}, digest {:016x}, {end}", digest.value())
+    let verdict = match differs_after {
+        None => "the same as recorded".to_owned(),
+        Some(told) => format!("DIFFERS from the recording after {told} things"),
+    };
+    format!(
+        "agent {agent}: told {told} things, did {}, digest {:016x}, {end}; {verdict}",
+        digest.outputs,
+        digest.value()
+    )
 }
 
 #[cfg(test)]
@@ -85,7 +101,7 @@ mod tests {
         recorder.flush().expect("written");
         let path = directory.join("agent-0.rec");
         let first = play(&path).expect("readable");
-        assert!(first.starts_with("agent 0: told 1 things"), "{first}");
+        assert!(first.0.starts_with("agent 0: told 1 things") && first.1, "{first:?}");
         assert_eq!(play(&path).expect("readable"), first);
         assert!(play(&directory.join("other")).is_err());
         std::fs::remove_dir_all(&directory).expect("ours");

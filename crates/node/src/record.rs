@@ -9,8 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use wireup_proto::io::Input;
-use wireup_proto::{Born, Instant};
+use wireup_proto::io::{Input, Output};
+use wireup_proto::{Born, Instant, OutputDigest};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, SessionSpec};
@@ -31,10 +31,14 @@ pub enum Entry {
     /// A job of the bootstrap message.
     Launch(Instant, JobSpec),
     Input(Instant, Input),
+    /// What the machine had asked for by then.
+    Asked(OutputDigest),
 }
 
 pub struct Recorder {
     file: BufWriter<File>,
+    asked: OutputDigest,
+    written: OutputDigest,
 }
 
 impl Recorder {
@@ -43,7 +47,8 @@ impl Recorder {
         std::fs::create_dir_all(directory)?;
         let path = directory.join(format!("agent-{}.rec", header.agent));
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        let mut recorder = Recorder { file: BufWriter::new(file) };
+        let mut recorder =
+            Recorder { file: BufWriter::new(file), asked: OutputDigest::default(), written: OutputDigest::default() };
         recorder.write(header)?;
         Ok(recorder)
     }
@@ -52,8 +57,18 @@ impl Recorder {
         self.write(entry)
     }
 
-    /// To be called before the agent sleeps, so that a killed agent leaves all but its last turn.
+    /// Something that the machine asked for.
+    pub fn on_output(&mut self, output: &Output) {
+        self.asked.add(output);
+    }
+
+    /// To be called when the machine has nothing to ask for and before the agent sleeps, so that a killed agent leaves
+    /// all but its last turn.
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.written != self.asked {
+            self.written = self.asked;
+            self.write(&Entry::Asked(self.asked))?;
+        }
         self.file.flush()
     }
 

@@ -132,7 +132,10 @@ mod tests {
     #[test]
     fn spans_are_relative_and_unborn_ones_are_left_out() {
         let mut scribe = Scribe { origin_ns: 1_000, events: Vec::new() };
-        scribe.rank(1, &RankTrace { rank: Rank(4), spawn_ns: 2_000, exec_ns: 5_000, exit_ns: 9_000, ..RankTrace::default() });
+        scribe.rank(
+            1,
+            &RankTrace { rank: Rank(4), spawn_ns: 2_000, exec_ns: 5_000, exit_ns: 9_000, ..RankTrace::default() },
+        );
         let spans: Vec<_> = scribe.events.iter().filter(|event| event.ph == "X").collect();
         assert_eq!(spans.iter().map(|event| event.name.as_str()).collect::<Vec<_>>(), ["exec", "run"]);
         assert_eq!((spans[0].ts, spans[0].dur, spans[0].tid), (1.0, Some(3.0), 5));

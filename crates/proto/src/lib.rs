@@ -6,6 +6,7 @@
 
 pub mod agent;
 mod children;
+mod digest;
 pub mod exit_code;
 mod fence;
 mod input;
@@ -24,6 +25,7 @@ mod pmi_state;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig};
+pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use output::MIXED;

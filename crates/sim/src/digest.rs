@@ -5,7 +5,7 @@
 
 use crate::rng::mix;
 use std::fmt;
-use wireup_proto::io::{Input, Output};
+use wireup_proto::io::Input;
 use wireup_proto::launcher_io::LauncherInput;
 
 /// Bytes of each end of a payload that count.
@@ -38,11 +38,6 @@ impl Digest {
             self.words(&bytes[..END_BYTES]);
             self.words(&bytes[bytes.len() - END_BYTES..]);
         }
-    }
-
-    /// What an agent wants done, to the last byte.
-    pub fn output(&mut self, output: &Output) {
-        self.debug(output);
     }
 
     pub fn debug(&mut self, value: &dyn fmt::Debug) {

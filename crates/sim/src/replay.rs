@@ -4,9 +4,8 @@
 //! Outputs do not depend on when they are polled, so a recording needs no marks of its driver's turns. The recording's
 //! file format is its driver's affair.
 
-use crate::digest::Digest;
 use wireup_proto::io::{Input, Output};
-use wireup_proto::{Agent, AgentConfig, Instant};
+use wireup_proto::{Agent, AgentConfig, Instant, OutputDigest};
 use wireup_wire::job::JobSpec;
 
 /// One thing that an agent was told.
@@ -15,17 +14,20 @@ pub enum Told {
     /// A job of its bootstrap message.
     Launch(Instant, JobSpec),
     Input(Instant, Input),
+    /// What it had asked for by then, as the recording says.
+    Asked(OutputDigest),
 }
 
 /// What an agent wanted done, summed up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplayReport {
     pub told: u64,
-    pub outputs: u64,
     /// Of all outputs, in order.
-    pub digest: Digest,
+    pub digest: OutputDigest,
     /// Whether the agent left.
     pub left: bool,
+    /// How many things had been told when the agent asked for something else than the recording says.
+    pub differs_after: Option<u64>,
 }
 
 /// All that one simulated agent was told, and what it wanted.
@@ -38,9 +40,8 @@ pub struct Recording {
 
 impl ReplayReport {
     pub fn on_output(&mut self, output: &Output) {
-        self.outputs += 1;
         self.left |= *output == Output::Exit;
-        self.digest.output(output);
+        self.digest.add(output);
     }
 }
 
@@ -64,6 +65,12 @@ pub fn replay(config: AgentConfig, told: impl Iterator<Item = Told>) -> ReplayRe
         match told {
             Told::Launch(now, job) => agent.launch(now, job),
             Told::Input(now, input) => agent.handle(now, input),
+            Told::Asked(recorded) => {
+                report.told -= 1;
+                if recorded != report.digest {
+                    report.differs_after.get_or_insert(report.told);
+                }
+            }
         }
         while let Some(output) = agent.poll() {
             report.on_output(&output);

@@ -198,6 +198,9 @@ impl AgentDriver {
     pub fn settle(&mut self) {
         loop {
             while let Some(output) = self.agent.poll() {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.on_output(&output);
+                }
                 self.perform(output);
             }
             self.links.flush(&self.reactor, &mut self.inputs);
@@ -215,7 +218,12 @@ impl AgentDriver {
     }
 
     /// Ends all keepers, with whatever they still hold, and waits until they are gone.
-    pub fn end(self) {
+    pub fn end(mut self) {
+        if let Some(recorder) = &mut self.recorder
+            && recorder.flush().is_err()
+        {
+            self.stop_recording();
+        }
         let Self { jobs, shells, leaving, reactor, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
@@ -321,8 +329,7 @@ impl AgentDriver {
             errno: error.raw_os_error().unwrap_or(0),
         };
         bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
-        bootstrap.parent =
-            self.links.listen(&self.reactor).map_err(|error| failed("a socket to listen on", error))?;
+        bootstrap.parent = self.links.listen(&self.reactor).map_err(|error| failed("a socket to listen on", error))?;
         let shells = match &mut self.shells {
             Some(shells) => shells,
             None => {

@@ -40,7 +40,9 @@ struct Entry {
 enum Kind {
     Parent,
     /// Accepted; must have shown itself by then.
-    Guest { until_ns: u64 },
+    Guest {
+        until_ns: u64,
+    },
     Child,
 }
 
@@ -101,8 +103,7 @@ impl LinkSet {
         let socket = wireup_os::socket::dial(text.parse()?)?;
         let secret = self.secret()?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let hello =
-            Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid() };
+        let hello = Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid() };
         let mut first = Vec::new();
         let handshake = Handshake::dial(&secret, &hello, &mut first)?;
         self.insert(Link::dialled(socket, handshake, first), Kind::Parent, Interest::BOTH, reactor)?;

@@ -4,7 +4,7 @@
 //! keeper and writes.
 
 use super::keeper_link::KeeperLink;
-use super::pipes::{OutputPipe, Outgoing, Pumped, WriteState, read_requests};
+use super::pipes::{Outgoing, OutputPipe, Pumped, WriteState, read_requests};
 use super::token::Token;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
 use bytes::Bytes;
@@ -136,9 +136,8 @@ impl JobRanks {
         };
         for (stream, fd) in [(Stream::Out, out), (Stream::Err, fds.stderr)] {
             let index = stream as usize - 1;
-            let watched = fd.filter(|fd| {
-                reactor.add(fd, Token::Output(job, local, stream).pack(), Interest::READABLE).is_ok()
-            });
+            let watched =
+                fd.filter(|fd| reactor.add(fd, Token::Output(job, local, stream).pack(), Interest::READABLE).is_ok());
             match watched {
                 Some(fd) => rank.output[index] = Some(OutputPipe::new(fd, terminal)),
                 None => inputs.push(Input::StdioClosed { job, local, stream }),
@@ -245,7 +244,8 @@ impl JobRanks {
             let Some(pipe) = &mut self.ranks[local.index()].output[index] else {
                 continue;
             };
-            pipe.parked = reactor.add(&pipe.fd, Token::Output(self.job, local, stream).pack(), Interest::READABLE).is_err();
+            pipe.parked =
+                reactor.add(&pipe.fd, Token::Output(self.job, local, stream).pack(), Interest::READABLE).is_err();
         }
         // Pipes of ranks that left while nobody read: the reactor has nothing to say about an empty one.
         for index in 0..self.ranks.len() {

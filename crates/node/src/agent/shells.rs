@@ -45,9 +45,7 @@ impl Shells {
         let host = bootstrap.session.agents[agent.index()].host.clone().into_bytes();
         let mut argv: Vec<Vec<u8>> = match &bootstrap.session.remote_shell {
             RemoteShell::Local => Vec::new(),
-            RemoteShell::Command(words) => {
-                words.iter().map(|word| word.clone().into_bytes()).chain([host]).collect()
-            }
+            RemoteShell::Command(words) => words.iter().map(|word| word.clone().into_bytes()).chain([host]).collect(),
         };
         argv.extend([program, b"agent".to_vec()]);
         let env = std::env::vars_os().map(|(name, value)| {
@@ -56,11 +54,8 @@ impl Shells {
             variable.extend(value.into_vec());
             variable
         });
-        let process = Process {
-            stdin: StdinKind::Bytes(bootstrap.encode()),
-            stdout: OutKind::Null,
-            ..Process::new(agent.0)
-        };
+        let process =
+            Process { stdin: StdinKind::Bytes(bootstrap.encode()), stdout: OutKind::Null, ..Process::new(agent.0) };
         self.keeper.request(&Request::Spawn(Batch {
             programs: vec![Program { argv, cwd: b"/".to_vec(), env: env.collect() }],
             processes: vec![process],

@@ -32,8 +32,7 @@ const SIGCONT: i32 = 18;
 const SIGTSTP: i32 = 20;
 const SIGWINCH: i32 = 28;
 /// Signals for the job.
-const SIGNALS: [i32; 10] =
-    [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
+const SIGNALS: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
 const STDIN_TOKEN: Token = Token::Launcher(1);
@@ -71,18 +70,16 @@ impl<'w> LauncherDriver<'w> {
         if let Some(path) = &config.output_dir {
             std::fs::create_dir_all(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
         }
-        let mut stamps = Stamps {
-            process_ns: config.process_start_ns,
-            resolved_ns: config.resolved_ns,
-            ..Stamps::default()
-        };
+        let mut stamps =
+            Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
         let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
         let agent = AgentDriver::new(config.session, AgentId(0), None, born)?;
         let reactor = agent.reactor();
         let signals = SignalFd::new(&SIGNALS).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
-        let writer = |stream| Writer::new(stream, config.output_dir.clone()).map_err(system("making an event descriptor"));
+        let writer =
+            |stream| Writer::new(stream, config.output_dir.clone()).map_err(system("making an event descriptor"));
         let output = [writer(Stream::Out)?, writer(Stream::Err)?];
         for (writer, token) in output.iter().zip([STDOUT_TOKEN, STDERR_TOKEN]) {
             reactor.add(writer.fd(), token.pack(), Interest::READABLE).map_err(system("watching descriptors"))?;
@@ -313,4 +310,3 @@ fn prepare_terminal(job: &mut JobSpec) -> Option<SavedTerminal> {
     saved.set_raw(stdin).ok()?;
     Some(saved)
 }
-

@@ -56,7 +56,9 @@ pub enum RunError {
     System { what: &'static str, error: io::Error },
     #[error("cannot create the output directory {path}: {error}")]
     OutputDir { path: PathBuf, error: io::Error },
-    #[error("{ranks} ranks here need about {needed} open files, the limit is {limit}; raise it with `ulimit -Hn`, or start fewer ranks per node")]
+    #[error(
+        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise it with `ulimit -Hn`, or start fewer ranks per node"
+    )]
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }
 

@@ -15,11 +15,17 @@ enum State {
     /// Nobody wants bytes.
     Idle,
     /// The reactor tells when there are bytes; this many are wanted.
-    Watched { bytes_max: usize },
+    Watched {
+        bytes_max: usize,
+    },
     /// A regular file: always ready, not for the reactor.
-    File { bytes_max: usize },
+    File {
+        bytes_max: usize,
+    },
     /// A terminal that belongs to another process group now.
-    Background { bytes_max: usize },
+    Background {
+        bytes_max: usize,
+    },
     Ended,
 }
 

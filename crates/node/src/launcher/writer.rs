@@ -61,11 +61,10 @@ pub struct News {
 
 impl Writer {
     pub fn new(stream: Stream, directory: Option<PathBuf>) -> io::Result<Writer> {
-        let news = rustix::event::eventfd(
-            0,
-            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
-        )?;
-        let shared = Shared { target: Target { stream, directory }, state: Mutex::default(), changed: Condvar::new(), news };
+        let news =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
+        let shared =
+            Shared { target: Target { stream, directory }, state: Mutex::default(), changed: Condvar::new(), news };
         Ok(Writer { shared: Arc::new(shared), started: false })
     }
 
@@ -156,7 +155,8 @@ impl Shared {
             let result = self.target.write(&pieces);
             let mut state = self.lock();
             state.busy = false;
-            state.written += pieces.iter().filter(|piece| piece.counts).map(|piece| piece.bytes.len() as u64).sum::<u64>();
+            state.written +=
+                pieces.iter().filter(|piece| piece.counts).map(|piece| piece.bytes.len() as u64).sum::<u64>();
             if let Err(problem) = result {
                 state.failed.get_or_insert(problem);
             }

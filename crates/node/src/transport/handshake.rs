@@ -25,7 +25,9 @@ pub const MESSAGE_LEN_MAX: usize = 1024;
 pub enum HandshakeError {
     #[error("the peer does not know this run's secret, or is no wireup agent")]
     Secret,
-    #[error("the peer speaks protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node")]
+    #[error(
+        "the peer speaks protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node"
+    )]
     Version { theirs: u16 },
     #[error("a handshake message of {0} bytes is too long")]
     TooLong(usize),
