@@ -2,7 +2,7 @@
 //!
 //! What is left is looked for by the harness at the end of every run.
 
-use crate::harness::marked::Process;
+use crate::harness::marked::{self, Process};
 use crate::harness::{Run, Running};
 use rustix::process::{Signal, kill_process};
 use std::thread;
@@ -51,9 +51,10 @@ fn each_process_in_turn() {
         let mut all = victims(&running);
         all.sort_by_key(|process| process.pid.as_raw_nonzero());
         let Some(victim) = all.get(turn) else { break };
+        println!("killed: {victim:?}\nof: {}", marked::list(&all));
         kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
         let outcome = running.finish();
-        assert_ne!(outcome.code(), 0, "{outcome}\nkilled: {victim:?}");
+        assert_ne!(outcome.code(), 0, "{outcome}");
     }
 }
 
@@ -92,13 +93,14 @@ fn anyone_at_any_moment() {
             continue;
         }
         let victim = &all[dice.below(all.len() as u64) as usize];
+        println!("killed: {victim:?}\nof: {}", marked::list(&all));
         let killed = kill_process(victim.pid, Signal::KILL);
         if killed.is_err() {
             // It was on its way out (a remote shell between two programs): end the job in the ordinary way.
             running.signal(Signal::KILL);
         }
         let outcome = running.finish();
-        assert_ne!(outcome.code(), 0, "{outcome}\nkilled: {victim:?}");
+        assert_ne!(outcome.code(), 0, "{outcome}");
     }
 }
 
