@@ -105,9 +105,12 @@ impl OutputStream {
         }
     }
 
-    /// A local rank's stream ended: what it wrote last is shown as it is.
+    /// A local rank's stream ended: what it wrote last is shown as it is; a labelled line gets its end.
     pub fn on_closed(&mut self, local: LocalRank, rank: Rank) {
         self.flush_partial(local, rank);
+        if self.style.label && self.lines[local.index()].continued {
+            self.emit(local, rank, b"\n");
+        }
         self.lines[local.index()] = Line::default();
     }
 
