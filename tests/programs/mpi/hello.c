@@ -1,6 +1,7 @@
 /* Each rank says who it is and where. */
 #include <mpi.h>
 #include <stdio.h>
+#include <string.h>
 
 int main(int argc, char **argv)
 {
@@ -12,10 +13,8 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Get_processor_name(host, &length);
     MPI_Get_library_version(library, &length);
-    for (char *c = library; *c; c++)
-        if (*c == '\n' || *c == '\t')
-            *c = ' ';
-    printf("hello from rank %d of %d on %s, %.36s\n", rank, size, host, library);
+    library[strcspn(library, "\n")] = 0;
+    printf("hello from rank %d of %d on %s, %s\n", rank, size, host, library);
     MPI_Finalize();
     return 0;
 }
