@@ -166,6 +166,21 @@ fn what_was_written_before_a_kill_arrives() {
 }
 
 #[test]
+fn a_full_disk_behind_stdout_is_said() {
+    for program in ["echo x", "seq 100000"] {
+        let outcome = Run::shell(&format!("exec $WIREUP run -n 2 {program} >/dev/full")).finish().expect_code(125);
+        outcome.expect_err_line(&["No space left"]);
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_job() {
+    let script = format!("$WIREUP run -n 2 --virtual-nodes 2 {} zeros | head -c 10", plain("spew").display());
+    let outcome = Run::shell(&script).succeed();
+    assert_eq!(outcome.stdout, [0; 10]);
+}
+
+#[test]
 fn files_by_rank() {
     let script = "cd $TMPDIR; $WIREUP run -n 3 --virtual-nodes 2 --output-dir out sh -c \
         'echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2' && grep -r . out | sort; rm -r out";
