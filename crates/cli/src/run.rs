@@ -9,6 +9,7 @@ use crate::{help, linked, out, show};
 use std::ffi::OsString;
 use std::path::Path;
 use wireup_coll::Mapping;
+use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, RunConfig, RunOutcome};
 use wireup_node::trace;
 use wireup_os::clock::monotonic_ns;
@@ -16,13 +17,15 @@ use wireup_proto::exit_code::OURS;
 
 /// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
+    // If it fails here it is tried again, and told, when it is needed.
+    let keeper = Keeper::fork().ok();
     match low::parse(args) {
         Ok(Wish::Help) => {
             out::print(&help::run());
             0
         }
         Ok(Wish::Run(low)) => match resolve(*low) {
-            Ok((high, mapping)) => start(high, &mapping, process_ns),
+            Ok((high, mapping)) => start(high, &mapping, keeper, process_ns),
             Err(problem) => out::fail(&problem),
         },
         Err(error) => out::fail(&error.to_string()),
@@ -38,7 +41,7 @@ fn resolve(low: Low) -> Result<(High, Mapping), String> {
     Ok((high, mapping))
 }
 
-fn start(high: High, mapping: &Mapping, process_ns: u64) -> u8 {
+fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64) -> u8 {
     for warning in &high.warnings {
         out::tell(warning);
     }
@@ -64,6 +67,7 @@ fn start(high: High, mapping: &Mapping, process_ns: u64) -> u8 {
         verbose: high.verbose,
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
+        keeper,
     };
     let outcome = match launcher::run(config, &mut |notice| voice.say(notice)) {
         Ok(outcome) => outcome,

@@ -147,14 +147,8 @@ fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<(Frame, usize), FrameError>
     }
     let kind = Kind::from_byte(raw.kind).ok_or(FrameError::UnknownKind(raw.kind))?;
     let class = Class::from_byte(raw.class).ok_or(FrameError::UnknownClass(raw.class))?;
-    let frame = Frame {
-        kind,
-        class,
-        stream: raw.stream.get(),
-        job: raw.job.get(),
-        arg: raw.arg.get(),
-        payload: Bytes::new(),
-    };
+    let frame =
+        Frame { kind, class, stream: raw.stream.get(), job: raw.job.get(), arg: raw.arg.get(), payload: Bytes::new() };
     Ok((frame, length as usize))
 }
 
@@ -218,7 +212,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
-        let one = (0..Kind::ALL.len(), 0..Class::ALL.len(), any::<u16>(), any::<u32>(), any::<u32>(), proptest::collection::vec(any::<u8>(), 0..300))
+        let one = (
+            0..Kind::ALL.len(),
+            0..Class::ALL.len(),
+            any::<u16>(),
+            any::<u32>(),
+            any::<u32>(),
+            proptest::collection::vec(any::<u8>(), 0..300),
+        )
             .prop_map(|(kind, class, stream, job, arg, payload)| Frame {
                 kind: Kind::ALL[kind],
                 class: Class::ALL[class],
@@ -270,7 +271,14 @@ mod tests {
 
     #[test]
     fn the_layout_is_as_drawn() {
-        let frame = Frame { kind: Kind::FenceUp, class: Class::Exchange, stream: 0x0102, job: 3, arg: 4, payload: Bytes::from_static(b"ab") };
+        let frame = Frame {
+            kind: Kind::FenceUp,
+            class: Class::Exchange,
+            stream: 0x0102,
+            job: 3,
+            arg: 4,
+            payload: Bytes::from_static(b"ab"),
+        };
         assert_eq!(frame.header(), [2, 0, 0, 0, 2, 1, 2, 1, 3, 0, 0, 0, 4, 0, 0, 0]);
     }
 }

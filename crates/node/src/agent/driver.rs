@@ -1,7 +1,7 @@
 //! One turn after the other: wait, read what is ready, tell the machine, do what it asks.
 //!
-//! The turn works in batches: all ready descriptors are read before the machine is asked for outputs, then every keeper
-//! and every link is written once.
+//! The turn works in batches: all ready descriptors are read, then every keeper and every link is written once. Only PMI
+//! replies leave at once, since somebody waits for each of them.
 
 use super::keeper_link::KeeperLink;
 use super::links::{IN_MEMORY, LinkSet};
@@ -25,15 +25,21 @@ use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
 
+/// Bytes of one read; large fences arrive in pieces of this size.
+const READ_BYTES_MAX: usize = 256 << 10;
+
 pub struct AgentDriver {
     agent: Agent,
     reactor: Reactor,
     links: LinkSet,
     jobs: BTreeMap<JobId, JobRanks>,
+    /// A keeper that waits for the first job.
+    spare: Option<Keeper>,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
-    buffer: Vec<u8>,
+    /// For every read; the kernel gives its pages when they are touched.
+    buffer: Box<[u8]>,
     /// Frames for the launcher in this process.
     for_launcher: Vec<Frame>,
     left: bool,
@@ -74,15 +80,21 @@ impl AgentDriver {
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret),
             jobs: BTreeMap::new(),
+            spare: None,
             shells: None,
             recorder,
             inputs: Vec::new(),
-            buffer: Vec::new(),
+            buffer: vec![0; READ_BYTES_MAX].into(),
             for_launcher: Vec::new(),
             left: false,
             leaving: Vec::new(),
             orphans_since: None,
         })
+    }
+
+    /// A keeper forked beforehand, for the first job.
+    pub fn set_spare_keeper(&mut self, keeper: Keeper) {
+        self.spare = Some(keeper);
     }
 
     pub fn reactor(&self) -> &Reactor {
@@ -192,17 +204,16 @@ impl AgentDriver {
             Token::Launcher(_) => {}
         }
         self.take_inputs();
+        if let Token::Pmi(..) = token {
+            // A rank waits for its reply: it goes on while the next request is read.
+            self.perform_all();
+        }
     }
 
     /// Does what the machine asks until it asks for nothing more.
     pub fn settle(&mut self) {
         loop {
-            while let Some(output) = self.agent.poll() {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.on_output(&output);
-                }
-                self.perform(output);
-            }
+            self.perform_all();
             self.links.flush(&self.reactor, &mut self.inputs);
             for ranks in self.jobs.values_mut() {
                 ranks.flush_keeper(&self.reactor);
@@ -224,10 +235,10 @@ impl AgentDriver {
         {
             self.stop_recording();
         }
-        let Self { jobs, shells, leaving, reactor, .. } = self;
+        let Self { jobs, shells, spare, leaving, reactor, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
-        let keepers: Vec<Keeper> = jobs.chain(leaving).chain(shells).collect();
+        let keepers: Vec<Keeper> = jobs.chain(leaving).chain(spare).chain(shells).collect();
         for keeper in keepers {
             // Reaped already or not: it is gone.
             let _ = keeper.close();
@@ -240,15 +251,31 @@ impl AgentDriver {
         let jobs = self.jobs.values().map(JobRanks::keeper);
         let keepers: Vec<&KeeperLink> = jobs.chain(self.shells.as_ref().map(Shells::keeper)).collect();
         let lost = keepers.iter().filter_map(|keeper| keeper.lost()).min();
-        let pids: Vec<u32> =
-            keepers.iter().map(|keeper| keeper.pid()).chain(self.leaving.iter().map(Keeper::pid)).collect();
+        let pids: Vec<u32> = keepers
+            .iter()
+            .map(|keeper| keeper.pid())
+            .chain(self.leaving.iter().chain(&self.spare).map(Keeper::pid))
+            .collect();
         self.orphans_since = lost.or(self.orphans_since);
         kill_orphans(self.orphans_since, &pids);
     }
 
     fn take_inputs(&mut self) {
-        for input in std::mem::take(&mut self.inputs) {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        for input in inputs.drain(..) {
             self.handle(input);
+        }
+        // The allocation serves the next event too.
+        self.inputs = inputs;
+    }
+
+    /// Does what the machine has asked for so far.
+    fn perform_all(&mut self) {
+        while let Some(output) = self.agent.poll() {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.on_output(&output);
+            }
+            self.perform(output);
         }
     }
 
@@ -263,7 +290,7 @@ impl AgentDriver {
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
             Output::Send { link, frame } => links.send(link, frame),
             Output::CloseLink { link } => links.close(link),
-            Output::Spawn(plan) => match JobRanks::spawn(&plan, reactor) {
+            Output::Spawn(plan) => match JobRanks::spawn(&plan, self.spare.take(), reactor) {
                 Ok(ranks) => {
                     jobs.insert(plan.job, ranks);
                 }

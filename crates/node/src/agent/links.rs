@@ -148,7 +148,7 @@ impl LinkSet {
         id: LinkId,
         event: Event,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         let Some(entry) = self.links.get_mut(&id) else {
@@ -252,7 +252,7 @@ fn receive(
     me: AgentId,
     id: LinkId,
     entry: &mut Entry,
-    buffer: &mut Vec<u8>,
+    buffer: &mut [u8],
     inputs: &mut Vec<Input>,
 ) -> Result<(), LinkError> {
     match entry.link.receive(buffer)? {

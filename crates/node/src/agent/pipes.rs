@@ -43,8 +43,7 @@ impl OutputPipe {
     }
 
     /// Reads a bounded share.
-    pub fn pump(&mut self, buffer: &mut Vec<u8>, mut give: impl FnMut(Bytes)) -> Pumped {
-        buffer.resize(READ_BYTES, 0);
+    pub fn pump(&mut self, buffer: &mut [u8], mut give: impl FnMut(Bytes)) -> Pumped {
         for _ in 0..READS_PER_TURN {
             let length = self.left.unwrap_or(READ_BYTES).min(READ_BYTES);
             if length == 0 {
@@ -130,9 +129,8 @@ impl Outgoing {
 }
 
 /// Reads a rank's PMI requests; `None`: nothing now; empty: closed.
-pub fn read_requests(fd: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<Option<Bytes>> {
-    buffer.resize(READ_BYTES, 0);
-    match rustix::io::read(fd, buffer.as_mut_slice()) {
+pub fn read_requests(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
+    match rustix::io::read(fd, &mut buffer[..READ_BYTES]) {
         Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
         Err(error) => Err(error.into()),

@@ -38,15 +38,15 @@ struct RankIo {
 }
 
 impl JobRanks {
-    /// Forks a keeper and hands it the plan.
-    pub fn spawn(plan: &SpawnPlan, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+    /// Hands the plan to a keeper: `spare`, or one forked now.
+    pub fn spawn(plan: &SpawnPlan, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
         let failed = |what: &str, error: io::Error| SpawnError {
             step: SpawnStep::Fork,
             what: what.into(),
             errno: error.raw_os_error().unwrap_or(0),
         };
         let batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", error))?;
-        let mut keeper = KeeperLink::fork(Token::Keeper(plan.job), reactor)
+        let mut keeper = KeeperLink::begin(spare, Token::Keeper(plan.job), reactor)
             .map_err(|error| failed("the keeper of the ranks", error))?;
         keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
@@ -85,7 +85,7 @@ impl JobRanks {
     }
 
     /// The keeper has something to say.
-    pub fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut Vec<u8>, inputs: &mut Vec<Input>) {
+    pub fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
         let mut events = Vec::new();
         let alive = self.keeper.receive(&mut events, reactor);
         for event in events {
@@ -101,7 +101,7 @@ impl JobRanks {
         now_ns: u64,
         event: KeeperEvent,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         let job = self.job;
@@ -157,7 +157,7 @@ impl JobRanks {
         now_ns: u64,
         local: LocalRank,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         if self.ranks.get(local.index()).is_none() {
@@ -187,7 +187,7 @@ impl JobRanks {
         local: LocalRank,
         stream: Stream,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         let index = stream as usize - 1;
@@ -208,7 +208,7 @@ impl JobRanks {
         local: LocalRank,
         stream: Stream,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         let job = self.job;
@@ -232,7 +232,7 @@ impl JobRanks {
         stream: Stream,
         on: bool,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         let index = stream as usize - 1;
@@ -262,7 +262,7 @@ impl JobRanks {
         local: LocalRank,
         last: bool,
         reactor: &Reactor,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         inputs: &mut Vec<Input>,
     ) {
         let job = self.job;

@@ -31,7 +31,7 @@ struct ErrorText {
 
 impl Shells {
     pub fn fork(reactor: &Reactor) -> io::Result<Shells> {
-        Ok(Shells { keeper: KeeperLink::fork(Token::Shells, reactor)?, errors: BTreeMap::new() })
+        Ok(Shells { keeper: KeeperLink::begin(None, Token::Shells, reactor)?, errors: BTreeMap::new() })
     }
 
     /// Starts a child agent by the session's remote shell, with its bootstrap on standard input.

@@ -73,7 +73,10 @@ impl<'w> LauncherDriver<'w> {
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
         let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
-        let agent = AgentDriver::new(config.session, AgentId(0), None, born)?;
+        let mut agent = AgentDriver::new(config.session, AgentId(0), None, born)?;
+        if let Some(keeper) = config.keeper.take() {
+            agent.set_spare_keeper(keeper);
+        }
         let reactor = agent.reactor();
         let signals = SignalFd::new(&SIGNALS).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");

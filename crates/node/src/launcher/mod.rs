@@ -24,6 +24,8 @@ pub struct RunConfig {
     /// `CLOCK_MONOTONIC` when the program began, and when its command line was understood (ns).
     pub process_start_ns: u64,
     pub resolved_ns: u64,
+    /// Forked at the very beginning, so that it gets ready while the command line is read.
+    pub keeper: Option<crate::keeper::Keeper>,
 }
 
 /// What a run came to.

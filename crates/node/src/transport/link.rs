@@ -14,8 +14,6 @@ use wireup_wire::peer::Hello;
 /// Bytes and pieces of one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 const WRITE_PIECES_MAX: usize = 64;
-/// Bytes of one read; large fences arrive in pieces of this size.
-const READ_BYTES: usize = 256 << 10;
 
 pub struct Link {
     socket: OwnedFd,
@@ -156,9 +154,8 @@ impl Link {
     }
 
     /// Reads once; the reactor tells when there is more.
-    pub fn receive(&mut self, buffer: &mut Vec<u8>) -> Result<Received, LinkError> {
-        buffer.resize(READ_BYTES, 0);
-        let length = match rustix::io::read(&self.socket, buffer.as_mut_slice()) {
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
+        let length = match rustix::io::read(&self.socket, &mut *buffer) {
             Ok(0) => return Err(LinkError::Closed),
             Ok(length) => length,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
