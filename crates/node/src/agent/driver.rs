@@ -28,7 +28,16 @@ use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
 /// Bytes of one read; large fences arrive in pieces of this size.
 const READ_BYTES_MAX: usize = 256 << 10;
 
+/// More released ranks than this for each cpu are a crowd.
+const CROWD_PER_CPU: usize = 4;
+/// What a rank needs to leave a fence: a context switch and a system call (ns). Measured on two cpus, half of it each.
+const ROOM_NS_PER_RANK: u64 = 1_500;
+/// Beyond this the agent is needed elsewhere (ns).
+const ROOM_NS_MAX: u64 = 200_000;
+
 pub struct AgentDriver {
+    /// Cpus that ranks here may run on.
+    cpus: usize,
     agent: Agent,
     reactor: Reactor,
     links: LinkSet,
@@ -76,6 +85,7 @@ impl AgentDriver {
             ),
         };
         Ok(AgentDriver {
+            cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             agent: Agent::new(AgentConfig { agent: me, session: header.session, born }),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret),
@@ -206,7 +216,21 @@ impl AgentDriver {
         self.take_inputs();
         if let Token::Pmi(..) = token {
             // A rank waits for its reply: it goes on while the next request is read.
-            self.perform_all();
+            let answered = self.perform_all();
+            self.make_room(answered);
+        }
+    }
+
+    /// Leaves this cpu to ranks that a fence has just released, where they outnumber the cpus.
+    ///
+    /// Half of them are queued behind this very agent, which the scheduler gives as much time as all ranks together (their
+    /// keeper leads a session, hence a scheduling group, of its own, so that spinning ranks cannot starve the agent). Those
+    /// already awake ask for values at once, and would be served while the others still wait to leave the fence.
+    /// Measured with 64 ranks on 2 cpus, last in to last out: 0.95 ms without, 0.45 ms with; get-all of 33 ms unchanged.
+    fn make_room(&mut self, released: usize) {
+        if released > CROWD_PER_CPU * self.cpus {
+            let pause_ns = (released as u64 * ROOM_NS_PER_RANK).min(ROOM_NS_MAX);
+            std::thread::sleep(Duration::from_nanos(pause_ns));
         }
     }
 
@@ -269,14 +293,17 @@ impl AgentDriver {
         self.inputs = inputs;
     }
 
-    /// Does what the machine has asked for so far.
-    fn perform_all(&mut self) {
+    /// Does what the machine has asked for so far. Returns how many ranks were answered.
+    fn perform_all(&mut self) -> usize {
+        let mut answered = 0;
         while let Some(output) = self.agent.poll() {
+            answered += usize::from(matches!(output, Output::Reply { .. }));
             if let Some(recorder) = &mut self.recorder {
                 recorder.on_output(&output);
             }
             self.perform(output);
         }
+        answered
     }
 
     fn perform(&mut self, output: Output) {
