@@ -242,11 +242,13 @@ impl Agent {
         match self.links.on_down(link) {
             None => {}
             Some(Peer::Parent | Peer::Launcher) => self.leave(),
-            Some(Peer::Child(agent)) => {
-                if self.children.on_lost(agent) && self.leaving.is_none() {
-                    self.lose_child(now, agent, Cause::AgentLost { agent, problem });
-                }
-            }
+            Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
+        }
+    }
+
+    fn on_child_link_down(&mut self, now: Instant, agent: AgentId, problem: String) {
+        if self.children.on_lost(agent) && self.leaving.is_none() {
+            self.lose_child(now, agent, Cause::AgentLost { agent, problem });
         }
     }
 

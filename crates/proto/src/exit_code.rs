@@ -29,7 +29,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             code => code,
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } => *code,
-        Cause::LeftFence { .. } | Cause::Pmi { .. } => 1,
+        Cause::LeftFence { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentStart { .. } | Cause::AgentLost { .. } | Cause::KeeperLost | Cause::Launcher { .. } => OURS,
     }

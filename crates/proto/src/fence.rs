@@ -18,6 +18,7 @@ pub struct Fence {
     is_inside: Vec<bool>,
     entered: Option<Instant>,
     departed: Option<Departed>,
+    deserter_known: bool,
     asked: Option<Epoch>,
     pub trace: FenceTrace,
 }
@@ -31,6 +32,7 @@ impl Fence {
             is_inside: vec![false; local_size as usize],
             entered: None,
             departed: None,
+            deserter_known: false,
             asked: None,
             trace: FenceTrace::default(),
         }
@@ -95,9 +97,11 @@ impl Fence {
         Ok(std::mem::take(&mut self.inside))
     }
 
-    /// A rank of the subtree will never enter `departed.epoch`. True if that is the first news of the kind.
+    /// A rank of the subtree will never enter `departed.epoch`. True if that is the first news of the kind, or the first
+    /// of a deserter.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
-        let first = self.departed.is_none();
+        let deserter = departed.deserted && !std::mem::replace(&mut self.deserter_known, departed.deserted);
+        let first = self.departed.is_none() || deserter;
         if self.departed.is_none_or(|known| departed.epoch < known.epoch) {
             self.departed = Some(departed);
         }
@@ -127,7 +131,14 @@ mod tests {
     use wireup_wire::ids::{NodeId, Rank};
 
     fn left(epoch: u32) -> Departed {
-        Departed { rank: Rank(1), node: NodeId(0), epoch: Epoch(epoch), finalized: false, exit: Some(0) }
+        Departed {
+            rank: Rank(1),
+            node: NodeId(0),
+            epoch: Epoch(epoch),
+            finalized: false,
+            deserted: false,
+            exit: Some(0),
+        }
     }
 
     #[test]

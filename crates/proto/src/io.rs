@@ -82,7 +82,8 @@ pub enum Input {
         local: LocalRank,
         error: SpawnError,
     },
-    /// A rank is gone and was reaped. Its output may still be under way until `StdioClosed`.
+    /// A rank is gone and was reaped; all PMI bytes that it sent came before. Its output may still be under way until
+    /// `StdioClosed`.
     ChildExited {
         job: JobId,
         local: LocalRank,
@@ -150,8 +151,7 @@ pub enum Output {
         target: SignalTarget,
         signal: i32,
     },
-    /// Kill whatever ranks of the job left behind on this node, however it is hidden. Comes after all ranks
-    /// are gone.
+    /// Kill whatever the job's ranks left behind on this node, however it is hidden. Comes when the last rank is gone.
     Sweep {
         job: JobId,
     },

@@ -283,15 +283,22 @@ impl Launcher {
         }
     }
 
-    /// Ends the job for a reason of the launcher's own.
+    /// Ends the job for a reason of the launcher's own; the first failure counts.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
-        if self.ended.is_none() {
-            let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
-            if self.own_failure.is_none() {
-                self.notice(Notice::Failed(failure.clone()));
-                self.own_failure = Some(failure);
+        let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+        match &mut self.ended {
+            None => {
+                self.control(&Control::Kill { grace_ns });
+                if self.own_failure.is_none() {
+                    self.own_failure = Some(failure.clone());
+                    self.notice(Notice::Failed(failure));
+                }
             }
-            self.control(&Control::Kill { grace_ns });
+            Some(Ended { failure: Some(_), .. }) => {}
+            Some(ended) => {
+                ended.failure = Some(failure.clone());
+                self.notice(Notice::Failed(failure));
+            }
         }
     }
 

@@ -234,6 +234,13 @@ impl World {
             let rank = self.hosts[host as usize].ranks[local.index()];
             self.procs[rank as usize].start_is_known = true;
         }
+        if let Input::ChildExited { local, .. } = &input {
+            // The driver reads what a dying rank has sent before it tells of its end.
+            let rank = self.hosts[host as usize].ranks[local.index()];
+            while !self.procs[rank as usize].to_agent.is_empty() {
+                self.on_client_arrive(rank);
+            }
+        }
         if !self.hosts[host as usize].job_is_gone || input == Input::KeeperLost {
             self.tell_agent(host, input);
         }

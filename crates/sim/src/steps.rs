@@ -81,8 +81,13 @@ impl World {
                 self.step_done(rank);
             }
             Step::Exit { code } => {
+                let proc = &self.procs[rank as usize];
+                let done = &proc.script.steps[..usize::from(proc.step).min(proc.script.steps.len())];
                 if code != 0 {
                     self.checks.blame(Culprit::Rank(rank), true);
+                } else if done.contains(&Step::Init) && !done.contains(&Step::Finalize) {
+                    // Blamed unless the job ends for another reason first, or the rank is alone.
+                    self.checks.blame(Culprit::Rank(rank), false);
                 }
                 self.end_rank(rank, ExitStatus::Exited(code));
             }

@@ -89,7 +89,7 @@ pub enum Control {
     Started { ranks: u32 },
     /// ↑ The first failure of the subtree; sent at most once per subtree.
     Failed(Failure),
-    /// ↑ A rank of the subtree has left the job's fences; sent at most once per subtree.
+    /// ↑ A rank of the subtree has left the job's fences; sent for the first one and for the first deserter.
     Departed(Departed),
     /// ↑ All ranks of the subtree are gone, all their output is sent.
     Done(Done),
@@ -132,6 +132,8 @@ pub enum Cause {
     Aborted { code: i32, message: String },
     /// Others wait in a fence that this rank can no longer enter.
     LeftFence { epoch: Epoch, exit: Option<u8>, finalized: bool, waiting: u32 },
+    /// The rank left with exit code 0 after PMI init and without finalize; others may wait for it for ever.
+    NotFinalized,
     /// The rank's PMI requests broke the protocol.
     Pmi { problem: String },
     /// An agent could not be started or did not link back.
@@ -187,11 +189,14 @@ impl SpawnStep {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Departed {
     pub rank: Rank,
+    pub pid: u32,
     pub node: NodeId,
     /// The first fence that the rank will never enter.
     pub epoch: Epoch,
     /// Whether it said goodbye by PMI finalize.
     pub finalized: bool,
+    /// It had said init, is gone, and has not said goodbye.
+    pub deserted: bool,
     /// Its exit code, if it is gone.
     pub exit: Option<u8>,
 }

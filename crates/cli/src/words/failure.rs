@@ -36,6 +36,10 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
                  MPI_Init to MPI_Finalize?"
             )
         }
+        Cause::NotFinalized => format!(
+            "{who} left with exit code 0 without MPI_Finalize, others may wait for it for ever{others}; call MPI_Finalize, \
+             or MPI_Abort to end early"
+        ),
         Cause::Pmi { problem } => format!(
             "{who} broke the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi none \
              offers it nothing"

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::io::Input;
+use wireup_proto::io::{ExitStatus, Input};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
 
@@ -36,6 +36,13 @@ impl Shells {
 
     /// Starts a child agent by the session's remote shell, with its bootstrap on standard input.
     pub fn start(&mut self, agent: AgentId, bootstrap: &Bootstrap) -> Result<(), SpawnError> {
+        if self.keeper.lost().is_some() {
+            return Err(SpawnError {
+                step: SpawnStep::Fork,
+                what: "the remote shells' keeper was killed".into(),
+                errno: 3,
+            });
+        }
         let program = std::env::current_exe().map_err(|error| SpawnError {
             step: SpawnStep::Find,
             what: "wireup's own program".into(),
@@ -76,8 +83,7 @@ impl Shells {
 
     pub fn on_keeper(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
         let mut events = Vec::new();
-        // If it is gone the shells die with it, and the links of the agents behind them break: that is told there.
-        self.keeper.receive(&mut events, reactor);
+        let alive = self.keeper.receive(&mut events, reactor);
         for event in events {
             match event {
                 KeeperEvent::Started { slot, fds, .. } => {
@@ -100,6 +106,19 @@ impl Shells {
                 KeeperEvent::Swept => {}
             }
         }
+        if !alive {
+            self.on_keeper_lost(inputs);
+        }
+    }
+
+    /// The shells die with their keeper. Agents that had linked are missed there; those on their way are missed here.
+    fn on_keeper_lost(&self, inputs: &mut Vec<Input>) {
+        let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
+        inputs.extend(self.errors.keys().map(|&agent| Input::AgentExited {
+            agent,
+            status,
+            stderr: "the process that held it was killed".into(),
+        }));
     }
 
     /// A remote shell wrote to its standard error.

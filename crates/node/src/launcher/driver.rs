@@ -234,11 +234,12 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_written(&mut self, stream: Stream) {
         let news = self.output[stream as usize - 1].take_news();
-        if let Ok(bytes @ 1..) = u32::try_from(news.written) {
-            self.tell(LauncherInput::Written { stream, bytes });
-        }
+        // A failure first: once everything counts as written, the launcher may leave.
         if let Some(problem) = news.failed {
             self.tell(LauncherInput::WriteFailed { problem });
+        }
+        if let Ok(bytes @ 1..) = u32::try_from(news.written) {
+            self.tell(LauncherInput::Written { stream, bytes });
         }
     }
 

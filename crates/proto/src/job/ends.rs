@@ -19,9 +19,15 @@ const SIGCONT: i32 = 18;
 /// that starts at all links back within it.
 const UNLINKED_NS_MAX: u64 = 2_000_000_000;
 
+/// A rank that left without finalize is no failure if the whole job is over by then (ns); else others may wait for it for
+/// ever, in a barrier of their own, where nobody can see them. A fence that it breaks says so at once.
+const DESERTED_NS_MAX: u64 = 500_000_000;
+
 #[derive(Default)]
 pub struct Ends {
     phase: Phase,
+    /// At the root: a rank that left without finalize, and when that counts.
+    deserter: Option<(Instant, Departed)>,
     /// At the root: what the job died of. Elsewhere: what was reported.
     pub failure: Option<Failure>,
 }
@@ -39,9 +45,16 @@ enum Phase {
 }
 
 impl Ends {
+    pub fn on_departed(&mut self, now: Instant, departed: Departed) {
+        if departed.deserted && self.deserter.is_none() {
+            self.deserter = Some((now + DESERTED_NS_MAX, departed));
+        }
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running | Phase::GivenUp => None,
+            Phase::Running => self.deserter.map(|(at, _)| at),
+            Phase::GivenUp => None,
             Phase::Killing { force_at, .. } => Some(force_at),
             Phase::Forced { give_up_at } => Some(give_up_at),
         }
@@ -83,8 +96,7 @@ impl Job {
 
     pub(super) fn fail_departed(&mut self, departed: &Departed, cause: Cause, cx: &mut Context<'_>) {
         let host = self.spec.nodes.get(departed.node.index()).map(|node| node.name.clone()).unwrap_or_default();
-        let pid = self.processes.iter().find(|process| process.rank == departed.rank).map(|process| process.pid);
-        self.fail(Failure { node: departed.node, host, rank: Some(departed.rank), pid, cause }, cx);
+        self.fail(Failure { node: departed.node, host, rank: Some(departed.rank), pid: Some(departed.pid), cause }, cx);
     }
 
     /// A child agent could not be started, or its link broke.
@@ -125,6 +137,11 @@ impl Job {
 
     pub(super) fn check_ends(&mut self, cx: &mut Context<'_>) {
         match self.ends.phase {
+            Phase::Running => {
+                if let Some((_, departed)) = self.ends.deserter.take_if(|(at, _)| cx.now >= *at) {
+                    self.fail_departed(&departed, Cause::NotFinalized, cx);
+                }
+            }
             Phase::Killing { force_at, give_up_at } if cx.now >= force_at => self.force(give_up_at, cx),
             Phase::Forced { give_up_at } if cx.now >= give_up_at => {
                 self.ends.phase = Phase::GivenUp;
@@ -133,7 +150,7 @@ impl Job {
                     self.on_child_lost(agent);
                 }
             }
-            Phase::Running | Phase::Killing { .. } | Phase::Forced { .. } | Phase::GivenUp => {}
+            Phase::Killing { .. } | Phase::Forced { .. } | Phase::GivenUp => {}
         }
     }
 

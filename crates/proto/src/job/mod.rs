@@ -48,6 +48,8 @@ pub struct Job {
     processes: Vec<Process>,
     /// Processes not gone yet, or with output not read yet.
     busy: usize,
+    /// Processes not gone yet.
+    alive: usize,
     /// Processes that have not started yet.
     unstarted: usize,
     started_said: bool,
@@ -108,6 +110,7 @@ impl Job {
             root: me == AgentId(0),
             processes: ranks.iter().map(|rank| Process::new(*rank)).collect(),
             busy: ranks.len(),
+            alive: ranks.len(),
             unstarted: ranks.len(),
             started_said: false,
             closed_sockets: VecDeque::new(),
@@ -238,9 +241,6 @@ impl Job {
         if let Some(mut trace) = self.trace.take() {
             trace.ranks = self.processes.iter().map(|process| process.trace.clone()).collect();
             self.send_trace(peer::encode(&*trace).into(), cx);
-        }
-        if !self.processes.is_empty() {
-            cx.out.push(Output::Sweep { job: self.id() });
         }
         let message = if self.root {
             Control::Ended(Ended { failure: self.ends.failure.take(), done })

@@ -152,21 +152,27 @@ impl Job {
     pub(super) fn depart(&mut self, local: LocalRank, cx: &mut Context<'_>) {
         let process = &self.processes[local.index()];
         let inside = self.fence.is_inside(local);
+        let exit = match process.life {
+            Life::Gone { exit } => exit,
+            Life::Planned | Life::Running => None,
+        };
         let departed = Departed {
             rank: process.rank,
+            pid: process.pid,
             node: self.node.unwrap_or_default(),
             epoch: Epoch(self.fence.epoch().0 + u32::from(inside)),
             finalized: process.trace.finalize_ns != 0,
-            exit: match process.life {
-                Life::Gone { exit } => exit,
-                Life::Planned | Life::Running => None,
-            },
+            deserted: process.spoke_pmi && process.trace.finalize_ns == 0 && exit.is_some(),
+            exit,
         };
         self.on_departed(departed, cx);
     }
 
     pub(super) fn on_departed(&mut self, departed: Departed, cx: &mut Context<'_>) {
-        if self.fence.on_departed(departed) && !self.root {
+        let news = self.fence.on_departed(departed);
+        if news && self.root {
+            self.ends.on_departed(cx.now, departed);
+        } else if news {
             cx.links.control_up(self.id(), &Control::Departed(departed), cx.out);
         }
         self.check_broken(cx);

@@ -76,6 +76,7 @@ impl Job {
         let rank = process.rank;
         self.busy -= 1;
         self.unstarted -= 1;
+        self.on_gone_one(cx);
         self.fail_rank(rank, None, Cause::Spawn(error), cx);
     }
 
@@ -92,6 +93,7 @@ impl Job {
         process.trace.exit_ns = cx.now.0;
         let (rank, pid, busy) = (process.rank, process.pid, process.is_busy());
         self.busy -= usize::from(!busy);
+        self.on_gone_one(cx);
         self.attrs.on_gone(local);
         let credit = self.input.on_gone(Sink::Local(local));
         self.send_input_credit(credit, cx);
@@ -101,6 +103,14 @@ impl Job {
             ExitStatus::Signalled { signal, core_dumped } => {
                 self.fail_rank(rank, Some(pid), Cause::Signalled { signal, core_dumped }, cx);
             }
+        }
+    }
+
+    /// One rank less. When none is left here, whatever they left behind goes too, also while nobody reads their output.
+    fn on_gone_one(&mut self, cx: &mut Context<'_>) {
+        self.alive -= 1;
+        if self.alive == 0 {
+            cx.out.push(Output::Sweep { job: self.id() });
         }
     }
 
@@ -137,6 +147,7 @@ impl Job {
                 self.unstarted -= usize::from(process.life == Life::Planned);
                 process.life = Life::Gone { exit: None };
                 process.closed = false;
+                self.alive -= 1;
                 self.busy -= 1;
             }
         }
