@@ -133,6 +133,7 @@ mod tests {
     fn left(epoch: u32) -> Departed {
         Departed {
             rank: Rank(1),
+            pid: 7,
             node: NodeId(0),
             epoch: Epoch(epoch),
             finalized: false,
