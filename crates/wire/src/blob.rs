@@ -60,7 +60,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pairs(blob: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Truncated> {
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn pairs(blob: &[u8]) -> Result<Pairs, Truncated> {
         let (mut offset, mut seen) = (0, Vec::new());
         while let Some((pair, next)) = pair_at(blob, offset)? {
             seen.push((pair.key.to_vec(), pair.value.to_vec()));
