@@ -154,5 +154,5 @@ fn leaving_without_finalize_ends_the_job() {
     let Some(program) = program(Flavour::Mpich5, "earlyexit") else { return };
     let outcome = Run::job("-n 4 --virtual-nodes 2").arg(program).finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
-    outcome.expect_err_line(&["rank 1", "finalize"]);
+    outcome.expect_err_line(&["rank 1", "MPI_Finalize"]);
 }
