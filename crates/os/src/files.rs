@@ -21,9 +21,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// Not for an open descriptor.
 pub fn set_nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
-    let mut flags = rustix::fs::fcntl_getfl(&fd)?;
-    flags.set(OFlags::NONBLOCK, on);
-    Ok(rustix::fs::fcntl_setfl(&fd, flags)?)
+    Ok(rustix::io::ioctl_fionbio(fd, on)?)
 }
 
 /// `/dev/null` for reading and writing.

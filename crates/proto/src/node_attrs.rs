@@ -4,12 +4,19 @@
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
+use wireup_wire::limits::{NODE_ATTR_BYTES_MAX, PARKED_GETS_MAX};
 
 #[derive(Default)]
 pub struct NodeAttrs {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Of all keys and values.
+    bytes: usize,
     parked: Vec<Parked>,
 }
+
+/// More than a job may keep on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
 
 /// A get that waits for its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,17 +29,27 @@ pub struct Parked {
 
 impl NodeAttrs {
     /// Stores a value; returns the gets that waited for it.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Vec<Parked> {
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<Parked>, Full> {
+        let replaced = self.values.get(key).map_or(0, |old| key.len() + old.len());
+        let bytes = self.bytes - replaced + key.len() + value.len();
+        if bytes > NODE_ATTR_BYTES_MAX {
+            return Err(Full);
+        }
+        self.bytes = bytes;
         self.values.insert(key.to_vec(), value.to_vec());
-        self.parked.extract_if(.., |parked| parked.key == key).collect()
+        Ok(self.parked.extract_if(.., |parked| parked.key == key).collect())
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    pub fn park(&mut self, parked: Parked) {
+    pub fn park(&mut self, parked: Parked) -> Result<(), Full> {
+        if self.parked.len() >= PARKED_GETS_MAX {
+            return Err(Full);
+        }
         self.parked.push(parked);
+        Ok(())
     }
 
     /// A rank left: its gets are forgotten.
@@ -49,12 +66,23 @@ mod tests {
     fn a_put_wakes_those_who_wait_for_its_key() {
         let mut attrs = NodeAttrs::default();
         let wait = |local: u16, key: &[u8]| Parked { local: LocalRank(local), key: key.to_vec(), thread: None };
-        attrs.park(wait(1, b"a"));
-        attrs.park(wait(2, b"b"));
-        attrs.park(wait(3, b"a"));
+        for parked in [wait(1, b"a"), wait(2, b"b"), wait(3, b"a")] {
+            attrs.park(parked).unwrap();
+        }
         attrs.on_gone(LocalRank(3));
-        assert_eq!(attrs.put(b"a", b"1"), [wait(1, b"a")]);
-        assert_eq!(attrs.put(b"a", b"2"), []);
+        assert_eq!(attrs.put(b"a", b"1"), Ok(vec![wait(1, b"a")]));
+        assert_eq!(attrs.put(b"a", b"2"), Ok(vec![]));
         assert_eq!(attrs.get(b"a"), Some(&b"2"[..]));
+    }
+
+    #[test]
+    fn a_loop_of_puts_ends_and_replacing_is_free() {
+        let mut attrs = NodeAttrs::default();
+        let value = vec![b'v'; 1 << 20];
+        let fitting = (0..17u8).take_while(|key| attrs.put(&[*key], &value).is_ok()).count();
+        assert_eq!(fitting, 15, "16 MiB with 16 keys do not fit");
+        for _ in 0..100 {
+            assert_eq!(attrs.put(&[0], &value), Ok(vec![]));
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! buffer per input, so that a batch of requests is answered by one write.
 
 use crate::kvs::Kvs;
-use crate::node_attrs::{NodeAttrs, Parked};
+use crate::node_attrs::{Full, NodeAttrs, Parked};
 use crate::pmi_state::{Event, Refused, State};
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, VALUE_LEN_MAX};
@@ -309,10 +309,14 @@ impl Turn<'_, '_> {
             self.answer(envelope, &Reply::Failed { message: "key_or_value_is_too_long" });
             return;
         }
-        let parked = self.tables.attrs.put(key, value);
-        self.answer(envelope, &Reply::Done);
-        if !parked.is_empty() {
-            self.effects.push(Effect::Woken { parked, value: value.to_vec() });
+        match self.tables.attrs.put(key, value) {
+            Err(Full) => self.answer(envelope, &Reply::Failed { message: "too_many_node_attributes" }),
+            Ok(parked) => {
+                self.answer(envelope, &Reply::Done);
+                if !parked.is_empty() {
+                    self.effects.push(Effect::Woken { parked, value: value.to_vec() });
+                }
+            }
         }
     }
 
@@ -322,8 +326,10 @@ impl Turn<'_, '_> {
             Some(value) => Reply::Value(value),
             None if wait => {
                 let thread = envelope.thread.map(<[u8]>::to_vec);
-                tables.attrs.park(Parked { local: who.local, key: key.to_vec(), thread });
-                return;
+                match tables.attrs.park(Parked { local: who.local, key: key.to_vec(), thread }) {
+                    Ok(()) => return,
+                    Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
+                }
             }
             None => Reply::NotFound,
         };

@@ -15,6 +15,11 @@ pub const PMI2_BODY_MAX: usize = 64 * 1024;
 /// Puts of one rank between two fences: more than this is a loop, not a program (bytes).
 pub const PENDING_PUT_BYTES_MAX: usize = 64 << 20;
 
+/// PMI-2 node attributes of one job on one node, keys and values together (bytes): topology files fit, a loop does not.
+pub const NODE_ATTR_BYTES_MAX: usize = 16 << 20;
+/// Gets of node attributes that wait at once on one node: several threads of every rank.
+pub const PARKED_GETS_MAX: usize = 1 << 20;
+
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Longest handshake message: Noise's own bound.

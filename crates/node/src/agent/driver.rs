@@ -31,9 +31,9 @@ const READ_BYTES_MAX: usize = 256 << 10;
 /// More released ranks than this for each cpu are a crowd.
 const CROWD_PER_CPU: usize = 4;
 /// What a rank needs to leave a fence: a context switch and a system call (ns). Measured on two cpus, half of it each.
-const ROOM_NS_PER_RANK: u64 = 1_500;
+const ROOM_NS_PER_RANK: u64 = 4_000;
 /// Beyond this the agent is needed elsewhere (ns).
-const ROOM_NS_MAX: u64 = 200_000;
+const ROOM_NS_MAX: u64 = 400_000;
 
 pub struct AgentDriver {
     /// Cpus that ranks here may run on.
@@ -111,6 +111,11 @@ impl AgentDriver {
         &self.reactor
     }
 
+    /// Why the parent cannot be reached: the agent cannot be one.
+    pub fn unreachable(&self) -> Option<&str> {
+        self.links.unreachable()
+    }
+
     pub fn dial(&mut self, parent: Vec<String>) -> Result<(), BeginError> {
         self.links.dial(parent, &self.reactor).map_err(BeginError::Dial)
     }
@@ -162,7 +167,7 @@ impl AgentDriver {
         if self.deadline_ns().is_none_or(|due| now_ns < due) {
             return;
         }
-        self.links.on_tick(now_ns, &self.reactor);
+        self.links.on_tick(now_ns, &self.reactor, &mut self.inputs);
         for ranks in self.jobs.values_mut() {
             ranks.on_tick(now_ns, &self.reactor, &mut self.inputs);
         }

@@ -6,6 +6,7 @@ use crate::transport::link::{Link, LinkError, Received};
 use crate::transport::listener::Listener;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::Frame;
@@ -27,6 +28,7 @@ pub struct LinkSet {
     next: u32,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
+    unreachable: Option<String>,
 }
 
 struct Entry {
@@ -38,6 +40,10 @@ struct Entry {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// Dialled; must have shown itself by then.
+    Dialled {
+        until_ns: u64,
+    },
     Parent,
     /// Accepted; must have shown itself by then.
     Guest {
@@ -57,6 +63,7 @@ impl LinkSet {
             dial: VecDeque::new(),
             next: 1,
             dirty: Vec::new(),
+            unreachable: None,
         }
     }
 
@@ -106,7 +113,8 @@ impl LinkSet {
         let hello = Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid() };
         let mut first = Vec::new();
         let handshake = Handshake::dial(&secret, &hello, &mut first)?;
-        self.insert(Link::dialled(socket, handshake, first), Kind::Parent, Interest::BOTH, reactor)?;
+        let kind = Kind::Dialled { until_ns: monotonic_ns() + HANDSHAKE_NS_MAX };
+        self.insert(Link::dialled(socket, handshake, first), kind, Interest::BOTH, reactor)?;
         Ok(())
     }
 
@@ -204,21 +212,18 @@ impl LinkSet {
         }
     }
 
-    /// Closes guests that took too long.
-    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
-        let late = |entry: &Entry| matches!(entry.kind, Kind::Guest { until_ns } if until_ns <= now_ns);
-        for (_, entry) in self.links.extract_if(.., |_, entry| late(entry)) {
-            let _ = reactor.remove(entry.link.fd());
+    /// Closes links whose other end took too long to show itself.
+    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        let late = |entry: &Entry| entry.kind.until_ns().is_some_and(|until_ns| until_ns <= now_ns);
+        let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| late(entry)).map(|(id, _)| *id).collect();
+        for id in late {
+            let error = io::Error::from(io::ErrorKind::TimedOut);
+            self.fail(id, error.into(), reactor, inputs);
         }
-        self.listen_again(reactor);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        let until = |entry: &Entry| match entry.kind {
-            Kind::Guest { until_ns } => Some(until_ns),
-            Kind::Parent | Kind::Child => None,
-        };
-        self.links.values().filter_map(until).min()
+        self.links.values().filter_map(|entry| entry.kind.until_ns()).min()
     }
 
     fn listen_again(&mut self, reactor: &Reactor) {
@@ -232,18 +237,29 @@ impl LinkSet {
             return;
         };
         let _ = reactor.remove(entry.link.fd());
-        let was_open = entry.link.is_open();
         match entry.kind {
             // Strangers are not worth a word: whoever can reach the port could fill the terminal.
             Kind::Guest { .. } => self.listen_again(reactor),
-            Kind::Parent if !was_open => {
+            Kind::Dialled { .. } => {
                 if let Err(last) = self.dial_next(reactor) {
-                    let problem = format!("{error}; {last}");
-                    inputs.push(Input::LinkUp { link: id, peer: Peer::Parent });
-                    inputs.push(Input::LinkDown { link: id, problem });
+                    self.unreachable = Some(format!("the parent agent: {error}; {last}"));
                 }
             }
             Kind::Parent | Kind::Child => inputs.push(Input::LinkDown { link: id, problem: error.to_string() }),
+        }
+    }
+
+    /// Why the parent cannot be reached at any of its addresses.
+    pub fn unreachable(&self) -> Option<&str> {
+        self.unreachable.as_deref()
+    }
+}
+
+impl Kind {
+    fn until_ns(self) -> Option<u64> {
+        match self {
+            Kind::Dialled { until_ns } | Kind::Guest { until_ns } => Some(until_ns),
+            Kind::Parent | Kind::Child => None,
         }
     }
 }
@@ -264,9 +280,7 @@ fn receive(
                 Some(_) => return Err(LinkError::Closed),
                 None => Peer::Parent,
             };
-            if let Peer::Child(_) = peer {
-                entry.kind = Kind::Child;
-            }
+            entry.kind = if peer == Peer::Parent { Kind::Parent } else { Kind::Child };
             inputs.push(Input::LinkUp { link: id, peer });
             if let Received::Bytes(bytes) = entry.link.receive_early() {
                 inputs.push(Input::LinkBytes { link: id, bytes });

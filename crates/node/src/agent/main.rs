@@ -51,6 +51,11 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
         }
         driver.on_tick();
         driver.settle();
+        if let Some(problem) = driver.unreachable() {
+            let error = BeginError::Dial(problem.to_owned());
+            driver.end();
+            return Err(error.into());
+        }
     }
     driver.end();
     Ok(())

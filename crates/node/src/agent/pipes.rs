@@ -101,6 +101,22 @@ impl Outgoing {
         self.queue.push_back(bytes);
     }
 
+    /// Writes `bytes` at once if nothing waits, and queues what does not fit; `true`: all is out.
+    pub fn write_now(&mut self, mut bytes: Bytes) -> bool {
+        if self.queue.is_empty()
+            && let Some(fd) = &self.fd
+            && let Ok(written) = rustix::io::write(fd, &bytes)
+        {
+            bytes.advance(written);
+            if bytes.is_empty() {
+                return true;
+            }
+        }
+        // Full, or gone: the flush that follows finds out.
+        self.queue.push_back(bytes);
+        false
+    }
+
     /// Writes what fits. Before there is a descriptor everything waits.
     pub fn flush(&mut self) -> Wrote {
         let mut bytes = 0;

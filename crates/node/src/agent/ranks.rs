@@ -290,8 +290,9 @@ impl JobRanks {
 
     /// Sends PMI bytes. A client that does not read its replies is not read either.
     pub fn reply(&mut self, local: LocalRank, bytes: Bytes, reactor: &Reactor) {
-        if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some()) {
-            rank.pmi.push(bytes);
+        if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some())
+            && !rank.pmi.write_now(bytes)
+        {
             self.flush_pmi(local, reactor);
         }
     }

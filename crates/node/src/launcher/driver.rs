@@ -53,7 +53,7 @@ pub struct LauncherDriver<'w> {
     signals: SignalFd,
     stdin: Stdin,
     output: [Writer; 2],
-    terminal: Option<SavedTerminal>,
+    terminal: Option<RawTerminal>,
     link_up: bool,
     traces: Vec<TracePart>,
     ended: Option<Ended>,
@@ -214,7 +214,7 @@ impl<'w> LauncherDriver<'w> {
             if signal == SIGCONT {
                 self.stdin.on_continue(self.agent.reactor());
                 if let Some(terminal) = &self.terminal {
-                    let _ = terminal.set_raw(rustix::stdio::stdin());
+                    terminal.set_raw();
                 }
             }
             if signal == SIGWINCH
@@ -254,16 +254,11 @@ impl<'w> LauncherDriver<'w> {
     /// Stops as `^Z` would have stopped us; goes on here when somebody sends `SIGCONT`.
     fn suspend(&mut self) {
         self.agent.settle();
-        self.restore_terminal();
+        if let Some(terminal) = &self.terminal {
+            terminal.restore();
+        }
         // Our own pid: cannot fail.
         let _ = wireup_os::process::kill(wireup_os::process::own_pid(), 19);
-    }
-
-    fn restore_terminal(&self) {
-        if let Some(terminal) = &self.terminal {
-            // A terminal that is gone needs nothing.
-            let _ = terminal.restore(rustix::stdio::stdin());
-        }
     }
 
     fn leave(mut self, code: u8) -> RunOutcome {
@@ -272,9 +267,7 @@ impl<'w> LauncherDriver<'w> {
         for writer in &self.output {
             writer.finish(limit);
         }
-        if let Some(terminal) = self.terminal.take() {
-            let _ = terminal.restore(rustix::stdio::stdin());
-        }
+        drop(self.terminal.take());
         self.stamps.left_ns = monotonic_ns();
         RunOutcome {
             code,
@@ -304,7 +297,7 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
 }
 
 /// Passes single keys on if a rank gets a pseudo-terminal and this one is a terminal; gives the rank its size.
-fn prepare_terminal(job: &mut JobSpec) -> Option<SavedTerminal> {
+fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();
     if let Ok((rows, columns)) = wireup_os::pty::size(stdin) {
@@ -312,5 +305,25 @@ fn prepare_terminal(job: &mut JobSpec) -> Option<SavedTerminal> {
     }
     let saved = SavedTerminal::of(stdin).ok()?;
     saved.set_raw(stdin).ok()?;
-    Some(saved)
+    Some(RawTerminal(saved))
+}
+
+/// The user's terminal in raw mode; whoever drops this puts it back.
+struct RawTerminal(SavedTerminal);
+
+impl RawTerminal {
+    fn set_raw(&self) {
+        // A terminal that is gone needs nothing.
+        let _ = self.0.set_raw(rustix::stdio::stdin());
+    }
+
+    fn restore(&self) {
+        let _ = self.0.restore(rustix::stdio::stdin());
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        self.restore();
+    }
 }

@@ -4,7 +4,7 @@ mod descendants;
 mod signals;
 
 pub use descendants::{Killed, descendants, is_own_child, kill_descendants, start_ticks};
-pub use signals::{SavedMask, SignalFd, block_all_signals, reset_dispositions};
+pub use signals::{SavedMask, SignalFd, block_all_signals, ignore_broken_pipes, reset_dispositions};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};

@@ -100,3 +100,9 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
         set.assume_init()
     }
 }
+/// Writes to a closed pipe fail instead of ending this process. A spawned program starts with the default again, if
+/// [`reset_dispositions`] came before.
+pub fn ignore_broken_pipes() {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}

@@ -129,11 +129,17 @@ impl Job {
         if let Err(problem) = self.kvs.commit(blob) {
             self.fail_here(Cause::Pmi { problem: problem.to_string() }, cx);
         }
+        let mut reply = Vec::new();
+        let mut shared = Bytes::new();
         for local in inside {
-            let mut reply = Vec::new();
+            reply.clear();
             self.processes[local.index()].link.release(&mut reply);
-            if !reply.is_empty() {
-                cx.out.push(Output::Reply { job: self.id(), local, bytes: reply.into() });
+            if shared != reply {
+                // Most ranks get the very same words.
+                shared = Bytes::copy_from_slice(&reply);
+            }
+            if !shared.is_empty() {
+                cx.out.push(Output::Reply { job: self.id(), local, bytes: shared.clone() });
             }
         }
         if let Some(trace) = &mut self.trace {
