@@ -11,6 +11,9 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use wireup_wire::blob::{self, Truncated};
 
+/// Blobs below this are copied when they are committed.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+
 #[derive(Default)]
 pub struct Kvs {
     pending: Vec<u8>,
@@ -40,6 +43,11 @@ impl Kvs {
         blob::push(&mut self.pending, key, value);
     }
 
+    /// Bytes put since the last fence, packed.
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
     /// The pairs put since the last call.
     pub fn take_pending(&mut self) -> Bytes {
         Bytes::from(std::mem::take(&mut self.pending))
@@ -50,6 +58,8 @@ impl Kvs {
         if bytes.is_empty() {
             return Ok(());
         }
+        // A slice of a large read would keep all of that read alive.
+        let bytes = if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes };
         let start = self.committed_bytes;
         let length = u32::try_from(bytes.len()).map_err(|_| CommitError::TooMany)?;
         self.committed_bytes = start.checked_add(length).ok_or(CommitError::TooMany)?;

@@ -30,9 +30,9 @@ const SIGALRM: i32 = 14;
 const SIGTERM: i32 = 15;
 const SIGTSTP: i32 = 20;
 
-/// After the ranks of an interrupted job are gone, output that nobody takes is waited for this long (ns). Chosen:
-/// a person who pressed Ctrl-C waits for a prompt.
-const INTERRUPTED_DRAIN_NS_MAX: u64 = 1_000_000_000;
+/// Once the user or the time limit wants the job to end, output that nobody takes is waited for this long (ns); each piece
+/// that is taken begins it anew. Chosen: a person who pressed Ctrl-C waits for a prompt.
+const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LauncherConfig {
@@ -63,7 +63,10 @@ pub struct Launcher {
     /// What the person was told that the job died of: the first failure counts.
     own_failure: Option<Failure>,
     ended: Option<Ended>,
-    drain_until: Option<Instant>,
+    /// The end was asked for: nobody waits for ever for a reader.
+    impatient: bool,
+    /// When output last moved, or began to wait.
+    moved_at: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +93,8 @@ impl Launcher {
             timeout_at: config.timeout_ns.map(|timeout| now + timeout),
             own_failure: None,
             ended: None,
-            drain_until: None,
+            impatient: false,
+            moved_at: now,
             config,
         }
     }
@@ -100,10 +104,10 @@ impl Launcher {
             LauncherInput::LinkUp { link } => self.on_link_up(link),
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
-            LauncherInput::Signal { signal } => self.on_signal(signal),
+            LauncherInput::Signal { signal } => self.on_signal(now, signal),
             LauncherInput::Resize { rows, columns } => self.control(&Control::Resize { rows, columns }),
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
-            LauncherInput::Written { stream, bytes } => self.on_written(stream, bytes),
+            LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
             LauncherInput::WriteFailed { problem } => self.on_write_failed(problem),
             LauncherInput::Tick => self.on_tick(now),
         }
@@ -115,11 +119,17 @@ impl Launcher {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
+        let untaken = self.untaken_until();
         match self.phase {
-            Phase::Waiting | Phase::Running => self.timeout_at,
-            Phase::Draining => self.drain_until,
+            Phase::Waiting | Phase::Running => self.timeout_at.into_iter().chain(untaken).min(),
+            Phase::Draining => untaken,
             Phase::Left => None,
         }
+    }
+
+    /// When output that nobody takes is given up.
+    fn untaken_until(&self) -> Option<Instant> {
+        (self.impatient && self.unwritten != [0; 2]).then(|| self.moved_at + UNTAKEN_NS_MAX)
     }
 
     fn on_link_up(&mut self, link: LinkId) {
@@ -143,10 +153,10 @@ impl Launcher {
     fn on_frame(&mut self, now: Instant, frame: Frame) {
         match frame.kind {
             Kind::Control => match peer::decode(&frame.payload) {
-                Ok(message) => self.on_control(now, message),
+                Ok(message) => self.on_control(message),
                 Err(error) => self.on_link_down(error.to_string()),
             },
-            Kind::Output => self.on_output(frame),
+            Kind::Output => self.on_output(now, frame),
             Kind::InputCredit => {
                 self.stdin_credit = (self.stdin_credit + frame.arg as usize).min(STDIO_WINDOW_BYTES);
                 self.ask_stdin();
@@ -160,7 +170,7 @@ impl Launcher {
         }
     }
 
-    fn on_control(&mut self, now: Instant, message: Control) {
+    fn on_control(&mut self, message: Control) {
         match message {
             Control::Started { ranks } => self.notice(Notice::Started { ranks }),
             Control::Failed(failure) if self.own_failure.is_none() => {
@@ -168,7 +178,7 @@ impl Launcher {
                 self.notice(Notice::Failed(failure));
             }
             Control::Stall(report) => self.notice(Notice::Stall(report)),
-            Control::Ended(ended) => self.on_ended(now, ended),
+            Control::Ended(ended) => self.on_ended(ended),
             Control::Failed(_)
             | Control::Launch(_)
             | Control::Departed(_)
@@ -181,22 +191,19 @@ impl Launcher {
         }
     }
 
-    fn on_ended(&mut self, now: Instant, mut ended: Ended) {
+    fn on_ended(&mut self, mut ended: Ended) {
         if let Some(own) = self.own_failure.take() {
             ended.failure = Some(own);
         }
         self.notice(Notice::Ended(ended.clone()));
         self.ended = Some(ended);
         self.phase = Phase::Draining;
-        if self.interrupts > 0 {
-            self.drain_until = Some(now + INTERRUPTED_DRAIN_NS_MAX);
-        }
         if self.config.one_shot {
             self.control(&Control::Shutdown);
         }
     }
 
-    fn on_output(&mut self, frame: Frame) {
+    fn on_output(&mut self, now: Instant, frame: Frame) {
         let stream = match frame.stream {
             1 => Stream::Out,
             2 => Stream::Err,
@@ -206,12 +213,16 @@ impl Launcher {
         if self.discard {
             return self.grant(stream, length);
         }
+        if self.unwritten == [0; 2] {
+            self.moved_at = now;
+        }
         self.unwritten[stream as usize - 1] += u64::from(length);
         let rank = (frame.arg != MIXED).then_some(frame.arg);
         self.out.push_back(LauncherOutput::Write { stream, rank, bytes: frame.payload });
     }
 
-    fn on_written(&mut self, stream: Stream, bytes: u32) {
+    fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
+        self.moved_at = now;
         let unwritten = &mut self.unwritten[stream as usize - 1];
         let known = u64::from(bytes).min(*unwritten);
         *unwritten -= known;
@@ -245,10 +256,10 @@ impl Launcher {
         self.end_job(Cause::Launcher { problem }, self.config.job.options.kill_grace_ns);
     }
 
-    fn on_signal(&mut self, signal: i32) {
+    fn on_signal(&mut self, now: Instant, signal: i32) {
         match signal {
             SIGALRM => self.control(&Control::StallAsk),
-            SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(signal),
+            SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
                 self.control(&Control::Signal { signal });
                 self.out.push_back(LauncherOutput::Suspend);
@@ -258,8 +269,9 @@ impl Launcher {
     }
 
     /// The first one is passed on; the second one ends the job, whatever the ranks do with it.
-    fn on_interrupt(&mut self, signal: i32) {
+    fn on_interrupt(&mut self, now: Instant, signal: i32) {
         self.interrupts += 1;
+        self.be_impatient(now);
         let again = self.interrupts > 1;
         self.notice(Notice::Interrupt { signal, again });
         if again {
@@ -270,15 +282,21 @@ impl Launcher {
         }
     }
 
+    fn be_impatient(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.impatient, true) {
+            self.moved_at = now;
+        }
+    }
+
     fn on_tick(&mut self, now: Instant) {
         if let (Some(at), Some(after_ns)) = (self.timeout_at, self.config.timeout_ns)
             && now >= at
         {
             self.timeout_at = None;
+            self.be_impatient(now);
             self.end_job(Cause::TimedOut { after_ns }, self.config.job.options.kill_grace_ns);
         }
-        if self.drain_until.is_some_and(|until| now >= until) {
-            self.drain_until = None;
+        if self.untaken_until().is_some_and(|until| now >= until) {
             self.discard_output();
         }
     }

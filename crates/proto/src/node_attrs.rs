@@ -4,14 +4,17 @@
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
-use wireup_wire::limits::{NODE_ATTR_BYTES_MAX, PARKED_GETS_MAX};
+use wireup_wire::limits::{NODE_ATTR_BYTES_MAX, PARKED_GETS_PER_RANK_MAX};
 
 #[derive(Default)]
 pub struct NodeAttrs {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Of all keys and values.
     bytes: usize,
-    parked: Vec<Parked>,
+    /// Gets that wait, by their key.
+    parked: BTreeMap<Vec<u8>, Vec<Parked>>,
+    /// How many of each rank.
+    parked_by: BTreeMap<LocalRank, usize>,
 }
 
 /// More than a job may keep on a node.
@@ -37,7 +40,11 @@ impl NodeAttrs {
         }
         self.bytes = bytes;
         self.values.insert(key.to_vec(), value.to_vec());
-        Ok(self.parked.extract_if(.., |parked| parked.key == key).collect())
+        let woken = self.parked.remove(key).unwrap_or_default();
+        for parked in &woken {
+            self.forget_one(parked.local);
+        }
+        Ok(woken)
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
@@ -45,16 +52,29 @@ impl NodeAttrs {
     }
 
     pub fn park(&mut self, parked: Parked) -> Result<(), Full> {
-        if self.parked.len() >= PARKED_GETS_MAX {
+        let count = self.parked_by.entry(parked.local).or_default();
+        if *count >= PARKED_GETS_PER_RANK_MAX {
             return Err(Full);
         }
-        self.parked.push(parked);
+        *count += 1;
+        self.parked.entry(parked.key.clone()).or_default().push(parked);
         Ok(())
+    }
+
+    fn forget_one(&mut self, local: LocalRank) {
+        if let Some(count) = self.parked_by.get_mut(&local) {
+            *count -= 1;
+        }
     }
 
     /// A rank left: its gets are forgotten.
     pub fn on_gone(&mut self, local: LocalRank) {
-        self.parked.retain(|parked| parked.local != local);
+        if self.parked_by.remove(&local).is_some_and(|count| count > 0) {
+            self.parked.retain(|_, waiting| {
+                waiting.retain(|parked| parked.local != local);
+                !waiting.is_empty()
+            });
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! One `OutputStream` per job and stream. Every link has a window of its own: this agent sends no more than its
 //! parent granted, and grants its children as much as it has passed on. A reader that stops therefore stops exactly
 //! its own sources: first the queues fill, then the agents leave the pipes unread, then the ranks block in `write`.
-//! Held at most: window + one chunk from each child and `QUEUE_BYTES` + one read from the node's own ranks.
+//! Held at most: window + one chunk from each child; `QUEUE_BYTES`, [`PARTIAL_BYTES`] and one read from the node's own ranks.
 
 use crate::io::Stream;
 use crate::time::Instant;
@@ -14,6 +14,13 @@ use wireup_wire::limits::{LINE_LEN_MAX, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, ST
 
 /// Own bytes waiting for credit beyond which the node's ranks are left unread.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
+
+/// Bytes of partial lines of all ranks beyond which long ones are shown in pieces. Chosen: a kilobyte for each of some
+/// thousand ranks.
+const PARTIAL_BYTES: usize = 4 << 20;
+
+/// Partial lines up to this are held in any case.
+const SHORT_LINE_BYTES: usize = 1024;
 
 /// The `arg` of an output frame that belongs to no single rank.
 pub const MIXED: u32 = u32::MAX;
@@ -42,6 +49,8 @@ pub struct OutputStream {
     waiting: VecDeque<(Instant, LocalRank)>,
     /// Bytes of finished lines that share a chunk.
     batch: BytesMut,
+    /// Of all partial lines.
+    partial_bytes: usize,
 }
 
 #[derive(Default, Clone)]
@@ -49,7 +58,10 @@ struct Line {
     partial: Vec<u8>,
     /// The label of this line was written already (the line is shown in pieces).
     continued: bool,
-    waits: bool,
+    /// When the partial line began, if it may be shown early.
+    since: Option<Instant>,
+    /// It is in the list of those that wait to be shown.
+    listed: bool,
 }
 
 struct Chunk {
@@ -79,6 +91,7 @@ impl OutputStream {
             lines: vec![Line::default(); local_size],
             waiting: VecDeque::new(),
             batch: BytesMut::new(),
+            partial_bytes: 0,
         }
     }
 
@@ -131,8 +144,17 @@ impl OutputStream {
                 break;
             }
             self.waiting.pop_front();
-            self.lines[local.index()].waits = false;
-            self.flush_partial(local, rank_of(local));
+            let line = &mut self.lines[local.index()];
+            line.listed = false;
+            match line.since {
+                Some(since) if now >= since + PARTIAL_LINE_NS_MAX => self.flush_partial(local, rank_of(local)),
+                // The line that was meant has ended; this is a younger one.
+                Some(since) => {
+                    line.listed = true;
+                    self.waiting.push_back((since, local));
+                }
+                None => {}
+            }
         }
     }
 
@@ -172,17 +194,21 @@ impl OutputStream {
 
     /// Bytes held here, for the simulator's checker.
     pub fn held_bytes(&self) -> usize {
-        self.queue.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.batch.len()
+        self.queue.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.batch.len() + self.partial_bytes
     }
 
     fn hold(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &[u8], prompt: bool) {
         let line = &mut self.lines[local.index()];
         line.partial.extend_from_slice(bytes);
-        if line.partial.len() >= LINE_LEN_MAX {
+        self.partial_bytes += bytes.len();
+        let crowded = self.partial_bytes > PARTIAL_BYTES && line.partial.len() >= SHORT_LINE_BYTES;
+        if line.partial.len() >= LINE_LEN_MAX || crowded {
             self.flush_partial(local, rank);
-        } else if prompt && !self.style.whole_lines_only && !line.waits {
-            line.waits = true;
-            self.waiting.push_back((now, local));
+        } else if prompt && !self.style.whole_lines_only {
+            let since = *line.since.get_or_insert(now);
+            if !std::mem::replace(&mut line.listed, true) {
+                self.waiting.push_back((since, local));
+            }
         }
     }
 
@@ -196,7 +222,9 @@ impl OutputStream {
     /// Moves the rank's partial line with `bytes` behind it into the batch.
     fn emit(&mut self, local: LocalRank, rank: Rank, bytes: &[u8]) {
         let line = &mut self.lines[local.index()];
+        line.since = None;
         let mut partial = std::mem::take(&mut line.partial);
+        self.partial_bytes -= partial.len();
         if self.style.label {
             partial.extend_from_slice(bytes);
             let mut continued = line.continued;
@@ -306,6 +334,36 @@ mod tests {
         stream.on_credit(u32::MAX);
         while stream.poll_ready().is_some() {}
         assert_eq!(stream.poll_reading(), Some(true));
+    }
+
+    #[test]
+    fn a_young_line_is_not_shown_for_an_older_one() {
+        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
+        let write = |stream: &mut OutputStream, at, text: &'static str| {
+            stream.on_bytes(Instant(at), LocalRank(0), Rank(0), &Bytes::from_static(text.as_bytes()), true);
+        };
+        write(&mut stream, 0, "first ");
+        let due = stream.deadline().expect("it may be a prompt");
+        write(&mut stream, due.0 - 1, "line\nsecond ");
+        assert_eq!(drain(&mut stream), b"first line\n");
+        stream.on_tick(due, |_| Rank(0));
+        assert_eq!(drain(&mut stream), b"", "the second line is a nanosecond old");
+        let later = stream.deadline().expect("it may be a prompt, too");
+        assert!(later > due);
+        stream.on_tick(later, |_| Rank(0));
+        assert_eq!(drain(&mut stream), b"second ");
+    }
+
+    #[test]
+    fn many_partial_lines_do_not_pile_up() {
+        let ranks = 4096;
+        let mut stream = OutputStream::new(Stream::Out, style(false), ranks);
+        let piece = Bytes::from(vec![b'x'; 8 << 10]);
+        for local in 0..ranks as u16 {
+            stream.on_bytes(Instant(0), LocalRank(local), Rank(local.into()), &piece, false);
+            drain(&mut stream);
+        }
+        assert!(stream.held_bytes() <= PARTIAL_BYTES + ranks * SHORT_LINE_BYTES, "{}", stream.held_bytes());
     }
 
     #[test]

@@ -6,8 +6,9 @@
 use crate::kvs::Kvs;
 use crate::node_attrs::{Full, NodeAttrs, Parked};
 use crate::pmi_state::{Event, Refused, State};
+use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, VALUE_LEN_MAX};
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
 
 /// What every client of the job on this node is told.
@@ -55,18 +56,11 @@ pub struct PmiLink {
     dialect: Dialect,
     /// `thrid` of the fence that waits.
     fence_thread: Option<Vec<u8>>,
-    put_bytes: usize,
 }
 
 impl Default for PmiLink {
     fn default() -> Self {
-        PmiLink {
-            reader: RequestReader::new(),
-            state: State::Fresh,
-            dialect: Dialect::Pmi1,
-            fence_thread: None,
-            put_bytes: 0,
-        }
+        PmiLink { reader: RequestReader::new(), state: State::Fresh, dialect: Dialect::Pmi1, fence_thread: None }
     }
 }
 
@@ -96,7 +90,6 @@ impl PmiLink {
             let mut turn = Turn {
                 state: &mut self.state,
                 fence_thread: &mut self.fence_thread,
-                put_bytes: &mut self.put_bytes,
                 dialect: self.dialect,
                 who,
                 facts,
@@ -115,7 +108,6 @@ impl PmiLink {
     pub fn release(&mut self, reply: &mut Vec<u8>) {
         if let Ok(next) = self.state.next(Event::Release) {
             self.state = next;
-            self.put_bytes = 0;
             let thread = self.fence_thread.take();
             encode_reply(self.dialect, Command::Barrier, thread.as_deref(), &Reply::BarrierOut, reply);
         }
@@ -144,7 +136,6 @@ enum Next {
 struct Turn<'a, 't> {
     state: &'a mut State,
     fence_thread: &'a mut Option<Vec<u8>>,
-    put_bytes: &'a mut usize,
     dialect: Dialect,
     who: Who,
     facts: &'a Facts<'a>,
@@ -263,7 +254,7 @@ impl Turn<'_, '_> {
             Some("value_is_longer_than_1024")
         } else if key.starts_with(b"PMI_") {
             Some("keys_that_begin_with_PMI__are_reserved")
-        } else if *self.put_bytes + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
+        } else if self.tables.kvs.pending_bytes() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
             Some("too_many_puts_without_a_fence")
         } else {
             None
@@ -271,7 +262,6 @@ impl Turn<'_, '_> {
         match problem {
             Some(message) => self.answer(envelope, &Reply::Failed { message }),
             None => {
-                *self.put_bytes += key.len() + value.len();
                 self.tables.kvs.put(key, value);
                 self.answer(envelope, &Reply::Done);
             }
@@ -324,6 +314,11 @@ impl Turn<'_, '_> {
         let Self { tables, reply, dialect, who, .. } = self;
         let answer = match tables.attrs.get(key) {
             Some(value) => Reply::Value(value),
+            None if wait
+                && (key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX)) =>
+            {
+                Reply::Failed { message: "key_or_thrid_is_too_long" }
+            }
             None if wait => {
                 let thread = envelope.thread.map(<[u8]>::to_vec);
                 match tables.attrs.park(Parked { local: who.local, key: key.to_vec(), thread }) {

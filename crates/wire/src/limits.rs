@@ -12,18 +12,18 @@ pub const VALUE_LEN_MAX: usize = 1024;
 pub const PMI1_LINE_MAX: usize = 64 * 1024;
 /// PMI-2: longest body that Slurm's client and server take.
 pub const PMI2_BODY_MAX: usize = 64 * 1024;
-/// Puts of one rank between two fences: more than this is a loop, not a program (bytes).
+/// Packed puts of one node between two fences, for the frame they leave in (bytes).
 pub const PENDING_PUT_BYTES_MAX: usize = 64 << 20;
 
 /// PMI-2 node attributes of one job on one node, keys and values together (bytes): topology files fit, a loop does not.
 pub const NODE_ATTR_BYTES_MAX: usize = 16 << 20;
-/// Gets of node attributes that wait at once on one node: several threads of every rank.
-pub const PARKED_GETS_MAX: usize = 1 << 20;
+/// Gets of node attributes that one rank may have waiting at once: one a thread.
+pub const PARKED_GETS_PER_RANK_MAX: usize = 64;
+/// PMI-2: longest `thrid`. Slurm's client sends a pointer.
+pub const THREAD_LEN_MAX: usize = 64;
 
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
-/// Longest handshake message: Noise's own bound.
-pub const HANDSHAKE_MESSAGE_MAX: usize = 65_535;
 /// Connections accepted but not yet authenticated, at once; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
 /// Time for an unauthenticated peer to finish its handshake.

@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::{Bytes, BytesMut};
 use wireup_wire::ids::Epoch;
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 
 /// One peer's part in a sequence of allgathers.
 pub struct TreeAllgather {
@@ -25,6 +26,8 @@ pub enum Step {
     Wait,
     /// The subtree is complete: send this to the parent, or, at the root, release it.
     Complete(Bytes),
+    /// The subtree's blobs are longer than a message may be.
+    TooLong { bytes: usize },
 }
 
 /// A peer contributed what cannot be right.
@@ -88,7 +91,8 @@ impl TreeAllgather {
             .chain(self.children.iter_mut().filter_map(Option::take))
             .filter(|b| !b.is_empty())
             .collect();
-        Step::Complete(join(parts))
+        let bytes = parts.iter().map(Bytes::len).sum();
+        if bytes > FRAME_PAYLOAD_MAX { Step::TooLong { bytes } } else { Step::Complete(join(parts)) }
     }
 }
 
@@ -128,6 +132,15 @@ mod tests {
         assert_eq!(peer.release(Epoch(0)), Err(Refused::WrongEpoch { expected: Epoch(0) }));
         assert_eq!(peer.contribute_own(Bytes::new()), Ok(Step::Wait));
         assert_eq!(peer.contribute_own(Bytes::new()), Err(Refused::Twice));
+    }
+
+    #[test]
+    fn more_than_a_message_is_not_even_joined() {
+        let mut peer = TreeAllgather::new(1);
+        let large = Bytes::from(alloc::vec![0; FRAME_PAYLOAD_MAX / 2 + 1]);
+        assert_eq!(peer.contribute_own(large.clone()), Ok(Step::Wait));
+        let bytes = 2 * large.len();
+        assert_eq!(peer.contribute_child(0, Epoch(0), large), Ok(Step::TooLong { bytes }));
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 use super::{Context, Job};
 use crate::io::{Output, SignalTarget};
+use crate::output::OutputStream;
 use crate::time::Instant;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::limits::STALL_NAMES_MAX;
@@ -15,9 +16,10 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
-/// After a kill, children that never linked back are waited for this much longer than the grace (ns). Chosen: an agent
-/// that starts at all links back within it.
-const UNLINKED_NS_MAX: u64 = 2_000_000_000;
+/// After the grace of a kill, what has not ended is waited for this much longer (ns), then given up: children that never
+/// linked back or do not answer, ranks that the kernel cannot end. Chosen: SIGKILL takes milliseconds, a busy machine a
+/// second; whoever pressed Ctrl-C twice waits for a prompt.
+const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
 /// A rank that left without finalize is no failure if the whole job is over by then (ns); else others may wait for it for
 /// ever, in a barrier of their own, where nobody can see them. A fence that it breaks says so at once.
@@ -113,7 +115,7 @@ impl Job {
             return;
         }
         self.forward_down(&Control::Kill { grace_ns }, cx);
-        let give_up_at = cx.now + grace_ns + UNLINKED_NS_MAX;
+        let give_up_at = cx.now + grace_ns + UNENDED_NS_MAX;
         if grace_ns == 0 {
             self.force(give_up_at, cx);
         } else if self.ends.phase == Phase::Running {
@@ -145,12 +147,27 @@ impl Job {
             Phase::Killing { force_at, give_up_at } if cx.now >= force_at => self.force(give_up_at, cx),
             Phase::Forced { give_up_at } if cx.now >= give_up_at => {
                 self.ends.phase = Phase::GivenUp;
-                let agents: Vec<_> = self.children.iter().map(|child| child.agent).collect();
-                for agent in agents.into_iter().filter(|agent| cx.links.child(*agent).is_none()) {
-                    self.on_child_lost(agent);
-                }
+                self.give_up(cx);
             }
             Phase::Killing { .. } | Phase::Forced { .. } | Phase::GivenUp => {}
+        }
+    }
+
+    /// The kill did not reach everybody in time. Where output waits for a reader, that is the reason, and no failure.
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        let held_up = !self.output.iter().all(OutputStream::is_empty);
+        for child in self.children.iter_mut().filter(|child| child.done.is_none()) {
+            cx.links.forget_child(child.agent);
+            if cx.links.child(child.agent).is_none() || !held_up {
+                child.started.get_or_insert(0);
+                child.done.get_or_insert_default();
+            }
+        }
+        if self.alive > 0 {
+            self.give_processes_up();
+        }
+        if held_up {
+            self.ends.phase = Phase::Forced { give_up_at: cx.now + UNENDED_NS_MAX };
         }
     }
 

@@ -17,7 +17,7 @@ use crate::links::Links;
 use crate::node_attrs::NodeAttrs;
 use crate::outbox::Outbox;
 use crate::output::{OutputStream, Style};
-use crate::plan::spawn_plan;
+use crate::plan::{app_of, spawn_plan};
 use crate::time::Instant;
 use ends::Ends;
 use processes::Process;
@@ -44,6 +44,7 @@ pub struct Job {
     node: Option<NodeId>,
     /// The agent is the root: failures are decided here.
     root: bool,
+    job_size: u32,
     children: Vec<Child>,
     processes: Vec<Process>,
     /// Processes not gone yet, or with output not read yet.
@@ -108,7 +109,8 @@ impl Job {
         let job = Job {
             node,
             root: me == AgentId(0),
-            processes: ranks.iter().map(|rank| Process::new(*rank)).collect(),
+            processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
+            job_size: spec.job_size(),
             busy: ranks.len(),
             alive: ranks.len(),
             unstarted: ranks.len(),

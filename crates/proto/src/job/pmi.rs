@@ -2,7 +2,6 @@
 
 use super::{Context, Job};
 use crate::io::Output;
-use crate::plan::app_of;
 use crate::pmi_link::{Effect, Facts, Tables, Who};
 use crate::pmi_state::State;
 use bytes::Bytes;
@@ -24,10 +23,10 @@ impl Job {
         }
         let facts = Facts {
             nspace: &self.spec.nspace,
-            job_size: self.spec.job_size(),
+            job_size: self.job_size,
             process_mapping: self.process_mapping.as_deref(),
         };
-        let who = Who { local, rank: process.rank, appnum: app_of(&self.spec, process.rank) };
+        let who = Who { local, rank: process.rank, appnum: process.appnum };
         let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs };
         let (mut reply, mut effects) = (Vec::new(), Vec::new());
         let result = process.link.on_bytes(bytes, who, &facts, &mut tables, &mut reply, &mut effects);
@@ -55,7 +54,9 @@ impl Job {
             }
             Effect::Fence => self.on_fence_enter(local, cx),
             Effect::Finalized => {
-                self.processes[local.index()].trace.finalize_ns = cx.now.0;
+                let process = &mut self.processes[local.index()];
+                process.finalized = true;
+                process.trace.finalize_ns = cx.now.0;
                 self.depart(local, cx);
             }
             Effect::Abort { code, message } => {
@@ -95,8 +96,8 @@ impl Job {
     fn on_step(&mut self, step: Result<Step, Refused>, cx: &mut Context<'_>) {
         match step {
             Ok(Step::Wait) => self.check_broken(cx),
-            Ok(Step::Complete(blob)) if blob.len() > FRAME_PAYLOAD_MAX => {
-                let problem = format!("the pairs of one fence are {} bytes, more than the limit", blob.len());
+            Ok(Step::TooLong { bytes }) => {
+                let problem = format!("the pairs of one fence are {bytes} bytes, more than {FRAME_PAYLOAD_MAX}");
                 self.fail_here(Cause::Pmi { problem }, cx);
             }
             Ok(Step::Complete(blob)) if self.root => self.release(self.fence.epoch(), blob, cx),
@@ -167,8 +168,8 @@ impl Job {
             pid: process.pid,
             node: self.node.unwrap_or_default(),
             epoch: Epoch(self.fence.epoch().0 + u32::from(inside)),
-            finalized: process.trace.finalize_ns != 0,
-            deserted: process.spoke_pmi && process.trace.finalize_ns == 0 && exit.is_some(),
+            finalized: process.finalized,
+            deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
             exit,
         };
         self.on_departed(departed, cx);

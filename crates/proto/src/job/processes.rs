@@ -19,7 +19,11 @@ pub struct Process {
     /// Standard output and error may still bring bytes.
     open: [bool; 2],
     pub link: PmiLink,
+    /// Which program of the command line it runs.
+    pub appnum: u16,
     pub spoke_pmi: bool,
+    /// It said goodbye by PMI finalize.
+    pub finalized: bool,
     /// The PMI socket closed without finalize; that counts after a while.
     closed: bool,
     pub trace: RankTrace,
@@ -33,14 +37,16 @@ pub enum Life {
 }
 
 impl Process {
-    pub fn new(rank: Rank) -> Self {
+    pub fn new(rank: Rank, appnum: u16) -> Self {
         Process {
             rank,
             pid: 0,
             life: Life::Planned,
             open: [true; 2],
             link: PmiLink::default(),
+            appnum,
             spoke_pmi: false,
+            finalized: false,
             closed: false,
             trace: RankTrace { rank, ..RankTrace::default() },
         }
@@ -138,6 +144,12 @@ impl Job {
 
     /// The keeper is gone, and the kernel ends the ranks: nothing more will be heard of them.
     pub fn on_keeper_lost(&mut self, cx: &mut Context<'_>) {
+        self.give_processes_up();
+        self.fail_here(Cause::KeeperLost, cx);
+    }
+
+    /// Whatever the ranks here still do, nobody waits for it any more.
+    pub(super) fn give_processes_up(&mut self) {
         for index in 0..self.processes.len() {
             let local = LocalRank(index as u16);
             self.on_stream_closed(local, Stream::Out);
@@ -151,7 +163,6 @@ impl Job {
                 self.busy -= 1;
             }
         }
-        self.fail_here(Cause::KeeperLost, cx);
     }
 
     /// Sockets that stayed closed while their rank lives on count as departures.
