@@ -52,8 +52,6 @@ pub struct AgentDriver {
     /// Frames for the launcher in this process.
     for_launcher: Vec<Frame>,
     left: bool,
-    /// Keepers of jobs that are over; they leave by themselves.
-    leaving: Vec<Keeper>,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
     orphans_since: Option<u64>,
 }
@@ -97,7 +95,6 @@ impl AgentDriver {
             buffer: vec![0; READ_BYTES_MAX].into(),
             for_launcher: Vec::new(),
             left: false,
-            leaving: Vec::new(),
             orphans_since: None,
         })
     }
@@ -169,7 +166,7 @@ impl AgentDriver {
         }
         self.links.on_tick(now_ns, &self.reactor, &mut self.inputs);
         for ranks in self.jobs.values_mut() {
-            ranks.on_tick(now_ns, &self.reactor, &mut self.inputs);
+            ranks.on_tick(now_ns, &self.reactor, &mut self.buffer, &mut self.inputs);
         }
         self.inputs.push(Input::Tick);
         self.take_inputs();
@@ -207,7 +204,7 @@ impl AgentDriver {
                         ranks.flush_pmi(local, reactor);
                     }
                     if event.readable || event.hangup {
-                        ranks.on_pmi(local, false, reactor, buffer, inputs);
+                        ranks.on_pmi(local, reactor, buffer, inputs);
                     }
                 }
             }
@@ -264,10 +261,10 @@ impl AgentDriver {
         {
             self.stop_recording();
         }
-        let Self { jobs, shells, spare, leaving, reactor, .. } = self;
+        let Self { jobs, shells, spare, reactor, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
-        let keepers: Vec<Keeper> = jobs.chain(leaving).chain(spare).chain(shells).collect();
+        let keepers: Vec<Keeper> = jobs.chain(spare).chain(shells).collect();
         for keeper in keepers {
             // Reaped already or not: it is gone.
             let _ = keeper.close();
@@ -280,11 +277,8 @@ impl AgentDriver {
         let jobs = self.jobs.values().map(JobRanks::keeper);
         let keepers: Vec<&KeeperLink> = jobs.chain(self.shells.as_ref().map(Shells::keeper)).collect();
         let lost = keepers.iter().filter_map(|keeper| keeper.lost()).min();
-        let pids: Vec<u32> = keepers
-            .iter()
-            .map(|keeper| keeper.pid())
-            .chain(self.leaving.iter().chain(&self.spare).map(Keeper::pid))
-            .collect();
+        let pids: Vec<u32> =
+            keepers.iter().map(|keeper| keeper.pid()).chain(self.spare.as_ref().map(Keeper::pid)).collect();
         self.orphans_since = lost.or(self.orphans_since);
         kill_orphans(self.orphans_since, &pids);
     }
@@ -362,7 +356,8 @@ impl AgentDriver {
                     self.collect_orphans();
                 }
                 if let Some(ranks) = self.jobs.remove(&job) {
-                    self.leaving.push(ranks.into_keeper(&self.reactor));
+                    // It has nothing left, or is given up: reaped or not, it is gone for us.
+                    let _ = ranks.into_keeper(&self.reactor).close();
                 }
             }
             Output::Exit => self.left = true,

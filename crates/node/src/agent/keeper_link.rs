@@ -52,6 +52,8 @@ impl KeeperLink {
 
     /// What the keeper said; `false`: it is gone, told once.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>, reactor: &Reactor) -> bool {
+        // An error is a lack of descriptors: some are lost, and so is what would be told with them. The keeper is let go
+        // with all that it holds as soon as the job is over, which is now.
         let alive = self.keeper.receive(events).unwrap_or(Alive::Gone);
         if alive == Alive::Gone && !std::mem::replace(&mut self.gone, true) {
             self.born = start_ticks(self.keeper.pid()).unwrap_or(0);

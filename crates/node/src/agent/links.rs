@@ -132,12 +132,9 @@ impl LinkSet {
             return;
         };
         while let Some(listener) = &self.listener {
-            let guests = self.links.values().filter(|entry| matches!(entry.kind, Kind::Guest { .. })).count();
-            if guests >= UNAUTHENTICATED_LINKS_MAX {
+            if self.guests() >= UNAUTHENTICATED_LINKS_MAX {
                 // Until one of them has shown itself or was closed, others wait in the kernel.
-                let _ = reactor.modify(listener.fd(), Token::Listener.pack(), Interest::NONE);
-                self.listening = false;
-                return;
+                return self.stop_listening(reactor);
             }
             match listener.accept(&secret) {
                 Ok(Some(link)) => {
@@ -145,9 +142,20 @@ impl LinkSet {
                     // A guest that cannot be watched is closed by being dropped.
                     let _ = self.insert(link, kind, Interest::READABLE, reactor);
                 }
-                // Out of descriptors, a guest that left again: the next event tries once more.
-                Ok(None) | Err(_) => return,
+                Ok(None) => return,
+                // Out of descriptors: the next event of any link, or the next tick, tries once more.
+                Err(_) => return self.stop_listening(reactor),
             }
+        }
+    }
+
+    fn guests(&self) -> usize {
+        self.links.values().filter(|entry| matches!(entry.kind, Kind::Guest { .. })).count()
+    }
+
+    fn stop_listening(&mut self, reactor: &Reactor) {
+        if let Some(listener) = &self.listener {
+            self.listening = reactor.modify(listener.fd(), Token::Listener.pack(), Interest::NONE).is_err();
         }
     }
 
@@ -170,6 +178,7 @@ impl LinkSet {
             Ok(()) => self.dirty.push(id),
             Err(error) => self.fail(id, error, reactor, inputs),
         }
+        self.listen_again(reactor);
     }
 
     /// Queues a frame for a link; `flush` sends it.
@@ -220,6 +229,7 @@ impl LinkSet {
             let error = io::Error::from(io::ErrorKind::TimedOut);
             self.fail(id, error.into(), reactor, inputs);
         }
+        self.listen_again(reactor);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
@@ -227,7 +237,10 @@ impl LinkSet {
     }
 
     fn listen_again(&mut self, reactor: &Reactor) {
-        if let Some(listener) = self.listener.as_ref().filter(|_| !self.listening) {
+        if self.listening || self.guests() >= UNAUTHENTICATED_LINKS_MAX {
+            return;
+        }
+        if let Some(listener) = &self.listener {
             self.listening = reactor.modify(listener.fd(), Token::Listener.pack(), Interest::READABLE).is_ok();
         }
     }
@@ -239,7 +252,7 @@ impl LinkSet {
         let _ = reactor.remove(entry.link.fd());
         match entry.kind {
             // Strangers are not worth a word: whoever can reach the port could fill the terminal.
-            Kind::Guest { .. } => self.listen_again(reactor),
+            Kind::Guest { .. } => {}
             Kind::Dialled { .. } => {
                 if let Err(last) = self.dial_next(reactor) {
                     self.unreachable = Some(format!("the parent agent: {error}; {last}"));

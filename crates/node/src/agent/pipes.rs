@@ -24,7 +24,9 @@ pub struct OutputPipe {
 /// What reading a pipe came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pumped {
-    /// The reactor will say when there is more.
+    /// Its share is read; there may be more.
+    More,
+    /// Nothing is left for now; the reactor will say when there is more.
     Later,
     /// The stream is over.
     Closed,
@@ -38,7 +40,7 @@ impl OutputPipe {
     /// The rank is gone: from now on only what it left is read.
     pub fn on_exit(&mut self) {
         if !self.terminal {
-            self.left = Some(rustix::io::ioctl_fionread(&self.fd).map_or(0, |bytes| bytes as usize));
+            self.left = Some(waiting_bytes(&self.fd));
         }
     }
 
@@ -64,7 +66,7 @@ impl OutputPipe {
                 Err(_) => return Pumped::Closed,
             }
         }
-        if self.left == Some(0) { Pumped::Closed } else { Pumped::Later }
+        if self.left == Some(0) { Pumped::Closed } else { Pumped::More }
     }
 }
 
@@ -77,6 +79,8 @@ pub struct Outgoing {
     pub closing: bool,
     /// The reactor tells when there is room.
     pub watched: bool,
+    /// The other end is gone for good: bytes for it count as written.
+    gone: bool,
 }
 
 /// What writing came to.
@@ -97,6 +101,11 @@ pub enum WriteState {
 }
 
 impl Outgoing {
+    /// One whose other end is gone for good.
+    pub fn vanished() -> Self {
+        Outgoing { gone: true, ..Outgoing::default() }
+    }
+
     pub fn push(&mut self, bytes: Bytes) {
         self.queue.push_back(bytes);
     }
@@ -117,9 +126,12 @@ impl Outgoing {
         false
     }
 
-    /// Writes what fits. Before there is a descriptor everything waits.
+    /// Writes what fits. Before there is a descriptor everything waits; after it everything vanishes.
     pub fn flush(&mut self) -> Wrote {
         let mut bytes = 0;
+        if self.gone {
+            bytes = self.queue.drain(..).map(|piece| piece.len()).sum();
+        }
         let Some(fd) = &self.fd else {
             return Wrote { bytes, state: WriteState::Idle };
         };
@@ -142,6 +154,11 @@ impl Outgoing {
         }
         Wrote { bytes, state: if self.closing { WriteState::Closed } else { WriteState::Idle } }
     }
+}
+
+/// Bytes that wait in a socket or pipe.
+pub fn waiting_bytes(fd: &OwnedFd) -> usize {
+    rustix::io::ioctl_fionread(fd).map_or(0, |bytes| bytes as usize)
 }
 
 /// Reads a rank's PMI requests; `None`: nothing now; empty: closed.

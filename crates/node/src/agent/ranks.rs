@@ -4,7 +4,7 @@
 //! keeper and writes.
 
 use super::keeper_link::KeeperLink;
-use super::pipes::{Outgoing, OutputPipe, Pumped, WriteState, read_requests};
+use super::pipes::{Outgoing, OutputPipe, Pumped, READ_BYTES, WriteState, read_requests, waiting_bytes};
 use super::token::Token;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
 use bytes::Bytes;
@@ -35,6 +35,8 @@ struct RankIo {
     pmi: Outgoing,
     pmi_blocked: bool,
     terminal: bool,
+    /// The last byte of standard input was not the end of a line.
+    line_open: bool,
 }
 
 impl JobRanks {
@@ -92,6 +94,7 @@ impl JobRanks {
             self.on_keeper_event(now_ns, event, reactor, buffer, inputs);
         }
         if !alive {
+            self.read_what_is_left(now_ns, reactor, buffer, inputs);
             inputs.push(Input::KeeperLost);
         }
     }
@@ -164,9 +167,12 @@ impl JobRanks {
             return;
         }
         // Requests that a dying rank sent still count: an abort, for one.
-        self.on_pmi(local, true, reactor, buffer, inputs);
-        let rank = &mut self.ranks[local.index()];
-        rank.stdin = Outgoing::default();
+        self.on_last_pmi(local, reactor, buffer, inputs);
+        let stdin = &mut self.ranks[local.index()].stdin;
+        if let Some(fd) = stdin.fd.take().filter(|_| stdin.watched) {
+            let _ = reactor.remove(fd);
+        }
+        *stdin = Outgoing::vanished();
         for stream in [Stream::Out, Stream::Err] {
             let Some(pipe) = &mut self.ranks[local.index()].output[stream as usize - 1] else {
                 continue;
@@ -177,6 +183,20 @@ impl JobRanks {
             }
             if !self.paused[stream as usize - 1] {
                 self.pump(local, stream, reactor, buffer, inputs);
+            }
+        }
+    }
+
+    /// The ranks die with their keeper; what they had written by now is read.
+    fn read_what_is_left(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+        self.paused = [false; 2];
+        for index in 0..self.ranks.len() {
+            let local = LocalRank(index as u16);
+            self.on_exited(now_ns, local, reactor, buffer, inputs);
+            for stream in [Stream::Out, Stream::Err] {
+                while self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(|pipe| pipe.left.is_some()) {
+                    self.pump(local, stream, reactor, buffer, inputs);
+                }
             }
         }
     }
@@ -192,7 +212,8 @@ impl JobRanks {
     ) {
         let index = stream as usize - 1;
         if !self.paused[index] {
-            return self.pump(local, stream, reactor, buffer, inputs);
+            self.pump(local, stream, reactor, buffer, inputs);
+            return;
         }
         let Some(pipe) = self.ranks.get_mut(local.index()).and_then(|rank| rank.output[index].as_mut()) else {
             return;
@@ -210,11 +231,11 @@ impl JobRanks {
         reactor: &Reactor,
         buffer: &mut [u8],
         inputs: &mut Vec<Input>,
-    ) {
+    ) -> Pumped {
         let job = self.job;
         let slot = &mut self.ranks[local.index()].output[stream as usize - 1];
         let Some(pipe) = slot else {
-            return;
+            return Pumped::Closed;
         };
         let pumped = pipe.pump(buffer, |bytes| inputs.push(Input::StdioBytes { job, local, stream, bytes }));
         if pumped == Pumped::Closed {
@@ -224,6 +245,7 @@ impl JobRanks {
             *slot = None;
             inputs.push(Input::StdioClosed { job, local, stream });
         }
+        pumped
     }
 
     /// Reads a stream of all ranks, or leaves it.
@@ -256,35 +278,35 @@ impl JobRanks {
         }
     }
 
-    /// The rank's PMI socket can be read, or (`last`) the rank is gone and what it sent is read.
-    pub fn on_pmi(
-        &mut self,
-        local: LocalRank,
-        last: bool,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) {
+    /// The rank's PMI socket can be read.
+    pub fn on_pmi(&mut self, local: LocalRank, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
         let job = self.job;
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
-        while let Some(fd) = &rank.pmi.fd {
-            match read_requests(fd, buffer) {
-                Ok(Some(bytes)) if !bytes.is_empty() => {
-                    inputs.push(Input::ClientBytes { job, local, bytes });
-                    if last {
-                        continue;
-                    }
-                }
-                Ok(None) if !last => {}
-                Ok(_) | Err(_) => {
-                    let _ = reactor.remove(fd);
-                    rank.pmi.fd = None;
-                    inputs.push(Input::ClientGone { job, local });
-                }
-            }
+        let Some(fd) = &rank.pmi.fd else {
             return;
+        };
+        match read_requests(fd, buffer) {
+            Ok(Some(bytes)) if !bytes.is_empty() => inputs.push(Input::ClientBytes { job, local, bytes }),
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => {
+                let _ = reactor.remove(fd);
+                rank.pmi.fd = None;
+                inputs.push(Input::ClientGone { job, local });
+            }
+        }
+    }
+
+    /// The rank is gone: what it had sent is read, and no more, whoever else holds the socket.
+    fn on_last_pmi(&mut self, local: LocalRank, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+        let waiting = self.ranks[local.index()].pmi.fd.as_ref().map_or(0, waiting_bytes);
+        for _ in 0..waiting.div_ceil(READ_BYTES) {
+            self.on_pmi(local, reactor, buffer, inputs);
+        }
+        if let Some(fd) = self.ranks[local.index()].pmi.fd.take() {
+            let _ = reactor.remove(&fd);
+            inputs.push(Input::ClientGone { job: self.job, local });
         }
     }
 
@@ -335,11 +357,13 @@ impl JobRanks {
             if bytes.is_empty() {
                 rank.stdin.closing = true;
                 if rank.terminal {
-                    // The end of a terminal's input is a character: ^D.
-                    rank.stdin.push(Bytes::from_static(&[4]));
+                    // The end of a terminal's input is ^D on an empty line; elsewhere ^D only passes the line on.
+                    let end: &[u8] = if rank.line_open { &[4, 4] } else { &[4] };
+                    rank.stdin.push(Bytes::from_static(end));
                     rank.stdin.closing = false;
                 }
             } else {
+                rank.line_open = bytes.last() != Some(&b'\n');
                 rank.stdin.push(bytes);
             }
             self.flush_stdin(local, reactor, inputs);
@@ -371,7 +395,7 @@ impl JobRanks {
                 if stdin.watched {
                     let _ = reactor.remove(fd);
                 }
-                *stdin = Outgoing::default();
+                *stdin = Outgoing::vanished();
             }
         }
     }
@@ -385,11 +409,14 @@ impl JobRanks {
         }
     }
 
-    /// Gives pseudo-terminals up whose ranks are gone for long.
-    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
+    /// Gives pseudo-terminals up whose ranks are gone for long. While nobody reads them they have all the time.
+    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
         let job = self.job;
-        for (_, local) in self.terminals.extract_if(.., |(until, _)| *until <= now_ns) {
-            if let Some(pipe) = self.ranks[local.index()].output[0].take() {
+        let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= now_ns).collect();
+        for (_, local) in due {
+            if self.paused[0] || self.pump(local, Stream::Out, reactor, buffer, inputs) == Pumped::More {
+                self.terminals.push((now_ns + TERMINAL_NS_MAX, local));
+            } else if let Some(pipe) = self.ranks[local.index()].output[0].take() {
                 let _ = reactor.remove(&pipe.fd);
                 inputs.push(Input::StdioClosed { job, local, stream: Stream::Out });
             }
