@@ -20,7 +20,7 @@ fn main() {
     let path = arguments.next().expect("usage: spawn_floor PROGRAM [COUNT] [ROUNDS]");
     let count: u32 = arguments.next().map_or(1024, |count| count.parse().expect("a number"));
     let rounds: u32 = arguments.next().map_or(5, |rounds| rounds.parse().expect("a number"));
-    reset_dispositions();
+    reset_dispositions(&[]);
     let _ = block_all_signals();
     let environment: Vec<Vec<u8>> = std::env::vars().map(|(name, value)| format!("{name}={value}").into()).collect();
     let program = Rc::new(Program::new(path.as_bytes(), &[path.clone().into()], None, &environment).expect("no zero"));

@@ -3,7 +3,6 @@
 //! Everything made here is close-on-exec.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -57,12 +56,23 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, lowest)?)
 }
 
-/// Sets or clears close-on-exec.
+/// Opens `/dev/null` in the place of each of the descriptors 0, 1 and 2 that is closed, so that no other file gets its
+/// number and is taken for standard input, output or error. Rust's own start-up code does the same.
 ///
 /// # Errors
-/// Not for an open descriptor.
-pub fn set_cloexec(fd: impl AsFd, on: bool) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(fd, if on { FdFlags::CLOEXEC } else { FdFlags::empty() })?)
+/// One is closed and `/dev/null` is not there.
+pub fn fill_standard_streams() -> io::Result<()> {
+    for number in 0..3 {
+        // SAFETY: asks for flags, touches no memory. The new descriptor gets the lowest free number, which is this one,
+        // and belongs to the process from then on.
+        let filled = unsafe {
+            libc::fcntl(number, libc::F_GETFD) != -1 || libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) != -1
+        };
+        if !filled {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// Closes every descriptor of the process but `keep`.

@@ -25,8 +25,14 @@ use channel::{Flushed, Inbox, Outbox};
 use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 use wireup_os::process::{self, Fork};
+use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
+
+/// A keeper that was told to leave is given this long: it needs milliseconds, and up to 2 s where processes belong to
+/// another user and cannot be killed.
+const LEAVE_MAX: Duration = Duration::from_secs(3);
 
 /// The agent's side of a keeper. Dropping it is the agent's death to the keeper: it sweeps and leaves.
 pub struct Keeper {
@@ -50,22 +56,12 @@ impl Keeper {
     /// # Errors
     /// No process, descriptor or memory is left.
     pub fn fork() -> io::Result<Keeper> {
-        Keeper::fork_keeping(false)
-    }
-
-    /// As [`Keeper::fork`], for processes that write to the agent's own standard output or error
-    /// ([`OutKind::Inherit`]). A reader of those sees their end only after this keeper is gone too.
-    ///
-    /// # Errors
-    /// As [`Keeper::fork`].
-    pub fn fork_with_output() -> io::Result<Keeper> {
-        Keeper::fork_keeping(true)
-    }
-
-    fn fork_keeping(output: bool) -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
+        // Read here: afterwards the agent may be faster to change them than the keeper to look. Most often there is no
+        // terminal.
+        let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
         match process::fork_with_signals_blocked()? {
-            Fork::Child => serve::main(far, output),
+            Fork::Child => serve::main(far, terminal),
             Fork::Parent { child } => Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() }),
         }
     }
@@ -105,12 +101,24 @@ impl Keeper {
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
 
-    /// Lets the keeper sweep and leave, and waits for that.
+    /// Lets the keeper sweep and leave, and waits for that, but not for ever: a process that sleeps in the kernel (a
+    /// dead file server) cannot be killed now. The keeper needs nobody for its work. It goes on killing as an orphan
+    /// and leaves when the last of its processes is gone.
     ///
     /// # Errors
-    /// It was reaped already.
+    /// It was reaped already; it has not left in time (`TimedOut`).
     pub fn close(self) -> io::Result<()> {
+        self.close_within(LEAVE_MAX)
+    }
+
+    fn close_within(self, limit: Duration) -> io::Result<()> {
         drop(self.socket);
+        // Without descriptors for processes (Linux before 5.3) there is only the unbounded wait.
+        if let Ok(pid) = process::open_pid(self.pid)
+            && !socket::wait(&pid, true, false, Some(limit))?
+        {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         process::wait_for(self.pid)?;
         Ok(())
     }

@@ -93,8 +93,6 @@ pub enum StdinKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OutKind {
     Pipe,
-    /// The agent's own stream; only of a keeper made by `Keeper::fork_with_output`.
-    Inherit,
     Null,
 }
 

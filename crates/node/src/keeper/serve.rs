@@ -11,6 +11,7 @@ use super::protocol::{Report, Request};
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
+use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
@@ -41,9 +42,11 @@ const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 
 /// The life of a keeper, from just after the fork with all signals blocked to its exit.
-pub(super) fn main(socket: OwnedFd, keep_output: bool) -> ! {
+///
+/// `terminal`: the modes of standard input, if that is one.
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>) -> ! {
     // A panic must not unwind into the agent's frames, which this process has a copy of.
-    let served = std::panic::catch_unwind(move || Serve::new(socket, keep_output).and_then(Serve::run));
+    let served = std::panic::catch_unwind(move || Serve::new(socket, terminal).and_then(Serve::run));
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
 
@@ -76,8 +79,9 @@ struct Ready {
 }
 
 impl Serve {
-    fn new(socket: OwnedFd, keep_output: bool) -> io::Result<Serve> {
-        process::reset_dispositions();
+    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>) -> io::Result<Serve> {
+        let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
+        process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
         process::new_session()?;
         process::set_subreaper()?;
@@ -85,14 +89,16 @@ impl Serve {
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // Closed with all the others.
         mem::forget(low);
-        let lent = Lent::settle(&socket, keep_output)?;
+        let lent = Lent::settle(&socket)?;
+        // For the keeper alone: each start says what its process gets. If it fails, fewer processes fit.
+        let _ = process::raise_open_files();
         let reactor = Reactor::new()?;
         let signals = SignalFd::new(&[SIGCHLD])?;
         reactor.add(&socket, AGENT, Interest::READABLE)?;
         reactor.add(&signals, CHILDREN, Interest::READABLE)?;
         let cpus = bind::allowed().map_or(1, |cpus| cpus.len());
         Ok(Serve {
-            terminal: SavedTerminal::of(rustix::stdio::stdin()).ok(),
+            terminal,
             spawner: Spawner::new((cpus * STARTS_PER_CPU).min(STARTS_MAX))?,
             socket,
             reactor,
@@ -227,7 +233,7 @@ impl Serve {
     fn start(&mut self, waiting: Waiting) -> Result<(), wireup_wire::peer::SpawnError> {
         let prepared = waiting.program.clone()?;
         let process = &waiting.process;
-        let streams = Streams::open(process, &self.lent).map_err(|problem| stdio_error(&problem))?;
+        let streams = Streams::open(process).map_err(|problem| stdio_error(&problem))?;
         let cpus = process.cpus.clone().map(bind::CpuSet::from_words);
         let command = Command {
             program: &prepared.program,
@@ -334,5 +340,7 @@ impl Serve {
     }
 }
 
-const SIGCHLD: i32 = rustix::process::Signal::CHILD.as_raw();
-const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+/// What the user's shell has ignored, as by `nohup`, the ranks ignore too.
+const IGNORABLE: [i32; 3] = [Signal::HUP.as_raw(), Signal::INT.as_raw(), Signal::QUIT.as_raw()];
+const SIGCHLD: i32 = Signal::CHILD.as_raw();
+const SIGKILL: i32 = Signal::KILL.as_raw();

@@ -10,8 +10,6 @@ use wireup_os::{files, pty, socket};
 /// What the keeper lends to its children.
 pub(super) struct Lent {
     pub null: OwnedFd,
-    /// The agent's standard output and error, if the keeper keeps them.
-    pub output: Option<[OwnedFd; 2]>,
 }
 
 /// Both sides of a process that is about to start. The process' own ends are closed once it was made.
@@ -26,16 +24,16 @@ pub(super) struct Streams {
 enum ChildEnd {
     Own(OwnedFd),
     Null,
-    /// The keeper's own standard input, or one of the outputs that it keeps.
-    Lent(usize),
+    /// The keeper's own standard input.
+    Inherited,
     /// The terminal, which is standard input.
     AsStdin,
 }
 
 impl Streams {
     /// # Errors
-    /// No descriptor or pseudo-terminal is left; an output to inherit that is not kept (`EBADF`).
-    pub fn open(process: &Process, lent: &Lent) -> io::Result<Streams> {
+    /// No descriptor or pseudo-terminal is left.
+    pub fn open(process: &Process) -> io::Result<Streams> {
         let mut agent = ProcessFds::default();
         let pmi = if process.pmi {
             let (near, far) = socket::pair()?;
@@ -52,7 +50,7 @@ impl Streams {
         }
         let stdin = match &process.stdin {
             StdinKind::Null => ChildEnd::Null,
-            StdinKind::Inherit => ChildEnd::Lent(0),
+            StdinKind::Inherit => ChildEnd::Inherited,
             StdinKind::Bytes(bytes) => ChildEnd::Own(files::sealed_memory(bytes)?),
             StdinKind::Pipe => {
                 let (reader, writer) = files::pipe()?;
@@ -60,8 +58,8 @@ impl Streams {
                 ChildEnd::Own(reader)
             }
         };
-        let stdout = output(process.stdout, 1, lent, &mut agent.stdout)?;
-        let stderr = output(process.stderr, 2, lent, &mut agent.stderr)?;
+        let stdout = output(process.stdout, &mut agent.stdout)?;
+        let stderr = output(process.stderr, &mut agent.stderr)?;
         Ok(Streams { stdin, stdout, stderr, pmi, agent })
     }
 
@@ -75,35 +73,27 @@ impl Streams {
     }
 
     fn resolve<'a>(&'a self, end: &'a ChildEnd, lent: &'a Lent) -> BorrowedFd<'a> {
-        match (end, &lent.output) {
-            (ChildEnd::Own(fd), _) => fd.as_fd(),
-            (ChildEnd::AsStdin, _) => self.resolve(&self.stdin, lent),
-            (ChildEnd::Lent(0), _) => rustix::stdio::stdin(),
-            (ChildEnd::Lent(number), Some(output)) => output[number - 1].as_fd(),
-            (ChildEnd::Null | ChildEnd::Lent(_), _) => lent.null.as_fd(),
+        match end {
+            ChildEnd::Own(fd) => fd.as_fd(),
+            ChildEnd::AsStdin => self.resolve(&self.stdin, lent),
+            ChildEnd::Inherited => rustix::stdio::stdin(),
+            ChildEnd::Null => lent.null.as_fd(),
         }
     }
 }
 
 impl Lent {
-    /// Closes what the agent had open, but for `socket`, standard input and, if they are to be kept, the outputs.
-    /// Takes the low numbers, so that no descriptor of a child stands in the way of another.
+    /// Closes what the agent had open, but for `socket` and standard input. Takes the low numbers, so that no
+    /// descriptor of a child stands in the way of another.
     ///
     /// # Errors
     /// `/dev/null` is not there.
-    pub fn settle(socket: &OwnedFd, keep_output: bool) -> io::Result<Lent> {
-        let output = if keep_output {
-            let (stdout, stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
-            Some([files::duplicate_from(stdout, LOWEST_SOURCE)?, files::duplicate_from(stderr, LOWEST_SOURCE)?])
-        } else {
-            None
-        };
-        let kept = output.iter().flatten().chain([socket]).map(AsFd::as_fd).chain([rustix::stdio::stdin()]);
-        files::close_all_but(&kept.collect::<Vec<_>>());
+    pub fn settle(socket: &OwnedFd) -> io::Result<Lent> {
+        files::close_all_but(&[rustix::stdio::stdin(), socket.as_fd()]);
         loop {
             let null = files::null()?;
             if null.as_raw_fd() >= LOWEST_SOURCE {
-                return Ok(Lent { null, output });
+                return Ok(Lent { null });
             }
             // Stays for ever.
             mem::forget(null);
@@ -111,11 +101,9 @@ impl Lent {
     }
 }
 
-fn output(kind: OutKind, number: usize, lent: &Lent, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
+fn output(kind: OutKind, agent: &mut Option<OwnedFd>) -> io::Result<ChildEnd> {
     match kind {
         OutKind::Null => Ok(ChildEnd::Null),
-        OutKind::Inherit if lent.output.is_some() => Ok(ChildEnd::Lent(number)),
-        OutKind::Inherit => Err(rustix::io::Errno::BADF.into()),
         OutKind::Pipe => {
             let (reader, writer) = files::pipe()?;
             *agent = Some(nonblocking(reader)?);

@@ -14,6 +14,8 @@ use wireup_wire::peer::{SpawnError, SpawnStep};
 const PATIENCE: Duration = Duration::from_secs(30);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
+const SIGSTOP: i32 = 19;
+const SIGCONT: i32 = 18;
 
 /// A keeper, and what it has told by slot.
 struct Bench {
@@ -374,10 +376,11 @@ fn a_dead_agent_leaves_a_usable_terminal() {
     let Fork::Parent { child: agent } = process::fork().unwrap() else {
         rustix::stdio::dup2_stdin(&slave).unwrap();
         let mut bench = Bench::new();
+        // At once: what the keeper gives back was read before it was forked.
+        saved.set_raw(&slave).unwrap();
         bench.request(&Request::RestoreTerminalOnDeath);
         // An answer proves that the request was read.
         bench.run(batch(&["true"], vec![Process::new(0)]));
-        saved.set_raw(&slave).unwrap();
         leave(0);
     };
     process::wait_for(agent).unwrap();
@@ -399,6 +402,20 @@ fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
     // One argument may have 128 KiB.
     assert_eq!(bench.told[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_keeper() {
+    let mut bench = Bench::new();
+    bench.start(batch(&["sleep", "1000"], vec![Process::new(0)]));
+    let (pid, rank) = (bench.keeper.pid(), bench.told[&0].pid);
+    kill(pid, SIGSTOP).unwrap();
+    let closed = bench.keeper.close_within(Duration::from_millis(20));
+    assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    // It does its work all the same.
+    kill(pid, SIGCONT).unwrap();
+    wait_until_gone(rank);
+    assert_eq!(process::wait_for(pid).unwrap(), process::Ended::Exited(0));
 }
 
 fn scratch(name: &str) -> PathBuf {

@@ -57,11 +57,6 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// Whether `pid` is a child of this process that was not reaped yet.
-pub fn is_own_child(pid: u32) -> bool {
-    stat_field(pid, 4) == Some(u64::from(own_pid()))
-}
-
 fn closure(root: u32, spare: &[u32], children_of: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let mut seen: HashSet<u32> = spare.iter().copied().chain([root]).collect();
     let mut found = Vec::new();
@@ -121,8 +116,6 @@ mod tests {
         for list in [descendants(), scanned] {
             assert!(list.contains(&shell.id()) && list.contains(&grandchild), "{list:?}");
         }
-        assert!(is_own_child(shell.id()));
-        assert!(!is_own_child(grandchild));
         assert!(start_ticks(grandchild) >= start_ticks(shell.id()));
         for pid in
             descendants().into_iter().filter(|&pid| pid == shell.id() || children_files(shell.id()).contains(&pid))

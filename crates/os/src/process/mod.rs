@@ -3,11 +3,11 @@
 mod descendants;
 mod signals;
 
-pub use descendants::{Killed, descendants, is_own_child, kill_descendants, start_ticks};
-pub use signals::{SavedMask, SignalFd, block_all_signals, ignore_broken_pipes, reset_dispositions};
+pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
+pub use signals::{SavedMask, SignalFd, block_all_signals, ignore_broken_pipes, is_ignored, reset_dispositions};
 
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -37,15 +37,6 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
 /// Linux before 3.4.
 pub fn set_subreaper() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
-}
-
-/// The kernel sends `signal` to this process when the thread that forked it is gone. The caller compares its
-/// parent's pid afterwards: the parent may be gone already.
-///
-/// # Errors
-/// Not for a valid signal.
-pub fn set_parent_death_signal(signal: Signal) -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
 }
 
 /// Names the calling thread (15 bytes are kept) as `ps` shows it.

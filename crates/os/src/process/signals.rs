@@ -76,12 +76,23 @@ pub fn block_all_signals() -> SavedMask {
     }
 }
 
-/// Gives every signal its default disposition back (Rust's start-up code ignores `SIGPIPE`; others may have been
-/// inherited).
-pub fn reset_dispositions() {
+/// Whether this process ignores `signal`, as `nohup` and the background jobs of scripts arrange it for the programs
+/// that they start.
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: a null new action changes nothing; the call fills the old one unless it fails, and it is read only then.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Gives every signal its default disposition back, but for those in `but` (`SIGPIPE` is ignored by this program;
+/// others may have been inherited).
+pub fn reset_dispositions(but: &[i32]) {
     // The kernel's own `struct sigaction` has four words on every architecture, all zero here: default, no flags.
     let default = [0u64; 4];
-    for signal in 1..=SIGNAL_MAX {
+    for signal in (1..=SIGNAL_MAX).filter(|signal| !but.contains(signal)) {
         // SAFETY: the kernel reads the structure only; the default disposition runs no code of ours. The C
         // library's function would refuse the two signals that it uses itself. KILL and STOP are refused without
         // effect.
@@ -100,6 +111,7 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
         set.assume_init()
     }
 }
+
 /// Writes to a closed pipe fail instead of ending this process. A spawned program starts with the default again, if
 /// [`reset_dispositions`] came before.
 pub fn ignore_broken_pipes() {

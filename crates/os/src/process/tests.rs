@@ -91,3 +91,37 @@ fn the_soft_limit_of_open_files_is_raised() {
             && rustix::process::getrlimit(Resource::Nofile).current == hard
     });
 }
+
+#[test]
+fn what_was_ignored_is_seen_and_may_stay_so() {
+    in_child(|| {
+        reset_dispositions(&[]);
+        let all_default = (1..32).all(|signal| !is_ignored(signal));
+        for signal in [libc::SIGHUP, libc::SIGINT] {
+            // SAFETY: installs no handler.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+        let seen = [libc::SIGHUP, libc::SIGINT].into_iter().all(is_ignored);
+        reset_dispositions(&[libc::SIGHUP]);
+        all_default && seen && is_ignored(libc::SIGHUP) && !is_ignored(libc::SIGINT)
+    });
+}
+
+#[test]
+fn closed_standard_streams_are_filled_and_open_ones_left() {
+    use crate::files::{close_all_but, fill_standard_streams, null, pipe};
+    use std::os::fd::{AsFd, AsRawFd};
+    in_child(|| {
+        let (reader, writer) = pipe().unwrap();
+        rustix::stdio::dup2_stdin(&reader).unwrap();
+        close_all_but(&[rustix::stdio::stdin(), writer.as_fd()]);
+        std::mem::forget(reader);
+        let filled = fill_standard_streams().is_ok() && fill_standard_streams().is_ok();
+        let written = rustix::io::write(&writer, b"x") == Ok(1);
+        let kept = rustix::io::read(rustix::stdio::stdin(), &mut [0; 2][..]) == Ok(1);
+        let high = null().is_ok_and(|next| next.as_raw_fd() > 2);
+        let null = rustix::io::write(rustix::stdio::stderr(), b"x") == Ok(1)
+            && rustix::io::read(rustix::stdio::stdout(), &mut [0; 2][..]) == Ok(0);
+        filled && written && kept && null && high
+    });
+}
