@@ -1,7 +1,7 @@
 //! The `wireup` program: finds the subcommand.
 //!
-//! It begins at C's `main` and not at Rust's, which would look for the stack's guard page in `/proc/self/maps` and install
-//! handlers for its overflow: a tenth of a short run's time.
+//! It begins at C's `main` and not at Rust's, which would look for the stack's guard page in `/proc/self/maps` and
+//! install handlers for its overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
 mod environment;
@@ -19,22 +19,28 @@ mod words;
 use std::ffi::OsString;
 use std::io::Write;
 use wireup_os::clock::monotonic_ns;
+use wireup_proto::exit_code::OURS;
 
 const COMMANDS: [&str; 7] = ["run", "pmi", "bench", "agent", "replay", "help", "version"];
 
-/// The C library calls it once, with one thread; the arguments are read by `std::env`, which has them from the C library.
+/// The C library calls it once, with one thread; the arguments are read by `std::env`, which has them from the C
+/// library.
 // SAFETY: the program has no other symbol `main`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
     let process_ns = monotonic_ns();
-    // As Rust's own main does it: a closed pipe is an error of a write, not the end of us.
+    // Rust's own main does this and the next as well. Without a place to say so, the code is all that there is.
+    if wireup_os::files::fill_standard_streams().is_err() {
+        return i32::from(OURS);
+    }
+    // A closed pipe is an error of a write, not the end of us.
     wireup_os::process::ignore_broken_pipes();
     let mut args = std::env::args_os().skip(1);
     let code = match args.next() {
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {
             out::print_err(help::OVERVIEW);
-            125
+            OURS
         }
     };
     // Nobody is left to hear that standard output is gone.
