@@ -4,10 +4,11 @@
 //! little-endian length and a `postcard` body. It contains the job's environment and whatever the ranks wrote; it is
 //! readable by its owner alone.
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use wireup_proto::io::{Input, Output};
 use wireup_proto::{Born, Instant, OutputDigest};
@@ -17,6 +18,9 @@ use wireup_wire::peer::{self, SessionSpec};
 
 /// Longest record: a read of a link, with room.
 const RECORD_LEN_MAX: usize = 128 << 20;
+
+/// The mode of a recording.
+const OWNER_ONLY: u32 = 0o600;
 
 /// First record of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -42,11 +46,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates `DIR/agent-N.rec`; an older one is replaced.
+    /// Creates `DIR/agent-N.rec`; an older one is emptied first. A symbolic link in its place is an error: whoever may
+    /// write to the directory does not choose which file of ours is emptied.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Recorder> {
         std::fs::create_dir_all(directory)?;
         let path = directory.join(format!("agent-{}.rec", header.agent));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(OWNER_ONLY);
+        let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        // An older file keeps the mode that it had.
+        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
         let mut recorder =
             Recorder { file: BufWriter::new(file), asked: OutputDigest::default(), written: OutputDigest::default() };
         recorder.write(header)?;
@@ -126,5 +135,44 @@ fn read_record(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         Ok(()) => Ok(Some(body)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use wireup_wire::peer::RemoteShell;
+
+    fn header() -> Header {
+        let session = SessionSpec {
+            name: "s".into(),
+            fanout: 2,
+            agents: Vec::new(),
+            remote_shell: RemoteShell::Local,
+            start_timeout_ns: 1,
+            record_dir: None,
+        };
+        Header { agent: AgentId(3), session, born: Born::default() }
+    }
+
+    #[test]
+    fn a_recording_is_readable_by_its_owner_alone_and_follows_no_link() {
+        let directory = std::env::temp_dir().join(format!("wireup-record-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("agent-3.rec");
+        fs::write(&path, "older").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(Recorder::create(&directory, &header()).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Recording::open(&path).unwrap().header, header());
+
+        let precious = directory.join("precious");
+        fs::write(&precious, "precious").unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        assert!(Recorder::create(&directory, &header()).is_err());
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        fs::remove_dir_all(&directory).unwrap();
     }
 }
