@@ -57,14 +57,12 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
     }
     let mut voice = Voice::new(Setting::of(&high.job, &high.session.remote_shell, high.verbose));
     let job = high.job.clone();
-    let profile = high.profile.clone();
+    let profile = high.profile;
     let config = RunConfig {
         job: high.job,
         session: high.session,
         timeout_ns: high.timeout_ns,
         output_dir: high.output_dir,
-        profile: high.profile,
-        verbose: high.verbose,
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
         keeper,

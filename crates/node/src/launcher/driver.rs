@@ -1,7 +1,7 @@
 //! One thread for the launcher and the root agent: both machines, one reactor, frames between them in memory.
 
 use super::stdin::Stdin;
-use super::writer::Writer;
+use super::writer::{Problem, Writer};
 use super::{RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -19,7 +19,7 @@ use wireup_proto::{Born, Instant, Launcher, LauncherConfig};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
-use wireup_wire::peer::{Ended, TracePart};
+use wireup_wire::peer::{Cause, Ended, TracePart};
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -46,6 +46,9 @@ const FILES_BESIDES: u64 = 64;
 /// After an interrupt our own last words wait for a stopped terminal at most this long.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 
+/// The exit code of a program that `SIGPIPE` ends.
+const READER_GONE: u8 = 128 + 13;
+
 pub struct LauncherDriver<'w> {
     agent: AgentDriver,
     launcher: Launcher,
@@ -58,6 +61,9 @@ pub struct LauncherDriver<'w> {
     traces: Vec<TracePart>,
     ended: Option<Ended>,
     interrupted: bool,
+    /// Nobody reads our standard output or error any more: the writer's words for it.
+    reader_gone: Option<String>,
+    ended_by_reader: bool,
     stamps: Stamps,
     code: Option<u8>,
 }
@@ -78,7 +84,10 @@ impl<'w> LauncherDriver<'w> {
             agent.set_spare_keeper(keeper);
         }
         let reactor = agent.reactor();
-        let signals = SignalFd::new(&SIGNALS).map_err(system("making a signal descriptor"))?;
+        // What our caller has ignored, as by `nohup`, stays so: a signal that is blocked would be kept for us all the
+        // same.
+        let heeded: Vec<i32> = SIGNALS.into_iter().filter(|&signal| !wireup_os::process::is_ignored(signal)).collect();
+        let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
         let writer =
@@ -107,6 +116,8 @@ impl<'w> LauncherDriver<'w> {
             traces: Vec::new(),
             ended: None,
             interrupted: false,
+            reader_gone: None,
+            ended_by_reader: false,
             stamps,
             code: None,
         })
@@ -121,8 +132,9 @@ impl<'w> LauncherDriver<'w> {
             if let Some(code) = self.code {
                 return Ok(self.leave(code));
             }
-            let deadline = self.launcher.deadline().map(|at| at.0).into_iter().chain(self.agent.deadline_ns()).min();
-            let until = if self.stdin.is_file() { Some(0) } else { deadline };
+            let deadlines =
+                [self.launcher.deadline().map(|at| at.0), self.agent.deadline_ns(), self.stdin.deadline_ns()];
+            let until = deadlines.into_iter().flatten().min();
             let events =
                 self.agent.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;
             for event in events {
@@ -171,7 +183,7 @@ impl<'w> LauncherDriver<'w> {
             LauncherOutput::ReadStdin { bytes_max } => self.stdin.want(bytes_max as usize, self.agent.reactor()),
             LauncherOutput::Notice(notice) => self.on_notice(notice),
             LauncherOutput::Suspend => self.suspend(),
-            LauncherOutput::Exit { code } => self.code = Some(code),
+            LauncherOutput::Exit { code } => self.code = Some(if self.ended_by_reader { READER_GONE } else { code }),
         }
     }
 
@@ -194,8 +206,25 @@ impl<'w> LauncherDriver<'w> {
             Notice::Trace(part) => self.traces.push((**part).clone()),
             Notice::Failed(_) | Notice::Stall(_) => {}
         }
+        if self.is_readers_end(&notice) {
+            self.ended_by_reader = true;
+            return;
+        }
         let text = (self.words)(&notice);
         self.output[Stream::Err as usize - 1].notice(text);
+    }
+
+    /// Whether the job ended because whoever read its output has left, as `head` does. That is no news to anyone.
+    fn is_readers_end(&self, notice: &Notice) -> bool {
+        let failure = match notice {
+            Notice::Failed(failure) => Some(failure),
+            Notice::Ended(ended) => ended.failure.as_ref(),
+            _ => None,
+        };
+        match failure.map(|failure| &failure.cause) {
+            Some(Cause::Launcher { problem }) => Some(problem) == self.reader_gone.as_ref(),
+            _ => false,
+        }
     }
 
     fn on_event(&mut self, event: Event) {
@@ -235,8 +264,11 @@ impl<'w> LauncherDriver<'w> {
     fn on_written(&mut self, stream: Stream) {
         let news = self.output[stream as usize - 1].take_news();
         // A failure first: once everything counts as written, the launcher may leave.
-        if let Some(problem) = news.failed {
-            self.tell(LauncherInput::WriteFailed { problem });
+        if let Some(Problem { text, reader_gone }) = news.failed {
+            if reader_gone {
+                self.reader_gone.get_or_insert_with(|| text.clone());
+            }
+            self.tell(LauncherInput::WriteFailed { problem: text });
         }
         if let Ok(bytes @ 1..) = u32::try_from(news.written) {
             self.tell(LauncherInput::Written { stream, bytes });
@@ -245,6 +277,7 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_tick(&mut self) {
         self.agent.on_tick();
+        self.stdin.on_tick(self.agent.reactor());
         let now = Instant(monotonic_ns());
         if self.launcher.deadline().is_some_and(|due| now >= due) {
             self.tell(LauncherInput::Tick);
@@ -263,7 +296,7 @@ impl<'w> LauncherDriver<'w> {
 
     fn leave(mut self, code: u8) -> RunOutcome {
         self.agent.end();
-        let limit = self.interrupted.then_some(LAST_WORDS_MAX);
+        let limit = self.launcher.is_impatient().then_some(LAST_WORDS_MAX);
         for writer in &self.output {
             writer.finish(limit);
         }

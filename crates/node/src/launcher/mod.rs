@@ -17,10 +17,6 @@ pub struct RunConfig {
     pub timeout_ns: Option<u64>,
     /// Files `rank.N.out` and `rank.N.err` instead of standard output and error.
     pub output_dir: Option<PathBuf>,
-    /// Keep the stamps of all agents for a trace.
-    pub profile: Option<PathBuf>,
-    /// A stalled fence is reported by itself.
-    pub verbose: bool,
     /// `CLOCK_MONOTONIC` when the program began, and when its command line was understood (ns).
     pub process_start_ns: u64,
     pub resolved_ns: u64,

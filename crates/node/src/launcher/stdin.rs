@@ -3,7 +3,11 @@
 use crate::agent::token::Token;
 use bytes::Bytes;
 use std::os::fd::BorrowedFd;
+use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
+
+/// In the background, how often to ask whose the terminal is.
+const ASK_NS: u64 = 250_000_000;
 
 pub struct Stdin {
     token: Token,
@@ -22,9 +26,11 @@ enum State {
     File {
         bytes_max: usize,
     },
-    /// A terminal that belongs to another process group now.
+    /// A terminal that belongs to another process group now. Nothing tells when it is ours again: a shell that takes a
+    /// running job to the foreground sends no signal.
     Background {
         bytes_max: usize,
+        ask_ns: u64,
     },
     Ended,
 }
@@ -44,7 +50,7 @@ impl Stdin {
         }
         self.state = match bytes_max {
             0 => State::Idle,
-            _ if !in_foreground() => State::Background { bytes_max },
+            _ if !in_foreground() => State::Background { bytes_max, ask_ns: monotonic_ns() + ASK_NS },
             _ if reactor.add(fd(), self.token.pack(), Interest::READABLE).is_ok() => State::Watched { bytes_max },
             _ => State::File { bytes_max },
         };
@@ -52,7 +58,25 @@ impl Stdin {
 
     /// The process goes on after a stop: the terminal may be ours again.
     pub fn on_continue(&mut self, reactor: &Reactor) {
-        if let State::Background { bytes_max } = self.state {
+        if let State::Background { bytes_max, .. } = self.state {
+            self.want(bytes_max, reactor);
+        }
+    }
+
+    /// When [`Stdin::on_tick`] has something to do.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        match self.state {
+            State::File { .. } => Some(0),
+            State::Background { ask_ns, .. } => Some(ask_ns),
+            State::Idle | State::Watched { .. } | State::Ended => None,
+        }
+    }
+
+    /// Asks again whose the terminal is, if it is time.
+    pub fn on_tick(&mut self, reactor: &Reactor) {
+        if let State::Background { bytes_max, ask_ns } = self.state
+            && monotonic_ns() >= ask_ns
+        {
             self.want(bytes_max, reactor);
         }
     }

@@ -1,14 +1,15 @@
 //! Writes what the ranks wrote, on a thread of its own, so that a stopped terminal stops nobody else.
 //!
-//! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell: it cannot be made
-//! non-blocking. The thread starts with the first byte. It takes all that waits and writes it in one call.
+//! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell: it cannot be made non-blocking.
+//! The thread starts with the first byte. It takes all that waits and writes it in one call. Where no thread can be
+//! had, everything is written in place.
 
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wireup_proto::io::Stream;
@@ -18,11 +19,21 @@ const PIECES_MAX: usize = 256;
 
 pub struct Writer {
     shared: Arc<Shared>,
-    started: bool,
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Nothing was written yet.
+    Idle,
+    Thread,
+    /// The limit of processes is reached: the caller writes.
+    Inline,
 }
 
 struct Shared {
-    target: Target,
+    /// Locked by whoever writes, which is one thread only.
+    target: Mutex<Target>,
     state: Mutex<State>,
     changed: Condvar,
     /// Readable when `written` or `failed` has news.
@@ -33,6 +44,8 @@ struct Target {
     stream: Stream,
     /// `--output-dir`: one file for each rank and stream.
     directory: Option<PathBuf>,
+    /// The ranks whose files were begun: a file of an earlier run is emptied first.
+    begun: HashSet<u32>,
 }
 
 #[derive(Default)]
@@ -42,7 +55,15 @@ struct State {
     busy: bool,
     /// Job bytes written and not yet told.
     written: u64,
-    failed: Option<String>,
+    failed: Option<Problem>,
+}
+
+/// Why something could not be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    pub text: String,
+    /// The other end of the pipe behind standard output or error is closed.
+    pub reader_gone: bool,
 }
 
 struct Piece {
@@ -56,16 +77,16 @@ struct Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct News {
     pub written: u64,
-    pub failed: Option<String>,
+    pub failed: Option<Problem>,
 }
 
 impl Writer {
     pub fn new(stream: Stream, directory: Option<PathBuf>) -> io::Result<Writer> {
         let news =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
-        let shared =
-            Shared { target: Target { stream, directory }, state: Mutex::default(), changed: Condvar::new(), news };
-        Ok(Writer { shared: Arc::new(shared), started: false })
+        let target = Mutex::new(Target { stream, directory, begun: HashSet::new() });
+        let shared = Shared { target, state: Mutex::default(), changed: Condvar::new(), news };
+        Ok(Writer { shared: Arc::new(shared), mode: Mode::Idle })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -85,21 +106,19 @@ impl Writer {
     }
 
     fn push(&mut self, piece: Piece) {
-        if !self.started {
-            self.started = true;
+        if self.mode == Mode::Idle {
             let shared = Arc::clone(&self.shared);
-            let name = match self.shared.target.stream {
+            let name = match lock(&self.shared.target).stream {
                 Stream::Out => "wireup-stdout",
                 Stream::Err => "wireup-stderr",
             };
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || shared.run());
-            if let Err(error) = spawned {
-                self.shared.lock().failed = Some(format!("starting the thread that writes output: {error}"));
-                self.shared.tell();
-                return;
-            }
+            self.mode = if spawned.is_ok() { Mode::Thread } else { Mode::Inline };
         }
-        self.shared.lock().waiting.push_back(piece);
+        if self.mode == Mode::Inline {
+            return self.shared.write(&[piece]);
+        }
+        lock(&self.shared.state).waiting.push_back(piece);
         self.shared.changed.notify_all();
     }
 
@@ -108,14 +127,14 @@ impl Writer {
         let mut counter = [0; 8];
         // Empty is as good as read.
         let _ = rustix::io::read(&self.shared.news, &mut counter);
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
     /// Waits until everything is written, at most `limit`.
     pub fn finish(&self, limit: Option<Duration>) {
         let until = limit.map(|limit| Instant::now() + limit);
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         while state.busy || !state.waiting.is_empty() {
             state = match until {
                 None => self.shared.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
@@ -133,11 +152,6 @@ impl Writer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is valid between any two statements, so a panic elsewhere leaves it usable.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn tell(&self) {
         // A full counter is readable too.
         let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
@@ -145,58 +159,86 @@ impl Shared {
 
     fn run(&self) {
         loop {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             while state.waiting.is_empty() {
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
             }
             let pieces: Vec<Piece> = state.waiting.drain(..).collect();
             state.busy = true;
             drop(state);
-            let result = self.target.write(&pieces);
-            let mut state = self.lock();
-            state.busy = false;
-            state.written +=
-                pieces.iter().filter(|piece| piece.counts).map(|piece| piece.bytes.len() as u64).sum::<u64>();
-            if let Err(problem) = result {
-                state.failed.get_or_insert(problem);
-            }
-            drop(state);
-            self.changed.notify_all();
-            self.tell();
+            self.write(&pieces);
         }
+    }
+
+    /// Writes pieces and tells how it went.
+    fn write(&self, pieces: &[Piece]) {
+        let result = lock(&self.target).write(pieces);
+        let mut state = lock(&self.state);
+        state.busy = false;
+        state.written += pieces.iter().filter(|piece| piece.counts).map(|piece| piece.bytes.len() as u64).sum::<u64>();
+        if let Err(problem) = result {
+            state.failed.get_or_insert(problem);
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.tell();
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What they hold is valid between any two statements, so a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 impl Target {
-    fn write(&self, mut pieces: &[Piece]) -> Result<(), String> {
+    /// Writes all that can be written: what fails for one file, or for the job's bytes, may go well for another and for
+    /// our own words. The first problem is told.
+    fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
+        let mut result = Ok(());
         while let Some(first) = pieces.first() {
-            let same = pieces.iter().take(PIECES_MAX).take_while(|piece| piece.rank == first.rank).count();
+            let alike = |piece: &&Piece| (piece.rank, piece.counts) == (first.rank, first.counts);
+            let same = pieces.iter().take(PIECES_MAX).take_while(alike).count();
             let (group, rest) = pieces.split_at(same);
-            match (&self.directory, first.rank) {
+            let written = match (&self.directory, first.rank) {
                 (Some(directory), Some(rank)) => {
-                    let stream = match self.stream {
-                        Stream::Out => "out",
-                        Stream::Err => "err",
-                    };
-                    let path = directory.join(format!("rank.{rank}.{stream}"));
-                    let opened = OpenOptions::new().append(true).create(true).open(&path);
-                    opened
-                        .and_then(|mut file| write_all(|slices| file.write_vectored(slices), group))
-                        .map_err(|error| format!("writing {}: {error}", path.display()))?;
+                    let path = directory.join(format!("rank.{rank}.{}", self.suffix()));
+                    self.write_file(&path, rank, group)
                 }
-                _ => self.write_descriptor(group)?,
-            }
+                _ => self.write_descriptor(group),
+            };
+            result = result.and(written);
             pieces = rest;
         }
-        Ok(())
+        result
     }
 
-    fn write_descriptor(&self, group: &[Piece]) -> Result<(), String> {
+    fn suffix(&self) -> &'static str {
+        match self.stream {
+            Stream::Out => "out",
+            Stream::Err => "err",
+        }
+    }
+
+    fn write_file(&mut self, path: &Path, rank: u32, group: &[Piece]) -> Result<(), Problem> {
+        let mut options = OpenOptions::new();
+        let append = self.begun.contains(&rank);
+        let opened = options.append(append).write(true).truncate(!append).create(true).open(path);
+        let written = opened.and_then(|mut file| {
+            self.begun.insert(rank);
+            write_all(|slices| file.write_vectored(slices), group)
+        });
+        written.map_err(|error| Problem { text: format!("writing {}: {error}", path.display()), reader_gone: false })
+    }
+
+    fn write_descriptor(&self, group: &[Piece]) -> Result<(), Problem> {
         let (fd, name) = match self.stream {
             Stream::Out => (rustix::stdio::stdout(), "standard output"),
             Stream::Err => (rustix::stdio::stderr(), "standard error"),
         };
-        write_all(|slices| write_waiting(fd, slices), group).map_err(|error| format!("writing {name}: {error}"))
+        write_all(|slices| write_waiting(fd, slices), group).map_err(|error| Problem {
+            text: format!("writing {name}: {error}"),
+            reader_gone: error.kind() == io::ErrorKind::BrokenPipe,
+        })
     }
 }
 
@@ -227,35 +269,4 @@ fn write_all(mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>, group: 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_get_what_their_rank_wrote_in_order() {
-        let directory = std::env::temp_dir().join(format!("wireup-writer-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let mut writer = Writer::new(Stream::Out, Some(directory.clone())).unwrap();
-        for round in 0..300 {
-            for rank in 0..2 {
-                writer.write(Some(rank), Bytes::from(format!("{rank}:{round}\n")));
-            }
-        }
-        writer.finish(None);
-        for rank in 0..2 {
-            let text = std::fs::read_to_string(directory.join(format!("rank.{rank}.out"))).unwrap();
-            assert_eq!(text, (0..300).map(|round| format!("{rank}:{round}\n")).collect::<String>());
-        }
-        let news = writer.take_news();
-        assert_eq!((news.written, news.failed), (2 * (10 * 4 + 90 * 5 + 200 * 6), None));
-        std::fs::remove_dir_all(&directory).unwrap();
-    }
-
-    #[test]
-    fn a_failing_disk_is_told() {
-        let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into())).unwrap();
-        writer.write(Some(0), Bytes::from_static(b"x"));
-        writer.finish(None);
-        let failed = writer.take_news().failed.expect("nothing can be written there");
-        assert!(failed.contains("rank.0.out"), "{failed}");
-    }
-}
+mod tests;

@@ -1,0 +1,66 @@
+//! Writers with real files.
+
+use super::*;
+use std::fs;
+
+fn scratch(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("wireup-writer-{name}-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// Hundreds of short lines of two ranks in turn; as long as its mode has no thread, nothing waits for one.
+fn write_in_turns(name: &str, mode: Mode) {
+    let directory = scratch(name);
+    fs::write(directory.join("rank.0.out"), "an earlier run").unwrap();
+    let mut writer = Writer::new(Stream::Out, Some(directory.clone())).unwrap();
+    writer.mode = mode;
+    for round in 0..300 {
+        for rank in 0..2 {
+            writer.write(Some(rank), Bytes::from(format!("{rank}:{round}\n")));
+        }
+    }
+    writer.finish(None);
+    for rank in 0..2 {
+        let text = fs::read_to_string(directory.join(format!("rank.{rank}.out"))).unwrap();
+        assert_eq!(text, (0..300).map(|round| format!("{rank}:{round}\n")).collect::<String>());
+    }
+    let news = writer.take_news();
+    assert_eq!((news.written, news.failed), (2 * (10 * 4 + 90 * 5 + 200 * 6), None));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn files_get_what_their_rank_wrote_in_order() {
+    write_in_turns("thread", Mode::Idle);
+}
+
+#[test]
+fn without_a_thread_it_is_written_in_place() {
+    write_in_turns("inline", Mode::Inline);
+}
+
+#[test]
+fn a_failing_disk_is_told() {
+    let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into())).unwrap();
+    writer.write(Some(0), Bytes::from_static(b"x"));
+    writer.finish(None);
+    let failed = writer.take_news().failed.expect("nothing can be written there");
+    assert!(failed.text.contains("rank.0.out") && !failed.reader_gone, "{failed:?}");
+}
+
+/// One file is a directory: the others of the same batch are written, and the first problem is the one told.
+#[test]
+fn one_failing_file_does_not_keep_the_others_from_being_written() {
+    let directory = scratch("failing");
+    for rank in [1, 3] {
+        fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
+    }
+    let mut target = Target { stream: Stream::Out, directory: Some(directory.clone()), begun: HashSet::new() };
+    let piece = |rank: u32| Piece { rank: Some(rank), bytes: Bytes::from(format!("{rank}")), counts: true };
+    let problem = target.write(&[0, 1, 2, 3, 0].map(piece)).unwrap_err();
+    assert!(problem.text.contains("rank.1.out"), "{problem:?}");
+    assert_eq!(fs::read_to_string(directory.join("rank.0.out")).unwrap(), "00");
+    assert_eq!(fs::read_to_string(directory.join("rank.2.out")).unwrap(), "2");
+    fs::remove_dir_all(&directory).unwrap();
+}
