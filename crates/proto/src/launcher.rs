@@ -127,6 +127,11 @@ impl Launcher {
         }
     }
 
+    /// Whether the end was asked for: what nobody takes is not waited for.
+    pub fn is_impatient(&self) -> bool {
+        self.impatient
+    }
+
     /// When output that nobody takes is given up.
     fn untaken_until(&self) -> Option<Instant> {
         (self.impatient && self.unwritten != [0; 2]).then(|| self.moved_at + UNTAKEN_NS_MAX)

@@ -3,7 +3,7 @@
 //! The way up (the parent; at the root, the launcher) may come up after there is something to say: frames for
 //! it wait here until then.
 
-use crate::io::{LinkId, Peer};
+use crate::io::{LinkId, Output, Peer};
 use crate::outbox::{Outbox, control_frame};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -105,6 +105,15 @@ impl Links {
 
     pub fn expects_children(&self) -> bool {
         !self.expected.is_empty()
+    }
+
+    /// A child does not answer: whatever it still does, its link is of no use any more.
+    pub fn drop_child(&mut self, agent: AgentId, out: &mut Outbox) {
+        self.forget_child(agent);
+        if let Some(link) = self.children.remove(&agent) {
+            self.open.remove(&link);
+            out.push(Output::CloseLink { link });
+        }
     }
 
     /// Sends to a child, now or when it has linked back; a lost child gets nothing.

@@ -1,6 +1,7 @@
 //! End to end: the product's binary, real processes, real MPI libraries; one subject a file.
 
 mod bad_input;
+mod bounds;
 mod ends;
 mod env;
 mod harness;

@@ -157,8 +157,8 @@ impl Job {
     fn give_up(&mut self, cx: &mut Context<'_>) {
         let held_up = !self.output.iter().all(OutputStream::is_empty);
         for child in self.children.iter_mut().filter(|child| child.done.is_none()) {
-            cx.links.forget_child(child.agent);
             if cx.links.child(child.agent).is_none() || !held_up {
+                cx.links.drop_child(child.agent, cx.out);
                 child.started.get_or_insert(0);
                 child.done.get_or_insert_default();
             }

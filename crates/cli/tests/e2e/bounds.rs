@@ -1,0 +1,58 @@
+//! Waits that must end, and readers that must not starve others.
+
+use crate::harness::Run;
+use rustix::process::{Signal, kill_process};
+
+/// More than any window and pipe on the way holds.
+const ENDLESS: &str = "exec cat /dev/zero";
+
+#[test]
+fn one_interrupt_is_enough_without_a_reader() {
+    let mut running = Run::job("-n 2").sh(ENDLESS).stdout_unread().start();
+    running.await_that("two ranks", |running| running.processes().iter().filter(|one| one.name == "cat").count() == 2);
+    running.signal(Signal::INT);
+    let outcome = running.finish();
+    assert_eq!(outcome.code(), 130, "{outcome}");
+}
+
+#[test]
+fn a_time_limit_ends_without_a_reader() {
+    let outcome = Run::job("-n 1 --timeout 0.3 --kill-grace 0.1").sh(ENDLESS).stdout_unread().finish();
+    assert_eq!(outcome.code(), 124, "{outcome}");
+}
+
+#[test]
+fn a_stopped_agent_does_not_hold_the_prompt_back() {
+    let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo up; exec sleep 100").start();
+    running.await_out("up", 2);
+    let agent = running.processes().into_iter().find(|one| one.command.trim().ends_with("wireup agent"));
+    kill_process(agent.expect("an agent of its own").pid, Signal::STOP).expect("it is ours");
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
+    let outcome = running.finish();
+    assert!(outcome.code() > 128, "{outcome}");
+}
+
+#[test]
+fn a_rank_without_input_starves_nobody() {
+    let script = "if [ $WIREUP_RANK = 0 ]; then exec 0<&-; exec sleep 100; fi; wc -c; kill -TERM $PPID";
+    let mut running = Run::job("-n 2 --stdin all").sh(script).stdin(vec![b'x'; 2 << 20]).start();
+    running.await_out("2097152", 1);
+    running.signal(Signal::INT);
+    running.finish();
+}
+
+#[test]
+fn a_terminal_ends_in_the_middle_of_a_line() {
+    let outcome = Run::job("-n 1 --pty 0").sh("cat >/dev/null; echo done").stdin("abc").finish();
+    assert_eq!(outcome.code(), 0, "{outcome}");
+}
+
+#[test]
+fn a_slow_reader_of_a_terminal_loses_nothing() {
+    // More than the credit and the pipes hold, so that bytes are still in the terminal when the rank is gone.
+    let script = "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";
+    let wireup = crate::harness::wireup();
+    let outcome = Run::shell(script).env("WIREUP", wireup.into_os_string()).succeed();
+    assert_eq!(outcome.out().trim(), "600000");
+}
