@@ -224,3 +224,10 @@ fn a_request_that_no_one_knows() {
         assert!(out.contains("rank 0 through\n") && out.contains("rank 1 through\n"), "{outcome}");
     }
 }
+
+/// The soft limit is the ranks' own; the launcher and its keeper take what the hard one allows.
+#[test]
+fn a_low_soft_limit_of_descriptors() {
+    let outcome = Run::shell("ulimit -Sn 40; $WIREUP run -n 64 sh -c 'ulimit -Sn'").succeed();
+    assert_eq!(outcome.out(), "40\n".repeat(64), "{outcome}");
+}

@@ -104,3 +104,25 @@ fn a_fence_that_waits_names_who_has_not_arrived() {
 
 /// The signal that asks for a report.
 const STALL_REPORT: Signal = Signal::ALARM;
+
+/// `nohup`: the job outlives the terminal, its ranks as well as its launcher.
+#[test]
+fn a_hangup_that_was_ignored_stays_ignored() {
+    let script = "trap '' HUP; exec $WIREUP run -n 2 --virtual-nodes 2 sh -c \
+        'grep SigIgn /proc/self/status; echo ready; kill -HUP $$; sleep 0.5; echo through'";
+    let mut running = Run::shell(script).start();
+    running.await_out("ready\n", 2);
+    running.signal(Signal::HUP);
+    let outcome = running.finish().expect_code(0).expect_quiet();
+    assert_eq!(outcome.out().matches("through\n").count(), 2, "{outcome}");
+    let ignored = outcome.out().lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:\t")?, 16).ok());
+    assert_eq!(ignored.map(|bits| bits & 1), Some(1), "{outcome}");
+}
+
+/// A job must be able to end its ranks.
+#[test]
+fn a_request_to_end_is_not_ignored_by_inheritance() {
+    let outcome = Run::shell("trap '' TERM USR1; exec $WIREUP run -n 1 grep SigIgn /proc/self/status").succeed();
+    let bits = u64::from_str_radix(outcome.out().trim().trim_start_matches("SigIgn:\t"), 16);
+    assert_eq!(bits.map(|bits| bits & (1 << 14 | 1 << 9)), Ok(0), "{outcome}");
+}

@@ -266,3 +266,39 @@ fn a_stopped_reader_does_not_delay_a_fence() {
     running.signal(Signal::INT);
     assert_ne!(ends_without_a_reader(running).code(), 0);
 }
+
+/// A stack larger than the address space: no thread can be made, as at the limit of processes.
+#[test]
+fn output_arrives_without_a_thread_to_write_it() {
+    let run = Run::job("-n 2 --virtual-nodes 2 --label").env("RUST_MIN_STACK", (1u64 << 50).to_string());
+    let outcome = run.sh("echo out; echo err >&2").succeed();
+    assert_eq!(outcome.sorted_lines(), ["[0] out", "[1] out"]);
+    assert_eq!(outcome.err().matches("] err\n").count(), 2, "{outcome}");
+}
+
+/// As any other program in front of `head`.
+#[test]
+fn a_reader_that_leaves_is_no_news() {
+    for redirect in ["", "2>&1"] {
+        let script = format!("{{ $WIREUP run -n 2 yes {redirect}; echo $? >&3; }} 3>&2 | head -n 1");
+        let outcome = Run::shell(&script).succeed();
+        assert_eq!((outcome.out().as_str(), outcome.err().as_str()), ("y\n", "141\n"), "{outcome}");
+    }
+}
+
+#[test]
+fn a_second_run_does_not_mix_its_files_with_the_firsts() {
+    let script = "cd $TMPDIR; for run in first second; do $WIREUP run -n 2 --output-dir out sh -c \
+        'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; rm -r out";
+    let outcome = Run::shell(script).succeed();
+    assert_eq!(outcome.out(), "second\nmore\nsecond\n");
+}
+
+/// Without any of the three, no other file is taken for one of them; nothing is there to be read.
+#[test]
+fn closed_standard_streams() {
+    let script = "cd $TMPDIR; $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 1 && exec sleep 1000; \
+        cat >input; echo x; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
+    let outcome = Run::shell(script).succeed();
+    assert_eq!(outcome.out(), "code 7\n0\n", "{outcome}");
+}

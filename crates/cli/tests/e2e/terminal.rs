@@ -26,3 +26,23 @@ fn its_size_is_that_of_the_users_terminal() {
     let outcome = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).succeed();
     assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
 }
+
+/// `wireup run … &` and then `fg`: no signal tells that the terminal is ours.
+#[test]
+fn what_is_typed_arrives_once_a_background_job_is_in_the_foreground() {
+    let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
+    let Some(bash) = crate::harness::peers::tool("/bin/bash") else { return };
+    let job = "$WIREUP run -n 1 sh -c 'echo ready; read x; echo got $x'";
+    let inner = format!("set -m; {job} & sleep 0.4; fg");
+    let line = format!(
+        "INNER=\"{}\" {} -qec '{} -c \"$INNER\"' /dev/null",
+        inner.replace('$', "\\$"),
+        script.display(),
+        bash.display()
+    );
+    let mut running = Run::shell(&line).stdin_open().start();
+    running.await_out("ready", 1);
+    running.write(b"hello\n");
+    running.await_out("got hello", 1);
+    running.finish().expect_code(0);
+}
