@@ -51,7 +51,8 @@ fn a_terminal_ends_in_the_middle_of_a_line() {
 #[test]
 fn a_slow_reader_of_a_terminal_loses_nothing() {
     // More than the credit and the pipes hold, so that bytes are still in the terminal when the rank is gone.
-    let script = "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";
+    let script =
+        "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";
     let wireup = crate::harness::wireup();
     let outcome = Run::shell(script).env("WIREUP", wireup.into_os_string()).succeed();
     assert_eq!(outcome.out().trim(), "600000");

@@ -166,7 +166,8 @@ impl AgentDriver {
         }
         self.links.on_tick(now_ns, &self.reactor, &mut self.inputs);
         for ranks in self.jobs.values_mut() {
-            ranks.on_tick(now_ns, &self.reactor, &mut self.buffer, &mut self.inputs);
+            let Self { reactor, buffer, inputs, .. } = self;
+            ranks.on_tick(&mut Turn { now_ns, reactor, buffer, inputs });
         }
         self.inputs.push(Input::Tick);
         self.take_inputs();

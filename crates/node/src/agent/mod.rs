@@ -8,6 +8,7 @@ mod pipes;
 mod ranks;
 mod shells;
 pub mod token;
+mod turn;
 
 pub use links::IN_MEMORY;
 pub use main::main;

@@ -6,6 +6,7 @@
 use super::keeper_link::KeeperLink;
 use super::pipes::{Outgoing, OutputPipe, Pumped, READ_BYTES, WriteState, read_requests, waiting_bytes};
 use super::token::Token;
+use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
 use bytes::Bytes;
 use std::io;
@@ -87,47 +88,40 @@ impl JobRanks {
     }
 
     /// The keeper has something to say.
-    pub fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+    pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
-        let alive = self.keeper.receive(&mut events, reactor);
+        let alive = self.keeper.receive(&mut events, turn.reactor);
         for event in events {
-            self.on_keeper_event(now_ns, event, reactor, buffer, inputs);
+            self.on_keeper_event(event, turn);
         }
         if !alive {
-            self.read_what_is_left(now_ns, reactor, buffer, inputs);
-            inputs.push(Input::KeeperLost);
+            self.read_what_is_left(turn);
+            turn.inputs.push(Input::KeeperLost);
         }
     }
 
-    fn on_keeper_event(
-        &mut self,
-        now_ns: u64,
-        event: KeeperEvent,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) {
+    fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         let job = self.job;
         match event {
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
                 let local = LocalRank(slot as u16);
-                inputs.push(Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
-                self.adopt(local, fds, reactor, inputs);
+                turn.inputs.push(Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
+                self.adopt(local, fds, turn);
             }
             KeeperEvent::StartFailed { slot, error } => {
-                inputs.push(Input::ChildFailed { job, local: LocalRank(slot as u16), error });
+                turn.inputs.push(Input::ChildFailed { job, local: LocalRank(slot as u16), error });
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);
-                self.on_exited(now_ns, local, reactor, buffer, inputs);
-                inputs.push(Input::ChildExited { job, local, status });
+                self.on_exited(local, turn);
+                turn.inputs.push(Input::ChildExited { job, local, status });
             }
             KeeperEvent::Swept => {}
         }
     }
 
     /// Takes the rank's descriptors on.
-    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, reactor: &Reactor, inputs: &mut Vec<Input>) {
+    fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
@@ -139,38 +133,32 @@ impl JobRanks {
         };
         for (stream, fd) in [(Stream::Out, out), (Stream::Err, fds.stderr)] {
             let index = stream as usize - 1;
-            let watched =
-                fd.filter(|fd| reactor.add(fd, Token::Output(job, local, stream).pack(), Interest::READABLE).is_ok());
+            let watched = fd.filter(|fd| {
+                turn.reactor.add(fd, Token::Output(job, local, stream).pack(), Interest::READABLE).is_ok()
+            });
             match watched {
                 Some(fd) => rank.output[index] = Some(OutputPipe::new(fd, terminal)),
-                None => inputs.push(Input::StdioClosed { job, local, stream }),
+                None => turn.inputs.push(Input::StdioClosed { job, local, stream }),
             }
         }
         if let Some(fd) = fds.pmi
-            && reactor.add(&fd, Token::Pmi(job, local).pack(), Interest::READABLE).is_ok()
+            && turn.reactor.add(&fd, Token::Pmi(job, local).pack(), Interest::READABLE).is_ok()
         {
             rank.pmi.fd = Some(fd);
         }
         rank.stdin.fd = stdin;
-        self.flush_stdin(local, reactor, inputs);
+        self.flush_stdin(local, turn);
     }
 
-    fn on_exited(
-        &mut self,
-        now_ns: u64,
-        local: LocalRank,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) {
+    fn on_exited(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         if self.ranks.get(local.index()).is_none() {
             return;
         }
         // Requests that a dying rank sent still count: an abort, for one.
-        self.on_last_pmi(local, reactor, buffer, inputs);
+        self.on_last_pmi(local, turn);
         let stdin = &mut self.ranks[local.index()].stdin;
         if let Some(fd) = stdin.fd.take().filter(|_| stdin.watched) {
-            let _ = reactor.remove(fd);
+            let _ = turn.reactor.remove(fd);
         }
         *stdin = Outgoing::vanished();
         for stream in [Stream::Out, Stream::Err] {
@@ -179,84 +167,63 @@ impl JobRanks {
             };
             pipe.on_exit();
             if pipe.terminal {
-                self.terminals.push((now_ns + TERMINAL_NS_MAX, local));
+                self.terminals.push((turn.now_ns + TERMINAL_NS_MAX, local));
             }
             if !self.paused[stream as usize - 1] {
-                self.pump(local, stream, reactor, buffer, inputs);
+                self.pump(local, stream, turn);
             }
         }
     }
 
     /// The ranks die with their keeper; what they had written by now is read.
-    fn read_what_is_left(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+    fn read_what_is_left(&mut self, turn: &mut Turn<'_>) {
         self.paused = [false; 2];
         for index in 0..self.ranks.len() {
             let local = LocalRank(index as u16);
-            self.on_exited(now_ns, local, reactor, buffer, inputs);
+            self.on_exited(local, turn);
             for stream in [Stream::Out, Stream::Err] {
                 while self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(|pipe| pipe.left.is_some()) {
-                    self.pump(local, stream, reactor, buffer, inputs);
+                    self.pump(local, stream, turn);
                 }
             }
         }
     }
 
     /// A pipe of the rank's output can be read.
-    pub fn on_output(
-        &mut self,
-        local: LocalRank,
-        stream: Stream,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) {
+    pub fn on_output(&mut self, local: LocalRank, stream: Stream, turn: &mut Turn<'_>) {
         let index = stream as usize - 1;
         if !self.paused[index] {
-            self.pump(local, stream, reactor, buffer, inputs);
+            self.pump(local, stream, turn);
             return;
         }
         let Some(pipe) = self.ranks.get_mut(local.index()).and_then(|rank| rank.output[index].as_mut()) else {
             return;
         };
         if !std::mem::replace(&mut pipe.parked, true) {
-            let _ = reactor.remove(&pipe.fd);
+            let _ = turn.reactor.remove(&pipe.fd);
             self.parked[index].push(local);
         }
     }
 
-    fn pump(
-        &mut self,
-        local: LocalRank,
-        stream: Stream,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) -> Pumped {
+    fn pump(&mut self, local: LocalRank, stream: Stream, turn: &mut Turn<'_>) -> Pumped {
         let job = self.job;
         let slot = &mut self.ranks[local.index()].output[stream as usize - 1];
         let Some(pipe) = slot else {
             return Pumped::Closed;
         };
-        let pumped = pipe.pump(buffer, |bytes| inputs.push(Input::StdioBytes { job, local, stream, bytes }));
+        let pumped = pipe.pump(turn.buffer, |bytes| turn.inputs.push(Input::StdioBytes { job, local, stream, bytes }));
         if pumped == Pumped::Closed {
             if !pipe.parked {
-                let _ = reactor.remove(&pipe.fd);
+                let _ = turn.reactor.remove(&pipe.fd);
             }
             *slot = None;
-            inputs.push(Input::StdioClosed { job, local, stream });
+            turn.inputs.push(Input::StdioClosed { job, local, stream });
         }
         pumped
     }
 
     /// Reads a stream of all ranks, or leaves it.
-    pub fn read_stdio(
-        &mut self,
-        stream: Stream,
-        on: bool,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) {
+    pub fn read_stdio(&mut self, stream: Stream, on: bool, turn: &mut Turn<'_>) {
         let index = stream as usize - 1;
         self.paused[index] = !on;
         if !on {
@@ -267,19 +234,19 @@ impl JobRanks {
                 continue;
             };
             pipe.parked =
-                reactor.add(&pipe.fd, Token::Output(self.job, local, stream).pack(), Interest::READABLE).is_err();
+                turn.reactor.add(&pipe.fd, Token::Output(self.job, local, stream).pack(), Interest::READABLE).is_err();
         }
         // Pipes of ranks that left while nobody read: the reactor has nothing to say about an empty one.
         for index in 0..self.ranks.len() {
             let gone = |pipe: &OutputPipe| pipe.left.is_some();
             if self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(gone) {
-                self.pump(LocalRank(index as u16), stream, reactor, buffer, inputs);
+                self.pump(LocalRank(index as u16), stream, turn);
             }
         }
     }
 
     /// The rank's PMI socket can be read.
-    pub fn on_pmi(&mut self, local: LocalRank, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+    pub fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
@@ -287,26 +254,26 @@ impl JobRanks {
         let Some(fd) = &rank.pmi.fd else {
             return;
         };
-        match read_requests(fd, buffer) {
-            Ok(Some(bytes)) if !bytes.is_empty() => inputs.push(Input::ClientBytes { job, local, bytes }),
+        match read_requests(fd, turn.buffer) {
+            Ok(Some(bytes)) if !bytes.is_empty() => turn.inputs.push(Input::ClientBytes { job, local, bytes }),
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
-                let _ = reactor.remove(fd);
+                let _ = turn.reactor.remove(fd);
                 rank.pmi.fd = None;
-                inputs.push(Input::ClientGone { job, local });
+                turn.inputs.push(Input::ClientGone { job, local });
             }
         }
     }
 
     /// The rank is gone: what it had sent is read, and no more, whoever else holds the socket.
-    fn on_last_pmi(&mut self, local: LocalRank, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+    fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         let waiting = self.ranks[local.index()].pmi.fd.as_ref().map_or(0, waiting_bytes);
         for _ in 0..waiting.div_ceil(READ_BYTES) {
-            self.on_pmi(local, reactor, buffer, inputs);
+            self.on_pmi(local, turn);
         }
         if let Some(fd) = self.ranks[local.index()].pmi.fd.take() {
-            let _ = reactor.remove(&fd);
-            inputs.push(Input::ClientGone { job: self.job, local });
+            let _ = turn.reactor.remove(&fd);
+            turn.inputs.push(Input::ClientGone { job: self.job, local });
         }
     }
 
@@ -352,7 +319,7 @@ impl JobRanks {
     }
 
     /// Bytes for the rank's standard input; empty: its end.
-    pub fn write_stdin(&mut self, local: LocalRank, bytes: Bytes, reactor: &Reactor, inputs: &mut Vec<Input>) {
+    pub fn write_stdin(&mut self, local: LocalRank, bytes: Bytes, turn: &mut Turn<'_>) {
         if let Some(rank) = self.ranks.get_mut(local.index()) {
             if bytes.is_empty() {
                 rank.stdin.closing = true;
@@ -366,11 +333,11 @@ impl JobRanks {
                 rank.line_open = bytes.last() != Some(&b'\n');
                 rank.stdin.push(bytes);
             }
-            self.flush_stdin(local, reactor, inputs);
+            self.flush_stdin(local, turn);
         }
     }
 
-    pub fn flush_stdin(&mut self, local: LocalRank, reactor: &Reactor, inputs: &mut Vec<Input>) {
+    pub fn flush_stdin(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         let (job, token) = (self.job, Token::Stdin(self.job, local).pack());
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
@@ -378,22 +345,22 @@ impl JobRanks {
         let stdin = &mut rank.stdin;
         let wrote = stdin.flush();
         if wrote.bytes > 0 {
-            inputs.push(Input::StdinTaken { job, local, bytes: wrote.bytes as u32 });
+            turn.inputs.push(Input::StdinTaken { job, local, bytes: wrote.bytes as u32 });
         }
         let Some(fd) = &stdin.fd else {
             return;
         };
         match wrote.state {
             WriteState::Full if !std::mem::replace(&mut stdin.watched, true) => {
-                let _ = reactor.add(fd, token, Interest::WRITABLE);
+                let _ = turn.reactor.add(fd, token, Interest::WRITABLE);
             }
             WriteState::Idle if std::mem::replace(&mut stdin.watched, false) => {
-                let _ = reactor.remove(fd);
+                let _ = turn.reactor.remove(fd);
             }
             WriteState::Full | WriteState::Idle => {}
             WriteState::Closed => {
                 if stdin.watched {
-                    let _ = reactor.remove(fd);
+                    let _ = turn.reactor.remove(fd);
                 }
                 *stdin = Outgoing::vanished();
             }
@@ -410,15 +377,15 @@ impl JobRanks {
     }
 
     /// Gives pseudo-terminals up whose ranks are gone for long. While nobody reads them they have all the time.
-    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor, buffer: &mut [u8], inputs: &mut Vec<Input>) {
+    pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
         let job = self.job;
-        let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= now_ns).collect();
+        let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= turn.now_ns).collect();
         for (_, local) in due {
-            if self.paused[0] || self.pump(local, Stream::Out, reactor, buffer, inputs) == Pumped::More {
-                self.terminals.push((now_ns + TERMINAL_NS_MAX, local));
+            if self.paused[0] || self.pump(local, Stream::Out, turn) == Pumped::More {
+                self.terminals.push((turn.now_ns + TERMINAL_NS_MAX, local));
             } else if let Some(pipe) = self.ranks[local.index()].output[0].take() {
-                let _ = reactor.remove(&pipe.fd);
-                inputs.push(Input::StdioClosed { job, local, stream: Stream::Out });
+                let _ = turn.reactor.remove(&pipe.fd);
+                turn.inputs.push(Input::StdioClosed { job, local, stream: Stream::Out });
             }
         }
     }
