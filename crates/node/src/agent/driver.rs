@@ -8,6 +8,7 @@ use super::links::{IN_MEMORY, LinkSet};
 use super::ranks::JobRanks;
 use super::shells::Shells;
 use super::token::Token;
+use super::turn::Turn;
 use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
 use bytes::Bytes;
@@ -164,54 +165,55 @@ impl AgentDriver {
         if self.deadline_ns().is_none_or(|due| now_ns < due) {
             return;
         }
-        self.links.on_tick(now_ns, &self.reactor, &mut self.inputs);
-        for ranks in self.jobs.values_mut() {
-            let Self { reactor, buffer, inputs, .. } = self;
-            ranks.on_tick(&mut Turn { now_ns, reactor, buffer, inputs });
+        let Self { reactor, links, jobs, inputs, buffer, .. } = self;
+        let turn = &mut Turn { now_ns, reactor, buffer, inputs };
+        links.on_tick(turn);
+        for ranks in jobs.values_mut() {
+            ranks.on_tick(turn);
         }
         self.inputs.push(Input::Tick);
         self.take_inputs();
     }
 
     pub fn on_event(&mut self, token: Token, event: Event) {
-        let now_ns = monotonic_ns();
         let Self { reactor, links, jobs, shells, inputs, buffer, .. } = self;
-        match token {
-            Token::Listener => links.on_listener(now_ns, reactor),
-            Token::Link(id) => links.on_event(id, event, reactor, buffer, inputs),
+        let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
+        match &token {
+            Token::Listener => links.on_listener(turn),
+            Token::Link(id) => links.on_event(*id, event, turn),
             Token::Shells => {
                 if let Some(shells) = shells {
-                    shells.on_keeper(reactor, inputs);
+                    shells.on_keeper(turn);
                 }
             }
             Token::ShellError(agent) => {
                 if let Some(shells) = shells {
-                    shells.on_error_text(agent, reactor);
+                    shells.on_error_text(*agent, turn.reactor);
                 }
             }
             Token::Keeper(job) => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.on_keeper(now_ns, reactor, buffer, inputs);
+                if let Some(ranks) = jobs.get_mut(job) {
+                    ranks.on_keeper(turn);
                 }
             }
             Token::Output(job, local, stream) => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.on_output(local, stream, reactor, buffer, inputs);
+                if let Some(ranks) = jobs.get_mut(job) {
+                    ranks.on_output(*local, *stream, turn);
                 }
             }
             Token::Pmi(job, local) => {
-                if let Some(ranks) = jobs.get_mut(&job) {
+                if let Some(ranks) = jobs.get_mut(job) {
                     if event.writable {
-                        ranks.flush_pmi(local, reactor);
+                        ranks.flush_pmi(*local, turn.reactor);
                     }
                     if event.readable || event.hangup {
-                        ranks.on_pmi(local, reactor, buffer, inputs);
+                        ranks.on_pmi(*local, turn);
                     }
                 }
             }
             Token::Stdin(job, local) => {
-                if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.flush_stdin(local, reactor, inputs);
+                if let Some(ranks) = jobs.get_mut(job) {
+                    ranks.flush_stdin(*local, turn);
                 }
             }
             Token::Launcher(_) => {}
@@ -341,12 +343,12 @@ impl AgentDriver {
             }
             Output::Write { job, local, bytes } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.write_stdin(local, bytes, reactor, inputs);
+                    ranks.write_stdin(local, bytes, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
                 }
             }
             Output::ReadStdio { job, stream, on } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.read_stdio(stream, on, reactor, buffer, inputs);
+                    ranks.read_stdio(stream, on, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
                 }
             }
             Output::Resize { job, local, rows, columns } => {

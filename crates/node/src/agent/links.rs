@@ -1,6 +1,7 @@
 //! The sockets of one agent's links: dialling the parent, taking children in, moving frames.
 
 use super::token::Token;
+use super::turn::Turn;
 use crate::transport::handshake::Handshake;
 use crate::transport::link::{Link, LinkError, Received};
 use crate::transport::listener::Listener;
@@ -127,7 +128,8 @@ impl LinkSet {
     }
 
     /// Takes waiting guests in, as many as may be unproved at once.
-    pub fn on_listener(&mut self, now_ns: u64, reactor: &Reactor) {
+    pub fn on_listener(&mut self, turn: &mut Turn<'_>) {
+        let (now_ns, reactor) = (turn.now_ns, turn.reactor);
         let Ok(secret) = self.secret() else {
             return;
         };
@@ -159,26 +161,19 @@ impl LinkSet {
         }
     }
 
-    pub fn on_event(
-        &mut self,
-        id: LinkId,
-        event: Event,
-        reactor: &Reactor,
-        buffer: &mut [u8],
-        inputs: &mut Vec<Input>,
-    ) {
+    pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
         let Some(entry) = self.links.get_mut(&id) else {
             return;
         };
         let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
         if result.is_ok() && (event.readable || event.hangup) {
-            result = receive(self.me, id, entry, buffer, inputs);
+            result = receive(self.me, id, entry, turn);
         }
         match result {
             Ok(()) => self.dirty.push(id),
-            Err(error) => self.fail(id, error, reactor, inputs),
+            Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
         }
-        self.listen_again(reactor);
+        self.listen_again(turn.reactor);
     }
 
     /// Queues a frame for a link; `flush` sends it.
@@ -222,14 +217,15 @@ impl LinkSet {
     }
 
     /// Closes links whose other end took too long to show itself.
-    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
+    pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        let now_ns = turn.now_ns;
         let late = |entry: &Entry| entry.kind.until_ns().is_some_and(|until_ns| until_ns <= now_ns);
         let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| late(entry)).map(|(id, _)| *id).collect();
         for id in late {
             let error = io::Error::from(io::ErrorKind::TimedOut);
-            self.fail(id, error.into(), reactor, inputs);
+            self.fail(id, error.into(), turn.reactor, turn.inputs);
         }
-        self.listen_again(reactor);
+        self.listen_again(turn.reactor);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
@@ -277,16 +273,10 @@ impl Kind {
     }
 }
 
-fn receive(
-    me: AgentId,
-    id: LinkId,
-    entry: &mut Entry,
-    buffer: &mut [u8],
-    inputs: &mut Vec<Input>,
-) -> Result<(), LinkError> {
-    match entry.link.receive(buffer)? {
+fn receive(me: AgentId, id: LinkId, entry: &mut Entry, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+    match entry.link.receive(turn.buffer)? {
         Received::Nothing => {}
-        Received::Bytes(bytes) => inputs.push(Input::LinkBytes { link: id, bytes }),
+        Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
         Received::Up(hello) => {
             let peer = match hello {
                 Some(hello) if hello.agent != me => Peer::Child(hello.agent),
@@ -294,9 +284,9 @@ fn receive(
                 None => Peer::Parent,
             };
             entry.kind = if peer == Peer::Parent { Kind::Parent } else { Kind::Child };
-            inputs.push(Input::LinkUp { link: id, peer });
+            turn.inputs.push(Input::LinkUp { link: id, peer });
             if let Received::Bytes(bytes) = entry.link.receive_early() {
-                inputs.push(Input::LinkBytes { link: id, bytes });
+                turn.inputs.push(Input::LinkBytes { link: id, bytes });
             }
         }
     }

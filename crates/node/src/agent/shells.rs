@@ -2,6 +2,7 @@
 
 use super::keeper_link::KeeperLink;
 use super::token::Token;
+use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, Program, Request, StdinKind};
 use std::collections::BTreeMap;
 use std::io;
@@ -81,33 +82,33 @@ impl Shells {
         &self.keeper
     }
 
-    pub fn on_keeper(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
+    pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
-        let alive = self.keeper.receive(&mut events, reactor);
+        let alive = self.keeper.receive(&mut events, turn.reactor);
         for event in events {
             match event {
                 KeeperEvent::Started { slot, fds, .. } => {
                     let agent = AgentId(slot);
                     if let Some(fd) = fds.stderr
-                        && reactor.add(&fd, Token::ShellError(agent).pack(), Interest::READABLE).is_ok()
+                        && turn.reactor.add(&fd, Token::ShellError(agent).pack(), Interest::READABLE).is_ok()
                     {
                         self.errors.entry(agent).or_default().fd = Some(fd);
                     }
                 }
                 KeeperEvent::StartFailed { slot, error } => {
-                    inputs.push(Input::AgentStartFailed { agent: AgentId(slot), error });
+                    turn.inputs.push(Input::AgentStartFailed { agent: AgentId(slot), error });
                 }
                 KeeperEvent::Exited { slot, status } => {
                     let agent = AgentId(slot);
-                    self.on_error_text(agent, reactor);
+                    self.on_error_text(agent, turn.reactor);
                     let text = self.errors.get(&agent).map(|text| String::from_utf8_lossy(&text.tail).into_owned());
-                    inputs.push(Input::AgentExited { agent, status, stderr: text.unwrap_or_default() });
+                    turn.inputs.push(Input::AgentExited { agent, status, stderr: text.unwrap_or_default() });
                 }
                 KeeperEvent::Swept => {}
             }
         }
         if !alive {
-            self.on_keeper_lost(inputs);
+            self.on_keeper_lost(turn.inputs);
         }
     }
 

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -45,6 +46,20 @@ enum Feed {
     Nothing,
     Bytes(Vec<u8>),
     Open,
+}
+
+/// A shell starts what it puts into the background with these ignored, the whole test run perhaps; the run under test does
+/// not inherit that.
+fn heed_interrupts(command: &mut Command) {
+    let heed = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: taking a signal's default installs no handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only `signal` is called, which may be.
+    unsafe { command.pre_exec(heed) };
 }
 
 impl Run {
@@ -130,6 +145,7 @@ impl Run {
             Feed::Nothing => Stdio::null(),
             Feed::Bytes(_) | Feed::Open => Stdio::piped(),
         });
+        heed_interrupts(&mut self.command);
         let mut child = self.command.spawn().unwrap_or_else(|e| panic!("{}: {e}", self.shown));
         let mut stdin = child.stdin.take();
         if let Feed::Bytes(bytes) = self.stdin {
