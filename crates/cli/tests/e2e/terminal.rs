@@ -23,7 +23,9 @@ fn one_rank_gets_one() {
 fn its_size_is_that_of_the_users_terminal() {
     let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
     let inner = "stty rows 33 cols 77; $WIREUP run -n 1 --pty stty size";
-    let outcome = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).succeed();
+    // An input that ends would make `script` type the end of file, whenever it comes to it.
+    let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
+    let outcome = running.finish_with_open_stdin().expect_code(0);
     assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
 }
 
