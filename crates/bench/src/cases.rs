@@ -268,6 +268,7 @@ mod tests {
                 "wall <= 1 x floor-1 + 3.00 ms",
                 "wall <= 0.6 x hydra-5",
                 "wall <= 0.333 x hydra",
+                "wall <= 0.333 x hydra",
                 "wall <= 0.75 x hydra-5",
                 "fence <= 1 x hydra-5",
                 "get-all <= 1.25 x echo",
