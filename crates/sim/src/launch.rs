@@ -58,6 +58,9 @@ impl LauncherHost {
     }
 }
 
+/// After the time limit, output that nobody takes for this long may be dropped.
+const UNTAKEN_NS: u64 = 1_000_000_000;
+
 impl World {
     pub(crate) fn tell_launcher(&mut self, input: LauncherInput) {
         if self.launcher.life != LauncherLife::Alive {
@@ -156,6 +159,10 @@ impl World {
 
     pub(crate) fn stop_terminal(&mut self, for_ns: u64) {
         self.launcher.terminal_stopped = true;
+        if self.spec.timeout_ns.is_some() && for_ns >= UNTAKEN_NS {
+            // Once the time is over, nobody waits that long for a reader.
+            self.checks.output.expect_losses();
+        }
         self.clock.after(for_ns, Event::TerminalResumes);
     }
 

@@ -29,6 +29,24 @@ fn every_rule_holds_in_every_world() {
     println!("{struck} faults struck, {failed} runs failed as they should");
 }
 
+/// Seeds that once showed something, here or in the simulator itself, and what.
+#[test]
+fn kept_seeds() {
+    for (seed, what) in [
+        (0, "a time limit in the grace of a kill replaced the first failure"),
+        (1, "output frames longer than a chunk"),
+        (9, "the end of a subtree overtook its last output"),
+        (2749, "a second interrupt was told as a second failure"),
+        (3850, "the same"),
+        (5529, "a terminal stopped for longer than a time limit waits for it"),
+    ] {
+        println!("seed {seed}: {what}");
+        let [calm, stormy] = run_with_faults(seed);
+        assert_eq!(calm.expect_good().code, Some(0), "seed {seed}");
+        stormy.expect_good();
+    }
+}
+
 #[test]
 fn same_seed_same_run() {
     for seed in seeds().take(20) {
