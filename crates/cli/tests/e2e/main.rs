@@ -9,6 +9,7 @@ mod kill;
 mod mpi;
 mod placement;
 mod pmi;
+mod record;
 mod signals;
 mod stdio;
 mod terminal;

@@ -1,0 +1,48 @@
+//! `--record` and `replay`: a real run's inputs give the same outputs again.
+
+use crate::harness::{Run, wireup};
+use rustix::process::Signal;
+use std::path::PathBuf;
+
+/// A folder of its own, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("wireup-record-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Folder(path)
+    }
+
+    /// Plays every recording; each must be the same as recorded.
+    fn replay(&self, agents: usize) {
+        let files = (0..agents).map(|agent| self.0.join(format!("agent-{agent}.rec")).into_os_string());
+        let outcome = Run::wireup(std::iter::once("replay".into()).chain(files)).finish();
+        assert_eq!((outcome.code(), outcome.out().matches("the same as recorded").count()), (0, agents), "{outcome}");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Left to the system's own cleaning if it cannot be removed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_whole_exchange_plays_again() {
+    let folder = Folder::new("exchange");
+    let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
+    Run::job("-n 6 --virtual-nodes 3 --record").arg(&folder.0).args(client).succeed();
+    folder.replay(3);
+}
+
+#[test]
+fn an_interrupted_job_plays_again() {
+    let folder = Folder::new("interrupt");
+    let mut running = Run::job("-n 4 --virtual-nodes 2 --record").arg(&folder.0).sh("echo up; exec sleep 100").start();
+    running.await_out("up", 4);
+    running.signal(Signal::INT);
+    assert_eq!(running.finish().code(), 130);
+    folder.replay(2);
+}
