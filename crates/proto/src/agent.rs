@@ -146,11 +146,6 @@ impl Agent {
         self.jobs.values().map(Job::held_output_bytes).sum()
     }
 
-    /// Jobs not over here.
-    pub fn job_count(&self) -> usize {
-        self.jobs.len()
-    }
-
     fn is_root(&self) -> bool {
         self.config.agent == AgentId(0)
     }

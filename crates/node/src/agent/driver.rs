@@ -231,8 +231,8 @@ impl AgentDriver {
     /// keeper leads a session, hence a scheduling group, of its own, so that spinning ranks cannot starve the agent). Those
     /// already awake ask for values at once, and would be served while the others still wait to leave the fence. Half of the
     /// ranks need a little longer for that than the agent has needed for its replies to all. Measured with 64 ranks on 2 cpus,
-    /// last in to last out, against the median of Hydra 5 in the same runs: 1.8 to 2.6 x without, 1.1 to 1.3 x with; get-all is
-    /// 0.9 to 1.0 x either way.
+    /// last in to last out, against Hydra 5 in the same runs: 1.8 to 2.6 x without, 1.3 to 1.5 x with; get-all mostly 0.9 to
+    /// 1.0 x either way.
     fn make_room(&self, released: usize, begun_ns: u64) {
         if released > CROWD_PER_CPU * self.cpus {
             let pause_ns = (monotonic_ns().saturating_sub(begun_ns) * 3 / 2).min(ROOM_NS_MAX);
