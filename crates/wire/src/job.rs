@@ -101,14 +101,43 @@ pub struct JobOptions {
     /// Collect time stamps of all phases.
     pub profile: bool,
     pub umask: u32,
-    /// Soft limit of open files of the ranks, as the launcher was started with.
-    pub nofile_soft: u64,
+    /// Soft resource limits of the ranks, as the launcher was started with; a node gives as much as its hard limits allow.
+    pub limits: Vec<Limit>,
     /// Between the gentle and the forced end of ranks (ns).
     pub kill_grace_ns: u64,
     /// A fence that waits longer names who has not arrived (ns); 0: only when asked.
     pub stall_report_ns: u64,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
     pub stdin_inherit: bool,
+}
+
+/// A soft resource limit (`setrlimit`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Limit {
+    pub resource: Resource,
+    /// `u64::MAX`: none.
+    pub soft: u64,
+}
+
+/// The limits that travel with a job. Not among them: those that count processes or time for the user as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Resource {
+    /// Open files.
+    Nofile,
+    /// Size of a core file (bytes).
+    Core,
+    /// Size of the stack (bytes).
+    Stack,
+    /// Locked memory (bytes): RDMA libraries need much.
+    Memlock,
+    /// Size of the data segment (bytes).
+    Data,
+    /// Address space (bytes).
+    As,
+    /// Size of a file that is written (bytes).
+    Fsize,
+    /// Processor time (seconds).
+    Cpu,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

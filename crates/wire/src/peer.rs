@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -38,8 +38,20 @@ pub struct SessionSpec {
     /// How to start each agent; a position is an `AgentId`. Position 0 is the root.
     pub agents: Vec<AgentSpec>,
     pub remote_shell: RemoteShell,
-    /// An agent that has not linked back by then is lost (ns).
+    /// Remote shells under way at once below one agent; each leaves room when its agent has linked.
+    pub shells_max: u32,
+    /// Where the launcher's program lies: the first place where a node looks for its own.
+    pub program: String,
+    /// An agent that has not linked back by then is lost (ns). In a bootstrap message: what is left of it.
     pub start_timeout_ns: u64,
+    /// A link that is silent for so long is lost (ns).
+    pub node_timeout_ns: u64,
+    /// Keep Noise's transport phase on the links after the handshake.
+    pub encrypt: bool,
+    /// Links use addresses of this interface only: a name, an address or a network as `10.1.0.0/16`.
+    pub interface: Option<String>,
+    /// Agents tell which address their children dialled.
+    pub verbose: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
 }
@@ -57,6 +69,8 @@ pub enum RemoteShell {
     Local,
     /// Any program called as `argv… host command…`.
     Command(Vec<String>),
+    /// `ssh` or what understands its command line: called as `argv… host "one line for the user's shell"`.
+    Ssh(Vec<String>),
 }
 
 /// What a starting agent reads from its standard input.
@@ -66,6 +80,8 @@ pub struct Bootstrap {
     pub agent: AgentId,
     /// Addresses of the parent, `ip:port`, best first.
     pub parent: Vec<String>,
+    /// The parent itself called the remote shell: where that came from is an address of the parent.
+    pub by_parent: bool,
     pub session: SessionSpec,
     /// Jobs to start at once, without waiting for the link.
     pub jobs: Vec<JobSpec>,
@@ -78,6 +94,26 @@ pub struct Hello {
     pub agent: AgentId,
     pub host: String,
     pub pid: u32,
+}
+
+/// An agent that is not there: it could not be started, or did not link back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingAgent {
+    pub agent: AgentId,
+    pub problem: String,
+}
+
+/// Something that a person may want to read; changes nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Note {
+    /// A child dialled this address of its parent.
+    Linked { agent: AgentId, parent: AgentId, address: String },
+    /// `agent` was to be started by `parent`, which could not reach it; `starter` did.
+    StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
+    /// wireup was missing on the agent's host, or of another version, and was sent there.
+    Sent { agent: AgentId },
+    /// The remote shell was refused for the time being and is tried again.
+    Retry { agent: AgentId, attempt: u32, problem: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
@@ -105,6 +141,18 @@ pub enum Control {
     Stall(StallReport),
     /// ↓ End the session: agents leave when their jobs have.
     Shutdown,
+    /// ↑ Start this agent of mine in my stead: my remote shell does not reach its host. It is to dial me at `parent`.
+    StartFor { agent: AgentId, parent: Vec<String>, problem: String },
+    /// ↓ Nobody on the way up to the root could start this agent; each hop passes it on towards its parent.
+    NotStarted(MissingAgent),
+    /// ↑ Agents of the subtree that are not there.
+    Missing(Vec<MissingAgent>),
+    /// ↑ Passed on to the launcher as it is.
+    Note(Note),
+    /// ↑ and ↓ between neighbours: what does your clock say? Sent `asked_ns` by the asker's clock.
+    ClockAsk { asked_ns: u64 },
+    /// The answer: the question, and the answering agent's clock.
+    ClockTell { asked_ns: u64, told_ns: u64 },
     /// Root to launcher: the job is over.
     Ended(Ended),
 }
@@ -136,8 +184,8 @@ pub enum Cause {
     NotFinalized,
     /// The rank's PMI requests broke the protocol.
     Pmi { problem: String },
-    /// An agent could not be started or did not link back.
-    AgentStart { agent: AgentId, problem: String },
+    /// Agents could not be started or did not link back: all of them.
+    AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: String },
     /// The process that forks and watches the ranks of a node is gone.
@@ -242,6 +290,9 @@ pub struct TracePart {
     pub linked_ns: u64,
     pub job_ns: u64,
     pub children_ns: u64,
+    /// This agent's clock minus its parent's (ns), as estimated when they linked; and how far off that may be.
+    pub clock_offset_ns: i64,
+    pub clock_error_ns: u64,
     pub ranks: Vec<RankTrace>,
     pub fences: Vec<FenceTrace>,
 }
