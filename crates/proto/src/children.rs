@@ -70,10 +70,6 @@ impl Children {
         self.children.get(&agent).is_some_and(|child| matches!(child.state, State::Starting { .. }))
     }
 
-    pub fn starting(&self) -> Vec<AgentId> {
-        self.children.keys().copied().filter(|agent| self.is_starting(*agent)).collect()
-    }
-
     /// Children whose time to link back is over.
     pub fn late(&self, now: Instant) -> Vec<AgentId> {
         let late = |child: &Child| matches!(child.state, State::Starting { until, .. } if until <= now);

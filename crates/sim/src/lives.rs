@@ -139,7 +139,10 @@ impl World {
             return self.checks.problem(format!("agent {parent} ends a remote shell that it never called"));
         };
         match self.hosts[child].life {
-            Life::Alive(_) => self.kill_agent(child as u32),
+            Life::Alive(_) => {
+                self.checks.output.expect_losses();
+                self.kill_agent(child as u32);
+            }
             Life::Starting(_) => self.hosts[child].life = Life::Killed,
             Life::Unborn | Life::NeverStarts(_) | Life::Left | Life::Killed => {}
         }

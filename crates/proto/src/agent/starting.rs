@@ -6,6 +6,7 @@
 
 use super::Agent;
 use crate::io::{ExitStatus, Input, LinkId, Output, ShellId};
+use crate::job::Job;
 use crate::starts::{Outcome, Purpose, Wish};
 use crate::time::Instant;
 use std::collections::BTreeSet;
@@ -161,10 +162,14 @@ impl Agent {
 
     /// Asks all hosts behind a child that is in doubt.
     fn probe_below(&mut self, child: AgentId) {
-        if !self.starts.is_remote() || self.children.is_probed(child) {
+        if self.children.is_probed(child) {
             return;
         }
-        let below: BTreeSet<AgentId> = self.tree.subtree(child).filter(|agent| *agent != child).collect();
+        let mut below: BTreeSet<AgentId> = self.tree.subtree(child).filter(|agent| *agent != child).collect();
+        if !self.starts.is_remote() {
+            // All are this machine.
+            below.clear();
+        }
         for &agent in &below {
             self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } });
         }
@@ -214,22 +219,23 @@ impl Agent {
         }
     }
 
-    /// All jobs are being ended: nobody waits for those who are still on their way.
+    /// All jobs are being ended: nobody else is called. Those on their way get as long as the ranks do, so that what they
+    /// have to say arrives.
     pub(super) fn stop_starting(&mut self, now: Instant) {
-        if self.jobs.is_empty() || !self.jobs.values().all(|job| job.is_ending()) {
+        if self.jobs.is_empty() || !self.starts.is_busy() || !self.jobs.values().all(Job::is_ending) {
             return;
         }
-        let starting = self.children.starting();
-        if starting.is_empty() && !self.starts.is_busy() {
-            return;
-        }
-        let (_, shells) = self.starts.give_up(|_| true);
+        let (wishes, shells) = if self.jobs.values().all(Job::is_forced) {
+            self.starts.give_up(|_| true)
+        } else {
+            (self.starts.give_up_uncalled(), Vec::new())
+        };
         self.stop(shells);
-        for agent in starting {
+        for agent in wishes.iter().filter(|wish| wish.purpose == Purpose::Child).map(|wish| wish.agent) {
             self.children.on_lost(agent);
             self.links.forget_child(agent);
+            self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));
         }
-        self.with_all_jobs(now, |job, cx| job.forget_unstarted(cx.links));
     }
 
     /// The first guest of a link is the child that was called; a second one is not needed.

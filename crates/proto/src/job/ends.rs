@@ -6,7 +6,6 @@
 
 use super::{Context, Job};
 use crate::io::{Output, SignalTarget};
-use crate::links::Links;
 use crate::output::OutputStream;
 use crate::time::Instant;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
@@ -151,12 +150,9 @@ impl Job {
         self.ends.phase != Phase::Running
     }
 
-    /// Children that have not linked back will not be waited for.
-    pub fn forget_unstarted(&mut self, links: &Links) {
-        for child in self.children.iter_mut().filter(|child| links.child(child.agent).is_none()) {
-            child.started.get_or_insert(0);
-            child.done.get_or_insert_default();
-        }
+    /// Whether they were killed.
+    pub fn is_forced(&self) -> bool {
+        matches!(self.ends.phase, Phase::Forced { .. } | Phase::GivenUp)
     }
 
     pub(super) fn fail_departed(&mut self, departed: &Departed, cause: Cause, cx: &mut Context<'_>) {

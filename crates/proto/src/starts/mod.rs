@@ -226,6 +226,19 @@ impl Starts {
         (wishes, shells)
     }
 
+    /// Gives up those that wait to be called, for the first time or again.
+    pub fn give_up_uncalled(&mut self) -> Vec<Wish> {
+        let mut wishes: Vec<Wish> = self.queue.drain(..).map(|call| call.wish).collect();
+        self.calls.retain(|_, (call, state)| {
+            let pausing = matches!(state, State::Pausing { .. });
+            if pausing {
+                wishes.push(call.wish.clone());
+            }
+            !pausing
+        });
+        wishes
+    }
+
     /// Whether somebody is still on the way.
     pub fn is_busy(&self) -> bool {
         !self.queue.is_empty() || self.calls.values().any(|(_, state)| *state != State::Linked)
