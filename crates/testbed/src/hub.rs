@@ -184,7 +184,7 @@ fn lay_cable(netlink: &Netlink, i: u16, pid: Pid) -> io::Result<()> {
     let [a, b, c, _, e, f] = mac(Some(i));
     let here = End { index: PORT_INDEX + u32::from(i), name: &format!("v{i}"), mac: [a, b, c, 1, e, f] };
     let there = End { index: node::CABLE_INDEX, name: "eth0", mac: mac(Some(i)) };
-    netlink.add_cable(&here, BRIDGE_INDEX, &there, pid.as_raw_pid().cast_unsigned())
+    netlink.add_cable(&here, Some(BRIDGE_INDEX), &there, pid.as_raw_pid().cast_unsigned())
 }
 
 impl Node {

@@ -56,12 +56,15 @@ impl Netlink {
         self.ask(vec![message])
     }
 
-    /// Makes a pair of virtual cables, `here` a port of the bridge and up, `there` in `pid`'s network and yet down.
-    pub fn add_cable(&self, here: &End<'_>, bridge: u32, there: &End<'_>, pid: u32) -> io::Result<()> {
+    /// Makes a pair of virtual cables: `here` a port of `bridge` if there is one, and up; `there` in the network of
+    /// process `pid` (0: in this one), and yet down.
+    pub fn add_cable(&self, here: &End<'_>, bridge: Option<u32>, there: &End<'_>, pid: u32) -> io::Result<()> {
         let mut message = Message::link(libc::RTM_NEWLINK, CREATE, libc::AF_UNSPEC as u8, here.index, true);
         message.text(libc::IFLA_IFNAME, here.name);
         message.bytes(libc::IFLA_ADDRESS, &here.mac);
-        message.bytes(libc::IFLA_MASTER, &bridge.to_ne_bytes());
+        if let Some(bridge) = bridge {
+            message.bytes(libc::IFLA_MASTER, &bridge.to_ne_bytes());
+        }
         message.nest(libc::IFLA_LINKINFO, |info| {
             info.text(libc::IFLA_INFO_KIND, "veth");
             info.nest(libc::IFLA_INFO_DATA, |data| {
@@ -70,7 +73,9 @@ impl Netlink {
                     peer.link_header(libc::AF_UNSPEC as u8, there.index, false);
                     peer.text(libc::IFLA_IFNAME, there.name);
                     peer.bytes(libc::IFLA_ADDRESS, &there.mac);
-                    peer.bytes(libc::IFLA_NET_NS_PID, &pid.to_ne_bytes());
+                    if pid != 0 {
+                        peer.bytes(libc::IFLA_NET_NS_PID, &pid.to_ne_bytes());
+                    }
                 });
             });
         });

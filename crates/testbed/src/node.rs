@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use rustix::thread::UnshareFlags;
 
 use crate::account::Account;
-use crate::netlink::{LOOPBACK, Netlink};
+use crate::netlink::{End, LOOPBACK, Netlink};
 use crate::plainsh::{self, daemon::Surroundings};
 use crate::spec::{Spec, TRAP_ADDRESS, TRAP_INTERFACE, addresses, mac, name};
 use crate::{mounts, ssh, sys};
@@ -92,8 +92,12 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     Ok(daemons)
 }
 
+/// A cable with a loose end, not a bridge as the real one: the kernel needs 20 ms to remove a bridge, and new
+/// networks wait for that.
 pub fn add_trap(netlink: &Netlink) -> io::Result<()> {
-    netlink.add_bridge(TRAP_INDEX, TRAP_INTERFACE, [0x02, 0x42, 0xac, 0x11, 0, 1])?;
+    let near = End { index: TRAP_INDEX, name: TRAP_INTERFACE, mac: [0x02, 0x42, 0xac, 0x11, 0, 1] };
+    let loose = End { index: TRAP_INDEX + 1, name: "trap0", mac: [0x02, 0x42, 0xac, 0x11, 0, 2] };
+    netlink.add_cable(&near, None, &loose, 0)?;
     netlink.add_addresses(TRAP_INDEX, &[(TRAP_ADDRESS, 16)])
 }
 

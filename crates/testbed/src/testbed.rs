@@ -1,7 +1,6 @@
 //! The handle on a testbed: start it, run programs in it, break parts of it.
 //!
 //! Every request is a line to the testbed's process and a line back; what can be read from `/proc` is read there.
-use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags};
@@ -41,7 +40,7 @@ pub enum StartError {
 
 pub struct Testbed {
     child: Child,
-    requests: RefCell<Option<(ChildStdin, BufReader<ChildStdout>)>>,
+    dialogue: Mutex<Option<Dialogue>>,
     pidfd: Arc<OwnedFd>,
     program: PathBuf,
     nodes: Vec<Node>,
@@ -62,19 +61,24 @@ impl Testbed {
         let mut child = command.spawn().map_err(|error| failed(&spec.program.display().to_string(), &error))?;
         let pidfd = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let pidfd = pidfd.map_err(|error| failed("pidfd", &error))?;
-        let requests = child.stdin.take().zip(child.stdout.take().map(BufReader::new));
-        let pidfd = Arc::new(pidfd);
-        let program = spec.program.clone();
-        let mut testbed = Testbed { child, requests: RefCell::new(requests), pidfd, program, nodes: Vec::new() };
+        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(StartError::Failed("no pipes".into()));
+        };
+        let mut dialogue = Dialogue { requests, answers: BufReader::new(answers) };
+        let (pidfd, program) = (Arc::new(pidfd), spec.program.clone());
+        // Owns the child from here on: a failed start ends it, too.
+        let mut testbed = Testbed { child, dialogue: Mutex::new(None), pidfd, program, nodes: Vec::new() };
         loop {
-            let line = testbed.read_line().map_err(|error| failed("set-up", &error))?;
+            let line = dialogue.read_line().map_err(|error| failed("set-up", &error))?;
             match line.split_once(' ').unwrap_or((&line, "")) {
-                ("ready", _) => return Ok(testbed),
+                ("ready", _) => break,
                 ("node", rest) => testbed.nodes.push(parse_node(rest).ok_or_else(|| failed("set-up", &line))?),
                 ("unavailable", reason) => return Err(StartError::Unavailable(reason.to_owned())),
                 (_, reason) => return Err(StartError::Failed(reason.to_owned())),
             }
         }
+        testbed.dialogue = Mutex::new(Some(dialogue));
+        Ok(testbed)
     }
 
     /// Starts a testbed; where the machine forbids it, says so loudly and gives `None`.
@@ -228,30 +232,37 @@ impl Testbed {
     fn ask(&self, words: &[&str]) -> io::Result<()> {
         let line = words.join("\t");
         assert!(!line.contains('\n'), "a request is one line: {line:?}");
-        if let Some((requests, _)) = &mut *self.requests.borrow_mut() {
-            requests.write_all(format!("{line}\n").as_bytes())?;
-        }
-        match self.read_line()?.strip_prefix("error ") {
+        let mut dialogue = self.dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+        let dialogue = dialogue.as_mut().ok_or_else(gone)?;
+        dialogue.requests.write_all(format!("{line}\n").as_bytes())?;
+        match dialogue.read_line()?.strip_prefix("error ") {
             None => Ok(()),
             Some(error) => Err(io::Error::other(error.to_owned())),
         }
     }
+}
 
-    fn read_line(&self) -> io::Result<String> {
+/// The lines to and from the testbed's process.
+struct Dialogue {
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Dialogue {
+    fn read_line(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        if let Some((_, answers)) = &mut *self.requests.borrow_mut() {
-            answers.read_line(&mut line)?;
-        }
-        match line.is_empty() {
-            true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the testbed's process is gone")),
-            false => Ok(line.trim_end().to_owned()),
-        }
+        self.answers.read_line(&mut line)?;
+        if line.is_empty() { Err(gone()) } else { Ok(line.trim_end().to_owned()) }
     }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the testbed's process is gone")
 }
 
 impl Drop for Testbed {
     fn drop(&mut self) {
-        *self.requests.borrow_mut() = None;
+        *self.dialogue.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         let end = Instant::now() + TAKE_DOWN_LIMIT;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > end {
