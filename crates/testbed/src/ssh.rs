@@ -4,7 +4,7 @@
 //! configuration alone; neither the user's nor the machine's is read.
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -42,8 +42,7 @@ pub fn prepare() -> io::Result<()> {
     let wrapper = format!("{PROGRAMS}/ssh");
     fs::write(&wrapper, format!("#!/bin/sh\nexec {SSH} -F {folder}/config \"$@\"\n"))?;
     fs::set_permissions(&wrapper, Permissions::from_mode(0o755))?;
-    unlock_root()?;
-    symlink(SSHD, format!("{OWN}/ssh/sshd"))
+    unlock_root()
 }
 
 fn make_key(path: &str) -> io::Result<()> {

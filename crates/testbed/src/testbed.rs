@@ -64,10 +64,10 @@ impl Testbed {
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(StartError::Failed("no pipes".into()));
         };
-        let mut dialogue = Dialogue { requests, answers: BufReader::new(answers) };
         let (pidfd, program) = (Arc::new(pidfd), spec.program.clone());
-        // Owns the child from here on: a failed start ends it, too.
+        // Owns the child from here on: a failed start ends it, too, since the dialogue is dropped first.
         let mut testbed = Testbed { child, dialogue: Mutex::new(None), pidfd, program, nodes: Vec::new() };
+        let mut dialogue = Dialogue { requests, answers: BufReader::new(answers) };
         loop {
             let line = dialogue.read_line().map_err(|error| failed("set-up", &error))?;
             match line.split_once(' ').unwrap_or((&line, "")) {
