@@ -8,4 +8,5 @@ pub mod demo;
 pub mod layout;
 pub mod peers;
 pub mod programs;
+pub mod release;
 pub mod step;

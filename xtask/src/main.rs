@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use xtask::step::Result;
-use xtask::{check, debian, demo, peers, programs};
+use xtask::{check, debian, demo, peers, programs, release};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
@@ -10,6 +10,7 @@ cargo xtask COMMAND
   demo      set up, then run a real MPI program on two virtual nodes of this machine
   test      set up, then format check, lints and all tests
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, mpi4py), test programs
+  release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
 
 fn main() -> ExitCode {
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         ["demo"] => setup().and_then(|()| demo::run()),
         ["test"] => setup().and_then(|()| check::run()),
         ["setup"] => setup(),
+        ["release", ref architectures @ ..] => release::build(architectures),
         [] | ["help" | "-h" | "--help"] => {
             print!("{USAGE}");
             Ok(())

@@ -19,15 +19,15 @@ mod words;
 use std::ffi::OsString;
 use std::io::Write;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
 
 const COMMANDS: [&str; 7] = ["run", "pmi", "bench", "agent", "replay", "help", "version"];
 
-/// The C library calls it once, with one thread; the arguments are read by `std::env`, which has them from the C
-/// library.
+/// The C library calls it once, with one thread.
 // SAFETY: the program has no other symbol `main`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
+pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     let process_ns = monotonic_ns();
     // Rust's own main does this and the next as well. Without a place to say so, the code is all that there is.
     if wireup_os::files::fill_standard_streams().is_err() {
@@ -35,7 +35,7 @@ pub extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
     }
     // A closed pipe is an error of a write, not the end of us.
     wireup_os::process::ignore_broken_pipes();
-    let mut args = std::env::args_os().skip(1);
+    let mut args = argv.arguments().skip(1);
     let code = match args.next() {
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {

@@ -1,8 +1,10 @@
 //! What a process sets about itself, how it finds and ends its descendants.
 
+mod arguments;
 mod descendants;
 mod signals;
 
+pub use arguments::Argv;
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
 pub use signals::{SavedMask, SignalFd, block_all_signals, ignore_broken_pipes, is_ignored, reset_dispositions};
 

@@ -5,7 +5,7 @@
 
 use super::Step;
 use super::raw::syscall;
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// Targets 0, 1, 2 and the extra one.
@@ -38,10 +38,10 @@ pub(super) struct Task {
     pub open_files: Option<libc::rlimit64>,
 }
 
-/// The entry of the child. `task` points to its [`Task`].
-pub(super) extern "C" fn run(task: *mut c_void) -> c_int {
+/// The entry of the child.
+pub(super) extern "C" fn run(task: *mut Task) -> ! {
     // SAFETY: the spawner passes a task that it keeps alive and unchanged (but for its atomics) while `running`.
-    let task = unsafe { &*task.cast_const().cast::<Task>() };
+    let task = unsafe { &*task.cast_const() };
     let (step, errno) = match prepare(task) {
         Ok(()) => execute(task),
         Err(failure) => failure,

@@ -2,6 +2,7 @@
 
 use super::child::{TARGETS, Task, run};
 use super::program::Environment;
+use super::raw::clone;
 use super::{Command, EXTRA_TARGET, Failure, LOWEST_SOURCE, Program, Step};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
@@ -213,13 +214,12 @@ impl Seat {
         // atomics, calls neither the allocator nor the C library, and never returns. `running` lies in the task
         // and is what CLEARTID clears.
         let pid = unsafe {
-            let cleared = (&raw mut (*task).running).cast::<libc::pid_t>();
-            let none = std::ptr::null_mut::<libc::pid_t>();
-            libc::clone(run, self.stack.top(), flags, task.cast::<c_void>(), none, none, cleared)
+            let cleared = (&raw mut (*task).running).cast::<u32>();
+            clone(flags, self.stack.top(), run, task, cleared)
         };
         if pid < 0 {
             self.task.running.store(0, Ordering::Release);
-            return Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN));
+            return Err(-pid as i32);
         }
         Ok(pid as u32)
     }
@@ -247,8 +247,8 @@ impl Stack {
     }
 
     /// Its end, where a stack begins.
-    fn top(&self) -> *mut c_void {
-        self.base.wrapping_byte_add(self.bytes)
+    fn top(&self) -> *mut u8 {
+        self.base.wrapping_byte_add(self.bytes).cast()
     }
 }
 

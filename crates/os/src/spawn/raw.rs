@@ -1,13 +1,19 @@
 //! System calls without a C library: what a child may do while it shares its parent's memory.
 //!
 //! The C library would write `errno` into thread-local storage that parent and child have in common here, and
-//! may take locks. These calls touch registers only.
+//! may take locks, and musl's `clone` refuses the flags used here. These calls touch registers only.
+
+use super::child::Task;
+use libc::{c_int, c_long};
+
+/// Where a child begins; it never returns.
+pub(super) type Entry = extern "C" fn(*mut Task) -> !;
 
 #[cfg(target_arch = "x86_64")]
 /// # Safety
 /// The arguments are valid for the system call `number`.
 #[inline(always)]
-pub(super) unsafe fn syscall(number: libc::c_long, arguments: [usize; 4]) -> isize {
+pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
     let result;
     // SAFETY: the kernel clobbers `rcx` and `r11` only; the caller upholds the rest.
     unsafe {
@@ -26,11 +32,50 @@ pub(super) unsafe fn syscall(number: libc::c_long, arguments: [usize; 4]) -> isi
     result
 }
 
+#[cfg(target_arch = "x86_64")]
+/// Starts a process of our memory that calls `entry(task)` on a stack that ends at `top`; its pid, or an errno below
+/// zero. The kernel clears `cleared` when it has left our memory, if `flags` say so.
+///
+/// # Safety
+/// The flags contain `CLONE_VM` and not `CLONE_SETTLS`. `top` ends a stack that nobody else uses, aligned to 16 bytes.
+/// `entry` never returns. What `entry` needs of the task, and the stack, stay until the process has left our memory.
+#[inline(never)]
+pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
+    let result;
+    // SAFETY: the parent only makes a system call. The child has its registers but for `rax` and the stack, and goes
+    // into `entry` from there, with a return address that is never used. `rcx` and `r11`, which the kernel clobbers,
+    // hold nothing.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, {task}",
+            "call {entry}",
+            "ud2",
+            "2:",
+            task = in(reg) task,
+            entry = in(reg) entry,
+            inout("rax") libc::SYS_clone as isize => result,
+            in("rdi") flags as usize,
+            in("rsi") top,
+            in("rdx") 0usize,
+            in("r10") cleared,
+            in("r8") 0usize,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
 #[cfg(target_arch = "aarch64")]
 /// # Safety
 /// The arguments are valid for the system call `number`.
 #[inline(always)]
-pub(super) unsafe fn syscall(number: libc::c_long, arguments: [usize; 4]) -> isize {
+pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
     let result;
     // SAFETY: the kernel changes `x0` only; the caller upholds the rest.
     unsafe {
@@ -47,5 +92,38 @@ pub(super) unsafe fn syscall(number: libc::c_long, arguments: [usize; 4]) -> isi
     result
 }
 
+#[cfg(target_arch = "aarch64")]
+/// As that for x86-64.
+///
+/// # Safety
+/// As that for x86-64.
+#[inline(never)]
+pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
+    let result;
+    // SAFETY: the parent only makes a system call. The child has its registers but for `x0` and the stack, and goes
+    // into `entry` from there.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, {task}",
+            "blr {entry}",
+            "brk 1",
+            "2:",
+            task = in(reg) task,
+            entry = in(reg) entry,
+            in("x8") libc::SYS_clone,
+            inout("x0") flags as isize => result,
+            in("x1") top,
+            in("x2") 0usize,
+            in("x3") 0usize,
+            in("x4") cleared,
+            options(nostack),
+        );
+    }
+    result
+}
+
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("the spawner needs the raw system call of this architecture");
+compile_error!("the spawner needs the raw system calls of this architecture");

@@ -1,0 +1,48 @@
+//! The arguments that C's `main` is given.
+//!
+//! Rust's library knows them only where the C library hands them to initialisers, as glibc does, or where Rust's own
+//! `main` runs. The program has C's `main`, and with musl it would see none.
+
+use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::os::unix::ffi::OsStrExt;
+
+/// `argv` of `main`, to be named as the type of that parameter; nobody else can make one.
+#[repr(transparent)]
+pub struct Argv(*const *const c_char);
+
+impl Argv {
+    /// The arguments, the program's own name first.
+    pub fn arguments(self) -> impl Iterator<Item = OsString> {
+        let mut next = self.0;
+        std::iter::from_fn(move || {
+            // SAFETY: the C library, the only maker of this type outside of the tests, made an array of pointers to
+            // strings with a null pointer behind the last; all live as long as the process. `next` never goes past
+            // the null pointer.
+            unsafe {
+                if (*next).is_null() {
+                    return None;
+                }
+                let argument = CStr::from_ptr(*next);
+                next = next.add(1);
+                Some(OsStr::from_bytes(argument.to_bytes()).to_os_string())
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null;
+
+    #[test]
+    fn up_to_the_null_pointer() {
+        let argv = [c"wireup".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
+        let mut arguments = Argv(argv.as_ptr()).arguments();
+        assert_eq!(arguments.next().unwrap(), "wireup");
+        assert_eq!(arguments.next().unwrap(), "");
+        assert_eq!(arguments.next().unwrap().as_bytes(), b"\xff");
+        assert_eq!((arguments.next(), arguments.next()), (None, None));
+        assert_eq!(Argv([null()].as_ptr()).arguments().next(), None);
+    }
+}

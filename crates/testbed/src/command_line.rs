@@ -1,0 +1,141 @@
+//! What the program does, by its name and first word.
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType};
+
+use crate::plainsh::client;
+use crate::testbed::{StartError, Testbed};
+use crate::{Spec, hub, sys};
+
+/// What this program itself could not do, as wireup's own codes have it.
+const FAILED: i32 = 125;
+const NOT_FOUND: i32 = 127;
+
+const HELP: &str = "\
+wireup-testbed: several hosts on one machine, as network name spaces (needs root)
+
+  wireup-testbed run -n N [FLAGS] [--] COMMAND...   make N nodes, run COMMAND on their hub, take them down
+  wireup-testbed plainsh HOST COMMAND...            inside: run COMMAND by /bin/sh on HOST, without cryptography
+
+COMMAND finds the nodes' names, n0,n1,..., in WIREUP_TESTBED_HOSTS, and plainsh on its PATH; its exit code is ours.
+Addresses: 10.77.0.1 (n0), ...; by IPv6 n0-v6 is fd77::1; the hub is 10.77.0.254 and fd77::fe.
+Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and home directory; the rest is shared.
+
+  -n, --nodes N              1 to 128
+  --ssh                      sshd on every node, and an ssh on the PATH that has the keys
+  --sshd-option [nI:]A=B     an option for sshd of node I, or of all: --sshd-option n2:MaxStartups=2:50:4
+  --clock-offsets            node I's monotonic clock is 100 s * (I + 1) ahead
+  --no-trap                  no interface docker0 with 172.17.0.1 on hub and nodes
+  --keep-home                nodes see this machine's home directory
+  --share DIR                nodes see DIR though it is below /tmp, /run, /dev/shm or the home directory
+
+  wireup-testbed run -n 4 -- sh -c 'for host in n0 n1 n2 n3; do plainsh $host hostname; done'
+  wireup-testbed run -n 16 --ssh -- bash
+";
+
+pub fn main(words: Vec<OsString>) -> u8 {
+    let mut words = words.into_iter();
+    let own = words.next().unwrap_or_default();
+    let mut words: Vec<OsString> = words.collect();
+    let code = if Path::new(&own).file_name() == Some(OsStr::new("plainsh")) {
+        client::main(words)
+    } else {
+        let verb = if words.is_empty() { OsString::from("--help") } else { words.remove(0) };
+        match verb.to_str().unwrap_or_default() {
+            "run" => run(words),
+            "serve" => serve(words),
+            "inside" => inside(&words),
+            "plainsh" => client::main(words),
+            "--help" | "-h" | "help" => {
+                print!("{HELP}");
+                0
+            }
+            other => fail(&format!("{other}: no such command; see wireup-testbed --help"), FAILED),
+        }
+    };
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+fn fail(text: &str, code: i32) -> i32 {
+    eprintln!("wireup-testbed: {text}");
+    code
+}
+
+/// The file of this process's program.
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into())
+}
+
+fn serve(mut words: Vec<OsString>) -> i32 {
+    match Spec::parse(program(), &mut words) {
+        Ok(spec) => hub::main(&spec),
+        Err(error) => fail(&error, FAILED),
+    }
+}
+
+fn run(mut words: Vec<OsString>) -> i32 {
+    let spec = match Spec::parse(program(), &mut words) {
+        Ok(_) if words.is_empty() => return fail("which command? wireup-testbed run -n N COMMAND...", FAILED),
+        Ok(spec) => spec,
+        Err(error) => return fail(&error, FAILED),
+    };
+    let testbed = match Testbed::start(&spec) {
+        Ok(testbed) => testbed,
+        Err(StartError::Unavailable(reason)) => return fail(&format!("no testbed on this machine: {reason}"), FAILED),
+        Err(error) => return fail(&error.to_string(), FAILED),
+    };
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    wait(testbed.enter(&mut command), &words[0])
+}
+
+/// Enters all name spaces of the node whose first process is given and runs the rest there.
+fn inside(words: &[OsString]) -> i32 {
+    let pid = words.first().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let (Some(pid), Some(program)) = (pid, words.get(1)) else {
+        return fail("inside: expected a pid and a command", FAILED);
+    };
+    let folder = std::env::current_dir();
+    let spaces = ThreadNameSpaceType::NETWORK
+        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
+        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
+        | ThreadNameSpaceType::PROCESS_ID
+        | ThreadNameSpaceType::MOUNT;
+    let entered = rustix::process::pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| {
+        if let Ok(clocks) = std::fs::File::open(format!("/proc/{}/ns/time", pid.as_raw_pid())) {
+            rustix::thread::move_into_link_name_space(clocks.as_fd(), Some(LinkNameSpaceType::Time))?;
+        }
+        rustix::thread::move_into_thread_name_spaces(pidfd.as_fd(), spaces)
+    });
+    if let Err(error) = entered {
+        return fail(&format!("the node's name spaces: {error}"), FAILED);
+    }
+    // A folder that the node does not have leaves us in its root.
+    let _ = folder.map(std::env::set_current_dir);
+    let mut command = Command::new(program);
+    wait(command.args(&words[2..]), program)
+}
+
+/// Runs a command that ends with us; interrupts from the terminal are for it.
+fn wait(command: &mut Command, name: &OsStr) -> i32 {
+    sys::ignore_interrupts(true);
+    let prepare = || {
+        sys::ignore_interrupts(false);
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+    };
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated.
+    unsafe { command.pre_exec(prepare) };
+    match command.status() {
+        Ok(status) => code_of(status),
+        Err(error) => fail(&format!("{}: {error}", name.to_string_lossy()), NOT_FOUND),
+    }
+}
+
+fn code_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

@@ -1,0 +1,244 @@
+//! The testbed's process: makes the hub and the nodes, then does as it is told on standard input.
+//!
+//! It has name spaces of its own for network, mounts and host name, not for processes. Answers and requests are
+//! lines; the end of standard input ends the testbed. Whatever end it takes, its nodes end with it.
+//!
+//! Cost: nodes make their name spaces at the same time; the hub sends one request per cable.
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
+
+use crate::netlink::{End, LOOPBACK, Netlink};
+use crate::spec::{HUB, Spec, addresses, hosts_file, mac, name};
+use crate::{mounts, node, processes, ssh, sys};
+
+const BRIDGE_INDEX: u32 = 100;
+/// Cables' ends on the hub: this and the node's number.
+const PORT_INDEX: u32 = 1000;
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// This machine does not allow it.
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("{what}: {error}")]
+    Failed { what: String, error: io::Error },
+}
+
+fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure::Failed { what: what.into(), error }
+}
+
+struct Hub {
+    netlink: Netlink,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    pid: Pid,
+    link: BufReader<UnixStream>,
+    /// Pids of its daemons as the node counts them.
+    daemons: String,
+    off: bool,
+}
+
+/// Builds the testbed, serves requests until standard input ends, takes everything down; the exit code.
+pub fn main(spec: &Spec) -> i32 {
+    // Interrupts from a terminal are for the user's programs.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let mut hub = match Hub::build(spec) {
+        Ok(hub) => hub,
+        Err(failure) => {
+            let word = if matches!(failure, Failure::Unavailable(_)) { "unavailable" } else { "failed" };
+            say(&format!("{word} {failure}"));
+            return 1;
+        }
+    };
+    for (i, node) in hub.nodes.iter().enumerate() {
+        say(&format!("node {i} {} {}", node.pid.as_raw_pid(), node.daemons));
+    }
+    say("ready");
+    for line in io::stdin().lines().map_while(Result::ok) {
+        match hub.handle(&line) {
+            Ok(()) => say("ok"),
+            Err(error) => say(&format!("error {error}")),
+        }
+    }
+    hub.take_down();
+    0
+}
+
+/// One line to whoever started us. If nobody listens any more, the end of standard input follows.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{}", line.replace('\n', "; "));
+}
+
+impl Hub {
+    fn build(spec: &Spec) -> Result<Hub, Failure> {
+        check(spec).map_err(Failure::Unavailable)?;
+        let own = UnshareFlags::NEWNET | UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
+        sys::unshare(own).map_err(|error| Failure::Unavailable(format!("no name spaces here: {error}")))?;
+        mounts::enter_hub(&hosts_file(spec.nodes), &spec.program).map_err(failed("private mounts of the hub"))?;
+        rustix::system::sethostname(HUB.as_bytes()).map_err(|error| failed("host name of the hub")(error.into()))?;
+        let netlink = open_network(spec).map_err(failed("network of the hub"))?;
+        if spec.ssh {
+            ssh::prepare().map_err(failed("keys and configuration of ssh"))?;
+        }
+        let mut hub = Hub { netlink, nodes: Vec::new() };
+        match hub.add_nodes(spec) {
+            Ok(()) => Ok(hub),
+            Err(failure) => {
+                hub.take_down();
+                Err(failure)
+            }
+        }
+    }
+
+    fn add_nodes(&mut self, spec: &Spec) -> Result<(), Failure> {
+        for i in 0..spec.nodes {
+            let node = Node::fork(spec, i).map_err(failed(name(i)))?;
+            self.nodes.push(node);
+        }
+        for (i, node) in (0..).zip(&mut self.nodes) {
+            node.expect("made")?;
+            lay_cable(&self.netlink, i, node.pid).map_err(failed(format!("cable of {}", name(i))))?;
+            node.link.get_mut().write_all(b"go\n").map_err(failed(name(i)))?;
+        }
+        for node in &mut self.nodes {
+            node.daemons = node.expect("ready")?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, line: &str) -> Result<(), String> {
+        let mut words = line.split('\t');
+        let mut word = || words.next().ok_or("incomplete request");
+        let (verb, number) = (word()?, word()?);
+        let i: u16 = number.parse().map_err(|_| format!("{number}: no node"))?;
+        let node = self.nodes.get_mut(usize::from(i)).ok_or_else(|| format!("{}: no such node", name(i)))?;
+        if node.off {
+            return Err(format!("{} is off", name(i)));
+        }
+        let port = PORT_INDEX + u32::from(i);
+        let done = match verb {
+            "cut" => self.netlink.set_forwarding(port, false),
+            "heal" => self.netlink.set_forwarding(port, true),
+            "power-off" => self.netlink.set_forwarding(port, false).and_then(|()| node.power_off()),
+            "cover" => {
+                let (path, with) = (word()?, word()?);
+                node.mount(|| mounts::cover_file(Path::new(path), Path::new(with)))
+            }
+            "small-disk" => {
+                let (path, bytes) = (word()?, word()?);
+                let bytes = bytes.parse().map_err(|_| format!("{bytes}: not a number of bytes"))?;
+                node.mount(|| mounts::small_disk(Path::new(path), bytes))
+            }
+            other => return Err(format!("{other}: no such request")),
+        };
+        done.map_err(|error| format!("{verb} {}: {error}", name(i)))
+    }
+
+    /// Ends all nodes and everything else in the hub's network.
+    fn take_down(&mut self) {
+        for node in self.nodes.iter().filter(|node| !node.off) {
+            let _ = rustix::process::kill_process(node.pid, Signal::KILL);
+        }
+        self.nodes.iter_mut().for_each(|node| drop(node.power_off()));
+        processes::kill_others_in_network();
+    }
+}
+
+fn check(spec: &Spec) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("a testbed needs root: it makes name spaces for networks, mounts and processes".into());
+    }
+    let spaces = ["net", "mnt", "uts", "ipc", "pid"].into_iter().chain(spec.clock_offsets.then_some("time"));
+    for space in spaces {
+        if !Path::new("/proc/self/ns").join(space).exists() {
+            return Err(format!("this kernel has no {space} name spaces"));
+        }
+    }
+    if spec.ssh { ssh::missing().map_or(Ok(()), Err) } else { Ok(()) }
+}
+
+fn open_network(spec: &Spec) -> io::Result<Netlink> {
+    node::quieten()?;
+    let netlink = Netlink::open()?;
+    netlink.up(LOOPBACK)?;
+    netlink.add_bridge(BRIDGE_INDEX, "br0", mac(None))?;
+    netlink.add_addresses(BRIDGE_INDEX, &addresses(None))?;
+    node::add_neighbours(&netlink, spec, None, BRIDGE_INDEX)?;
+    if spec.trap_interfaces {
+        node::add_trap(&netlink)?;
+    }
+    Ok(netlink)
+}
+
+fn lay_cable(netlink: &Netlink, i: u16, pid: Pid) -> io::Result<()> {
+    let [a, b, c, _, e, f] = mac(Some(i));
+    let here = End { index: PORT_INDEX + u32::from(i), name: &format!("v{i}"), mac: [a, b, c, 1, e, f] };
+    let there = End { index: node::CABLE_INDEX, name: "eth0", mac: mac(Some(i)) };
+    netlink.add_cable(&here, Some(BRIDGE_INDEX), &there, pid.as_raw_pid().cast_unsigned())
+}
+
+impl Node {
+    fn fork(spec: &Spec, i: u16) -> io::Result<Node> {
+        if spec.clock_offsets {
+            sys::unshare(UnshareFlags::NEWTIME)?;
+            let seconds = spec.clock_offset(i).as_secs();
+            fs::write("/proc/self/timens_offsets", format!("monotonic {seconds} 0\nboottime {seconds} 0\n"))?;
+        }
+        let (here, there) = UnixStream::pair()?;
+        match sys::fork_init()? {
+            Some(pid) => Ok(Node { pid, link: BufReader::new(here), daemons: String::new(), off: false }),
+            None => {
+                drop(here);
+                node::main(spec, i, there)
+            }
+        }
+    }
+
+    fn expect(&mut self, word: &str) -> Result<String, Failure> {
+        let mut line = String::new();
+        self.link.read_line(&mut line).map_err(failed("a node"))?;
+        match line.trim_end().strip_prefix(word) {
+            Some(rest) => Ok(rest.trim().to_owned()),
+            None => Err(Failure::Failed { what: "a node".into(), error: io::Error::other(line.trim().to_owned()) }),
+        }
+    }
+
+    /// Kills everything in the node and waits until it is gone.
+    fn power_off(&mut self) -> io::Result<()> {
+        if !self.off {
+            self.off = true;
+            rustix::process::kill_process(self.pid, Signal::KILL)?;
+            rustix::process::waitpid(Some(self.pid), WaitOptions::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Lets a short-lived child mount something where this node sees it.
+    fn mount(&self, action: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let (mut here, there) = UnixStream::pair()?;
+        let Some(pid) = sys::fork()? else {
+            let pidfd = rustix::process::pidfd_open(self.pid, PidfdFlags::empty());
+            let entered = pidfd.and_then(|pidfd| {
+                rustix::thread::move_into_thread_name_spaces(pidfd.as_fd(), ThreadNameSpaceType::MOUNT)
+            });
+            let done = entered.map_err(Into::into).and_then(|()| action());
+            let _ = (&there).write_all(done.err().map(|error| error.to_string()).unwrap_or_default().as_bytes());
+            sys::leave(0)
+        };
+        drop(there);
+        let mut error = String::new();
+        here.read_to_string(&mut error)?;
+        rustix::process::waitpid(Some(pid), WaitOptions::empty())?;
+        if error.is_empty() { Ok(()) } else { Err(io::Error::other(error)) }
+    }
+}

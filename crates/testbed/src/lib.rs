@@ -1,0 +1,39 @@
+//! Several hosts on one machine, for tests and benchmarks: network name spaces with a remote shell in each.
+//!
+//! A *hub* with a bridge, where the launcher under test runs, and nodes `n0`, `n1`, ... with interfaces, host names,
+//! process numbers, `/tmp`, `/run`, `/dev/shm` and home directories of their own. They reach each other by name; on
+//! request their monotonic clocks differ. On the hub's and the nodes' `PATH` is `plainsh`, a remote shell without
+//! cryptography, and with [`Spec::ssh`] an `ssh` that knows the way. A node can be cut off silently or lose its power.
+//!
+//! ```no_run
+//! # use std::process::Command;
+//! # use wireup_testbed::{Spec, Testbed};
+//! let Some(testbed) = Testbed::start_or_skip(&Spec::new("target/debug/wireup-testbed", 4)) else { return };
+//! let mut command = Command::new("plainsh");
+//! testbed.enter(command.args(["n3", "hostname"]));
+//! assert_eq!(command.output().unwrap().stdout, b"n3\n");
+//! testbed.cut(3).unwrap();
+//! ```
+//!
+//! All of it belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also when
+//! the test or the child itself is killed. Nothing outside of its name spaces is changed but for an empty folder,
+//! `/run/wireup-testbed`. Needs root; no other program but, for ssh, OpenSSH.
+mod account;
+mod hub;
+mod mounts;
+mod netlink;
+mod node;
+pub mod plainsh;
+mod processes;
+mod spec;
+mod ssh;
+mod sys;
+mod testbed;
+mod traffic;
+
+pub mod command_line;
+
+pub use processes::Process;
+pub use spec::{NODES_MAX, Spec, addresses, name};
+pub use testbed::{StartError, Testbed};
+pub use traffic::Traffic;

@@ -1,0 +1,57 @@
+//! Who lives in which name space, as `/proc` of the machine has it.
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal};
+
+/// A process of a node, seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// As this machine counts it.
+    pub pid: u32,
+    /// As the node counts it.
+    pub node_pid: u32,
+    /// Its command line, words joined by spaces.
+    pub command: String,
+}
+
+/// All processes of this machine with the name space of kind `space` that they are in. Processes that have ended but
+/// were not reaped yet are left out: they have no name space any more.
+pub fn all_with(space: &str) -> Vec<(u32, PathBuf)> {
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| Some((pid, space_of(pid, space)?))).collect()
+}
+
+/// Which name space of kind `space` a process is in.
+pub fn space_of(pid: u32, space: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/{space}")).ok()
+}
+
+/// What there is to know of a process, unless it has just ended.
+pub fn describe(pid: u32) -> Option<Process> {
+    let folder = Path::new("/proc").join(pid.to_string());
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    if field("State:")?.starts_with(['Z', 'X']) {
+        return None;
+    }
+    let node_pid = field("NSpid:")?.split_whitespace().last()?.parse().ok()?;
+    let words = fs::read(folder.join("cmdline")).ok()?;
+    let command = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
+    Some(Process { pid, node_pid, command })
+}
+
+/// Kills all processes that share the caller's network name space.
+pub fn kill_others_in_network() {
+    let own = std::process::id();
+    let Some(network) = space_of(own, "net") else { return };
+    for (pid, other) in all_with("net") {
+        if pid != own
+            && other == network
+            && let Some(pid) = Pid::from_raw(pid.cast_signed())
+        {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}

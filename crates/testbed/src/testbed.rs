@@ -1,0 +1,289 @@
+//! The handle on a testbed: start it, run programs in it, break parts of it.
+//!
+//! Every request is a line to the testbed's process and a line back; what can be read from `/proc` is read there.
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::ThreadNameSpaceType;
+
+use crate::account::SYSTEM_PATH;
+use crate::mounts::PROGRAMS;
+use crate::processes::{self, Process};
+use crate::spec::{Spec, name};
+use crate::sys;
+use crate::traffic::Traffic;
+
+/// Taking down 128 nodes was seen to take well below a tenth of this.
+const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_STEP: Duration = Duration::from_millis(10);
+/// The variable that names all nodes for programs on the hub.
+pub const HOSTS_VARIABLE: &str = "WIREUP_TESTBED_HOSTS";
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// This machine does not allow or have what a testbed needs: a reason to skip a test.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Something went wrong that should not: a reason to fail.
+    #[error("testbed: {0}")]
+    Failed(String),
+}
+
+pub struct Testbed {
+    child: Child,
+    dialogue: Mutex<Option<Dialogue>>,
+    pidfd: Arc<OwnedFd>,
+    program: PathBuf,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    init: u32,
+    daemons: Vec<u32>,
+    processes: PathBuf,
+}
+
+impl Testbed {
+    /// Starts a testbed and waits until all of its daemons listen.
+    pub fn start(spec: &Spec) -> Result<Testbed, StartError> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| StartError::Failed(format!("{what}: {error}"));
+        let mut command = Command::new(&spec.program);
+        command.arg("serve").args(spec.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| failed(&spec.program.display().to_string(), &error))?;
+        let pidfd = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let pidfd = pidfd.map_err(|error| failed("pidfd", &error))?;
+        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(StartError::Failed("no pipes".into()));
+        };
+        let (pidfd, program) = (Arc::new(pidfd), spec.program.clone());
+        // Owns the child from here on: a failed start ends it, too, since the dialogue is dropped first.
+        let mut testbed = Testbed { child, dialogue: Mutex::new(None), pidfd, program, nodes: Vec::new() };
+        let mut dialogue = Dialogue { requests, answers: BufReader::new(answers) };
+        loop {
+            let line = dialogue.read_line().map_err(|error| failed("set-up", &error))?;
+            match line.split_once(' ').unwrap_or((&line, "")) {
+                ("ready", _) => break,
+                ("node", rest) => testbed.nodes.push(parse_node(rest).ok_or_else(|| failed("set-up", &line))?),
+                ("unavailable", reason) => return Err(StartError::Unavailable(reason.to_owned())),
+                (_, reason) => return Err(StartError::Failed(reason.to_owned())),
+            }
+        }
+        testbed.dialogue = Mutex::new(Some(dialogue));
+        Ok(testbed)
+    }
+
+    /// Starts a testbed; where the machine forbids it, says so loudly and gives `None`.
+    ///
+    /// # Panics
+    /// If the start fails for any other reason.
+    pub fn start_or_skip(spec: &Spec) -> Option<Testbed> {
+        match Testbed::start(spec) {
+            Ok(testbed) => Some(testbed),
+            Err(StartError::Unavailable(reason)) => {
+                // Directly to the stream: a test's own output is shown only if it fails.
+                let _ = writeln!(io::stderr(), "\nSKIPPED (no testbed): {reason}\n");
+                None
+            }
+            Err(failed) => panic!("{failed}"),
+        }
+    }
+
+    /// The binary beside or one folder above the running program, where cargo puts it.
+    pub fn find_program() -> Option<PathBuf> {
+        let own = std::env::current_exe().ok()?;
+        own.ancestors().skip(1).take(2).map(|folder| folder.join("wireup-testbed")).find(|path| path.exists())
+    }
+
+    pub fn node_count(&self) -> u16 {
+        self.nodes.len() as u16
+    }
+
+    /// `n0,n1,...`
+    pub fn hosts(&self) -> String {
+        (0..self.node_count()).map(name).collect::<Vec<_>>().join(",")
+    }
+
+    /// The process that owns the testbed; killing it is one way to end everything.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets `command` run on the hub, with `plainsh` (and `ssh`) first on its PATH.
+    pub fn enter<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let own = ThreadNameSpaceType::NETWORK
+            | ThreadNameSpaceType::MOUNT
+            | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
+        let pidfd = Arc::clone(&self.pidfd);
+        let set =
+            command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, value)| value.map(OsStr::to_owned));
+        command.env("PATH", with_programs(set.or_else(|| std::env::var_os("PATH")))).env(HOSTS_VARIABLE, self.hosts());
+        // SAFETY: between fork and exec only system calls are made, nothing is allocated.
+        unsafe { command.pre_exec(move || sys::enter_from_same_folder(&*pidfd, own)) }
+    }
+
+    /// A command that runs `program` on node `i`, in all of the node's name spaces, with the caller's environment.
+    /// Killing it kills the program; its exit code is the program's.
+    pub fn in_node(&self, i: u16, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("inside").arg(self.node(i).init.to_string()).arg(program);
+        command.env("PATH", with_programs(std::env::var_os("PATH")));
+        command
+    }
+
+    /// Takes node `i` off the network without a word: packets vanish both ways, its interface stays up.
+    pub fn cut(&self, i: u16) -> io::Result<()> {
+        self.ask(&["cut", &i.to_string()])
+    }
+
+    /// Undoes [`Testbed::cut`].
+    pub fn heal(&self, i: u16) -> io::Result<()> {
+        self.ask(&["heal", &i.to_string()])
+    }
+
+    /// Cuts node `i` off, then kills everything on it; returns when nothing of it is left. For good.
+    pub fn power_off(&self, i: u16) -> io::Result<()> {
+        self.ask(&["power-off", &i.to_string()])
+    }
+
+    /// Replaces the existing file `path` on node `i` alone.
+    pub fn shadow(&self, i: u16, path: &str, content: impl AsRef<[u8]>, mode: u32) -> io::Result<()> {
+        let unique = path.replace('/', "%");
+        let inside = format!("/run/shadow{unique}");
+        let outside = self.path_in_node(i, &inside);
+        fs::write(&outside, content)?;
+        fs::set_permissions(&outside, fs::Permissions::from_mode(mode))?;
+        self.ask(&["cover", &i.to_string(), path, &inside])
+    }
+
+    /// Mounts an empty file system of `bytes` bytes at `path` on node `i` alone; hides what was there.
+    pub fn small_disk(&self, i: u16, path: &str, bytes: u64) -> io::Result<()> {
+        self.ask(&["small-disk", &i.to_string(), path, &bytes.to_string()])
+    }
+
+    /// Where `path` of node `i` can be reached from here.
+    pub fn path_in_node(&self, i: u16, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        Path::new("/proc").join(self.node(i).init.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// What runs on node `i` besides its first process and its daemons.
+    pub fn processes(&self, i: u16) -> Vec<Process> {
+        self.all_processes().swap_remove(usize::from(i))
+    }
+
+    /// [`Testbed::processes`] of every node, in one look.
+    pub fn all_processes(&self) -> Vec<Vec<Process>> {
+        let all = processes::all_with("pid");
+        let of = |node: &Node| {
+            let own = all.iter().filter(|(pid, space)| *space == node.processes && *pid != node.init);
+            own.filter_map(|(pid, _)| processes::describe(*pid))
+                .filter(|process| !node.daemons.contains(&process.node_pid))
+                .collect()
+        };
+        self.nodes.iter().map(of).collect()
+    }
+
+    /// Pids, as this machine counts them, of node `i`'s daemons: `plainshd`, then sshd if there is one.
+    pub fn daemons(&self, i: u16) -> Vec<u32> {
+        let node = self.node(i);
+        let own = processes::all_with("pid").into_iter().filter(|(_, space)| *space == node.processes);
+        let described: Vec<Process> = own.filter_map(|(pid, _)| processes::describe(pid)).collect();
+        let pid_of = |daemon: &u32| described.iter().find(|process| process.node_pid == *daemon).map(|found| found.pid);
+        node.daemons.iter().filter_map(pid_of).collect()
+    }
+
+    /// Waits until no node holds anything but its daemons; whether that came about in time.
+    pub fn await_idle(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            if self.all_processes().iter().all(Vec::is_empty) {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(LOOK_STEP);
+        }
+    }
+
+    /// What went over the network since the start.
+    pub fn traffic(&self) -> io::Result<Traffic> {
+        Traffic::of(self.pid())
+    }
+
+    /// [`Traffic::on_cables`]: sent and received, over all nodes.
+    pub fn network_bytes(&self) -> io::Result<u64> {
+        Ok(self.traffic()?.on_cables())
+    }
+
+    fn node(&self, i: u16) -> &Node {
+        self.nodes.get(usize::from(i)).unwrap_or_else(|| panic!("there is no {}", name(i)))
+    }
+
+    fn ask(&self, words: &[&str]) -> io::Result<()> {
+        let line = words.join("\t");
+        assert!(!line.contains('\n'), "a request is one line: {line:?}");
+        let mut dialogue = self.dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+        let dialogue = dialogue.as_mut().ok_or_else(gone)?;
+        dialogue.requests.write_all(format!("{line}\n").as_bytes())?;
+        match dialogue.read_line()?.strip_prefix("error ") {
+            None => Ok(()),
+            Some(error) => Err(io::Error::other(error.to_owned())),
+        }
+    }
+}
+
+/// The lines to and from the testbed's process.
+struct Dialogue {
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Dialogue {
+    fn read_line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        if line.is_empty() { Err(gone()) } else { Ok(line.trim_end().to_owned()) }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the testbed's process is gone")
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        *self.dialogue.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        let end = Instant::now() + TAKE_DOWN_LIMIT;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > end {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn parse_node(rest: &str) -> Option<Node> {
+    let words: Vec<&str> = rest.split(' ').collect();
+    let [_, init, daemons] = words[..] else { return None };
+    let init = init.parse().ok()?;
+    let daemons = daemons.split(',').map(|pid| pid.parse().ok()).collect::<Option<_>>()?;
+    Some(Node { init, daemons, processes: processes::space_of(init, "pid")? })
+}
+
+fn with_programs(path: Option<OsString>) -> OsString {
+    let mut all = OsString::from(PROGRAMS);
+    all.push(":");
+    all.push(path.unwrap_or_else(|| SYSTEM_PATH.into()));
+    all
+}

@@ -1,0 +1,52 @@
+//! The testbed itself, with real name spaces. Needs root; elsewhere every test says SKIPPED and passes.
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use wireup_testbed::{Spec, Testbed};
+
+mod ends;
+mod faults;
+mod network;
+mod plainsh;
+mod ssh;
+
+/// Far beyond what anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How long something that must not happen is given to happen.
+const SILENCE: Duration = Duration::from_millis(300);
+
+fn spec(nodes: u16) -> Spec {
+    Spec::new(env!("CARGO_BIN_EXE_wireup-testbed"), nodes)
+}
+
+/// A command on the hub.
+fn on_hub(testbed: &Testbed, program: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    testbed.enter(command.args(words).stdin(Stdio::null()));
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// What a command that must succeed and say nothing on its standard error writes, without the last line's end.
+fn text(command: &mut Command) -> String {
+    let output = output(command);
+    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && errors.is_empty(), "{command:?}: {}: {text} {errors}", output.status);
+    text
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !condition() {
+        assert!(Instant::now() < end, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn exists(pid: u32) -> bool {
+    std::path::Path::new("/proc").join(pid.to_string()).exists()
+}

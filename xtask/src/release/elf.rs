@@ -1,0 +1,164 @@
+//! What a program asks of the machine it runs on, read from its file.
+
+use crate::step::Result;
+use object::Endianness;
+use object::elf::{DT_NEEDED, FileHeader64, NT_GNU_BUILD_ID, PT_INTERP};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+use std::path::Path;
+
+/// The libraries that one glibc consists of; since 2.34 most are empty.
+const OF_GLIBC: [&str; 4] = ["libc.so.", "libm.so.", "libdl.so.", "libpthread.so."];
+
+/// Of glibc.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Version(pub u32, pub u32);
+
+/// What is of interest in an ELF file.
+#[derive(Clone, Default, Debug)]
+pub struct Facts {
+    build_id: Vec<u8>,
+    interpreter: Option<String>,
+    /// Shared libraries.
+    needed: Vec<String>,
+    /// Names of all symbol versions, such as `GLIBC_2.17`.
+    versions: Vec<String>,
+}
+
+/// Reads a 64-bit file.
+///
+/// # Errors
+/// It is none, or damaged.
+pub fn read(path: &Path) -> Result<Facts> {
+    let data = fs::read(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+    parse(&data).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn parse(data: &[u8]) -> object::Result<Facts> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string();
+    let mut facts = Facts::default();
+    let header = FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    for segment in header.program_headers(endian, data)? {
+        if segment.p_type(endian) == PT_INTERP {
+            facts.interpreter = segment.data(endian, data).ok().map(text);
+        }
+        let Some(mut notes) = segment.notes(endian, data)? else { continue };
+        while let Some(note) = notes.next()? {
+            if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
+                facts.build_id = note.desc().to_vec();
+            }
+        }
+    }
+    let sections = header.sections(endian, data)?;
+    if let Some((entries, strings)) = sections.dynamic(endian, data)? {
+        let strings = sections.strings(endian, data, strings)?;
+        for entry in entries.iter().filter(|entry| entry.tag(endian) == DT_NEEDED) {
+            facts.needed.push(text(entry.string(endian, strings)?));
+        }
+    }
+    if let Some((mut files, strings)) = sections.gnu_verneed(endian, data)? {
+        let strings = sections.strings(endian, data, strings)?;
+        while let Some((_, mut versions)) = files.next()? {
+            while let Some(version) = versions.next()? {
+                facts.versions.push(text(version.name(endian, strings)?));
+            }
+        }
+    }
+    Ok(facts)
+}
+
+impl Facts {
+    /// What it needs beyond a glibc of this version.
+    pub fn more_than_glibc(&self, newest: Version) -> Option<String> {
+        if let Some(foreign) = self.needed.iter().find(|library| !of_glibc(library)) {
+            return Some(format!("needs {foreign}"));
+        }
+        // A name that is not understood, as that of a private interface, is too new for us.
+        let too_new = |name: &&String| version_of(name).is_none_or(|version| version > newest);
+        if let Some(version) = self.versions.iter().find(too_new) {
+            return Some(format!("needs {version}"));
+        }
+        self.unnamed()
+    }
+
+    /// What it needs beyond the kernel.
+    pub fn more_than_nothing(&self) -> Option<String> {
+        let asks = self.interpreter.iter().chain(&self.needed).chain(&self.versions);
+        asks.map(|what| format!("needs {what}")).next().or_else(|| self.unnamed())
+    }
+
+    fn unnamed(&self) -> Option<String> {
+        self.build_id.is_empty().then(|| "has no build id".to_string())
+    }
+}
+
+fn of_glibc(library: &str) -> bool {
+    library.starts_with("ld-linux-") || OF_GLIBC.iter().any(|name| library.starts_with(name))
+}
+
+fn version_of(name: &str) -> Option<Version> {
+    // Three numbers are those of the past: 2.2.5, 2.3.4.
+    let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(|number| number.parse().ok());
+    Some(Version(numbers.next()??, numbers.next()??))
+}
+
+impl Display for Version {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl Display for Facts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "build id ")?;
+        for byte in &self.build_id {
+            write!(f, "{byte:02x}")?;
+        }
+        let newest = self.versions.iter().filter_map(|name| version_of(name)).max();
+        match newest {
+            Some(newest) => write!(f, ", needs {} (glibc {newest})", self.needed.join(" ")),
+            None => write!(f, ", needs no library"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: Version = Version(2, 28);
+
+    fn facts(needed: &[&str], versions: &[&str]) -> Facts {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        Facts { build_id: vec![1], interpreter: None, needed: owned(needed), versions: owned(versions) }
+    }
+
+    #[test]
+    fn asks_are_judged() {
+        let problem = |needed, versions| facts(needed, versions).more_than_glibc(OLD);
+        let glibc: &[&str] = &["libpthread.so.0", "libc.so.6", "ld-linux-x86-64.so.2"];
+        assert_eq!(problem(glibc, &["GLIBC_2.2.5", "GLIBC_2.28"]), None);
+        assert_eq!(problem(glibc, &["GLIBC_2.17", "GLIBC_2.29"]).unwrap(), "needs GLIBC_2.29");
+        assert_eq!(problem(glibc, &["GLIBC_PRIVATE"]).unwrap(), "needs GLIBC_PRIVATE");
+        assert_eq!(problem(glibc, &["GCC_3.0"]).unwrap(), "needs GCC_3.0");
+        assert_eq!(problem(&["libc.so.6", "libgcc_s.so.1"], &[]).unwrap(), "needs libgcc_s.so.1");
+        assert_eq!(facts(&["libc.so.6"], &[]).more_than_nothing().unwrap(), "needs libc.so.6");
+        assert_eq!(facts(&[], &[]).more_than_nothing(), None);
+        let unnamed = Facts { build_id: Vec::new(), ..facts(&[], &[]) };
+        assert_eq!(unnamed.more_than_glibc(OLD).unwrap(), "has no build id");
+    }
+
+    /// Dynamically linked, whatever it was built with.
+    #[test]
+    fn this_program_is_read() {
+        let facts = read(&std::env::current_exe().unwrap()).unwrap();
+        if cfg!(target_env = "gnu") {
+            assert!(facts.needed.iter().any(|library| library == "libc.so.6"), "{facts:?}");
+            assert!(facts.versions.iter().any(|name| name.starts_with("GLIBC_2.")), "{facts:?}");
+            assert!(facts.interpreter.is_some(), "{facts:?}");
+        }
+        assert!(parse(b"#!/bin/sh\n").is_err());
+    }
+}

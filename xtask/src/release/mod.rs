@@ -1,0 +1,110 @@
+//! `cargo xtask release`: the binaries that are given to others, in `target/dist`.
+//!
+//! Two flavours of one source, see `docs/release.md`. Zig brings the old glibc's symbols and links; what comes out is
+//! parted into the program and its symbols, and is then looked at and run: a binary that would need more than it may
+//! stops the release.
+
+mod elf;
+mod tools;
+
+use crate::demo::cargo;
+use crate::layout;
+use crate::step::{Result, run, run_quietly, show, step};
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tools::Tools;
+
+/// The oldest glibc that the program runs with: that of RHEL 8, and what `manylinux_2_28` stands for.
+const GLIBC: elf::Version = elf::Version(2, 28);
+
+const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
+
+#[derive(Clone, Copy)]
+enum Libc {
+    Gnu,
+    Musl,
+}
+
+use Libc::{Gnu, Musl};
+
+/// Makes both flavours for each architecture; without any, for this machine's.
+///
+/// # Errors
+/// An architecture is unknown, a tool is missing, a build fails, or a binary is not as it has to be.
+pub fn build(architectures: &[&str]) -> Result {
+    if let Some(unknown) = architectures.iter().find(|name| !ARCHITECTURES.contains(name)) {
+        return Err(format!("{unknown:?} is none of {}", ARCHITECTURES.join(", ")));
+    }
+    let tools = Tools::install()?;
+    let mut report = String::new();
+    for architecture in if architectures.is_empty() { &[ARCH] } else { architectures } {
+        for libc in [Gnu, Musl] {
+            let binary = flavour(&tools, architecture, libc)?;
+            report += &format!("{}\n", describe(&binary, libc)?);
+            if *architecture == ARCH {
+                try_out(&binary)?;
+            } else {
+                report += "    not run: this machine is of another architecture\n";
+            }
+        }
+    }
+    print!("{report}");
+    Ok(())
+}
+
+/// Builds one flavour and puts it into the distribution's folder.
+fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<PathBuf> {
+    let libc_name = match libc {
+        Gnu => "gnu",
+        Musl => "musl",
+    };
+    let target = format!("{architecture}-unknown-linux-{libc_name}");
+    tools::add_target(&target)?;
+    let asked = match libc {
+        Gnu => format!("{target}.{GLIBC}"),
+        Musl => target.clone(),
+    };
+    let mut build = cargo();
+    build.args(["zigbuild", "--release", "--quiet", "--package", "wireup", "--target", &asked]);
+    tools.set_environment(&mut build, architecture)?;
+    step(show(&build), || run(&mut build))?;
+
+    let built = layout::target().join(&target).join("release/wireup");
+    let dist = layout::target().join("dist");
+    fs::create_dir_all(&dist).map_err(|e| format!("mkdir {}: {e}", dist.display()))?;
+    let name = format!("wireup-{}-{architecture}-linux-{libc_name}", env!("CARGO_PKG_VERSION"));
+    let (program, symbols) = (dist.join(&name), dist.join(format!("{name}.debug")));
+    run_quietly(tools.objcopy().arg("--only-keep-debug").args([&built, &symbols]))?;
+    run_quietly(tools.objcopy().arg("--strip-all").args([&built, &program]))?;
+    Ok(program)
+}
+
+/// What the binary is and needs, in a line.
+fn describe(binary: &Path, libc: Libc) -> Result<String> {
+    let facts = elf::read(binary)?;
+    let problem = match libc {
+        Gnu => facts.more_than_glibc(GLIBC),
+        Musl => facts.more_than_nothing(),
+    };
+    if let Some(problem) = problem {
+        return Err(format!("{}: {problem}", binary.display()));
+    }
+    let bytes = fs::metadata(binary).map_err(|e| format!("{}: {e}", binary.display()))?.len();
+    Ok(format!("{}: {bytes} bytes, {facts}", binary.display()))
+}
+
+/// Runs it as users would first.
+fn try_out(binary: &Path) -> Result {
+    let itself = binary.to_string_lossy();
+    let runs: [&[&str]; 3] = [
+        &["version"],
+        &["run", "-n", "4", "hostname"],
+        &["run", "-n", "4", "--virtual-nodes", "2", &itself, "pmi", "exchange"],
+    ];
+    for arguments in runs {
+        run_quietly(Command::new(binary).args(arguments))?;
+    }
+    Ok(())
+}

