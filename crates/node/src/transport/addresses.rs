@@ -19,8 +19,32 @@ pub const OFFERED_MAX: usize = 16;
 
 /// Names of interfaces that do not lead to other machines, by their beginnings.
 const VIRTUAL_PREFIXES: [&str; 26] = [
-    "docker", "virbr", "vnet", "veth", "vmnet", "vboxnet", "cni", "flannel", "cali", "cilium", "weave", "kube-", "nerdctl",
-    "podman", "lxc", "lxdbr", "incusbr", "tun", "tap", "wg", "zt", "tailscale", "vxlan", "gre", "sit", "ip6tnl",
+    "docker",
+    "virbr",
+    "vnet",
+    "veth",
+    "vmnet",
+    "vboxnet",
+    "cni",
+    "flannel",
+    "cali",
+    "cilium",
+    "weave",
+    "kube-",
+    "nerdctl",
+    "podman",
+    "lxc",
+    "lxdbr",
+    "incusbr",
+    "tun",
+    "tap",
+    "wg",
+    "zt",
+    "tailscale",
+    "vxlan",
+    "gre",
+    "sit",
+    "ip6tnl",
 ];
 
 /// `--interface` leaves nothing to offer.
@@ -141,9 +165,7 @@ fn take_turns(order: &mut Vec<SocketAddr>, addresses: Vec<SocketAddr>) {
     let mut v4_next = order.last().map_or(first_is_v4, |last| !last.is_ipv4());
     let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(SocketAddr::is_ipv4);
     let (mut v4, mut v6) = (v4.into_iter(), v6.into_iter());
-    while let Some(address) =
-        if v4_next { v4.next().or_else(|| v6.next()) } else { v6.next().or_else(|| v4.next()) }
-    {
+    while let Some(address) = if v4_next { v4.next().or_else(|| v6.next()) } else { v6.next().or_else(|| v4.next()) } {
         v4_next = !address.is_ipv4();
         order.push(address);
     }
@@ -185,9 +207,9 @@ fn is_accidental(own: &InterfaceAddress) -> bool {
 
 fn is_virtual(interface: &str) -> bool {
     // Docker's own networks are `br-` and 12 hexadecimal digits; other names after `br-` are chosen by people.
-    let docker = interface.strip_prefix("br-").is_some_and(|rest| {
-        rest.len() == 12 && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
-    });
+    let docker = interface
+        .strip_prefix("br-")
+        .is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
     docker || VIRTUAL_PREFIXES.iter().any(|prefix| interface.starts_with(prefix))
 }
 

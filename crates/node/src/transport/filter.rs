@@ -89,8 +89,7 @@ impl Network {
                 (base.to_bits() ^ ip.to_bits()).checked_shr(32 - u32::from(self.prefix_len.min(32))).unwrap_or(0) == 0
             }
             (IpAddr::V6(base), IpAddr::V6(ip)) => {
-                (base.to_bits() ^ ip.to_bits()).checked_shr(128 - u32::from(self.prefix_len.min(128))).unwrap_or(0)
-                    == 0
+                (base.to_bits() ^ ip.to_bits()).checked_shr(128 - u32::from(self.prefix_len.min(128))).unwrap_or(0) == 0
             }
             _ => false,
         }

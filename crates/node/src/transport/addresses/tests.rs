@@ -71,7 +71,8 @@ fn less_is_offered_where_nothing_else_is_there() {
 
 #[test]
 fn virtual_interfaces_are_known_by_name() {
-    for name in ["docker0", "docker_gwbridge", "br-0a1b2c3d4e5f", "virbr0", "veth12ab", "tun0", "wg0", "ztabc", "cni0"] {
+    for name in ["docker0", "docker_gwbridge", "br-0a1b2c3d4e5f", "virbr0", "veth12ab", "tun0", "wg0", "ztabc", "cni0"]
+    {
         assert!(is_virtual(name), "{name}");
     }
     for name in ["eth0", "br0", "br-ex", "bond0", "enp3s0", "ib0", "vmbr0", "wlan0", "team0", "hsn0", "eno1.42"] {
