@@ -1,16 +1,19 @@
 //! What a run takes over from the place it is started at, read once.
 
 use rustix::fs::Mode;
-use rustix::process::Resource;
+use rustix::process::Resource as Kernels;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use wireup_os::{bind, process, pty};
+use wireup_wire::job::{Limit, Resource};
 
 /// The launcher's surroundings. Tests make their own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Here {
     pub host: String,
+    /// The file of this program.
+    pub program: String,
     pub pid: u32,
     /// 32 random bits: two runs with one pid in a shared log differ.
     pub tag: u32,
@@ -19,8 +22,8 @@ pub struct Here {
     pub cwd: Result<PathBuf, String>,
     pub env: Vec<(OsString, OsString)>,
     pub umask: u32,
-    /// Soft limit of open files, as inherited.
-    pub nofile_soft: u64,
+    /// Soft resource limits, as inherited.
+    pub limits: Vec<Limit>,
     pub stdin_is_terminal: bool,
     /// Size of the terminal, if there is one: (rows, columns).
     pub terminal: Option<(u16, u16)>,
@@ -31,17 +34,33 @@ impl Here {
     pub fn read() -> io::Result<Here> {
         Ok(Here {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            program: std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
             pid: process::own_pid(),
             tag: random_tag()?,
             cpus: bind::allowed()?.len() as u32,
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
             env: std::env::vars_os().collect(),
             umask: read_umask(),
-            nofile_soft: rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+            limits: limits(),
             stdin_is_terminal: io::stdin().is_terminal(),
             terminal: terminal_size(),
         })
     }
+}
+
+fn limits() -> Vec<Limit> {
+    let all = [
+        (Resource::Nofile, Kernels::Nofile),
+        (Resource::Core, Kernels::Core),
+        (Resource::Stack, Kernels::Stack),
+        (Resource::Memlock, Kernels::Memlock),
+        (Resource::Data, Kernels::Data),
+        (Resource::As, Kernels::As),
+        (Resource::Fsize, Kernels::Fsize),
+        (Resource::Cpu, Kernels::Cpu),
+    ];
+    let soft = |kernels| rustix::process::getrlimit(kernels).current.unwrap_or(u64::MAX);
+    all.into_iter().map(|(resource, kernels)| Limit { resource, soft: soft(kernels) }).collect()
 }
 
 /// The kernel tells the mask only to whoever sets it.

@@ -97,7 +97,7 @@ fn tree(high: &High, agents: u32) -> String {
     let why = if high.fanout_given { "as asked" } else { "fewest levels with at most 32 children" };
     let shell = match &high.session.remote_shell {
         RemoteShell::Local => "children of this machine".to_owned(),
-        RemoteShell::Command(words) => format!("started by {}", words.join(" ")),
+        RemoteShell::Command(words) | RemoteShell::Ssh(words) => format!("started by {}", words.join(" ")),
     };
     if agents <= 1 {
         return "tree: one agent, in this process".to_owned();
@@ -115,13 +115,14 @@ mod tests {
     fn resolved(line: &str) -> (High, Mapping) {
         let here = Here {
             host: "cn17".into(),
+            program: "/bin/wireup".into(),
             pid: 1,
             tag: 1,
             cpus: 8,
             cwd: Ok("/".into()),
             env: Vec::new(),
             umask: 0,
-            nofile_soft: 1024,
+            limits: Vec::new(),
             stdin_is_terminal: false,
             terminal: None,
         };

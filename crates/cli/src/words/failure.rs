@@ -44,8 +44,9 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{who} broke the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi none \
              offers it nothing"
         ),
-        Cause::AgentStart { problem, .. } => {
-            format!("{}: its agent did not start: {problem}; {}", node(failure), start_advice(setting))
+        Cause::AgentsMissing { missing } => {
+            let problems: Vec<&str> = missing.iter().map(|missing| missing.problem.as_str()).collect();
+            format!("{}: its agent did not start: {}; {}", node(failure), problems.join("; "), start_advice(setting))
         }
         Cause::AgentLost { problem, .. } => {
             let advice =

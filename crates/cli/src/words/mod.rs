@@ -58,7 +58,7 @@ impl Voice {
     fn lines(&mut self, notice: &Notice) -> Vec<String> {
         match notice {
             Notice::Started { ranks } if self.setting.verbose => vec![format!("{} started", count(*ranks, "rank"))],
-            Notice::Started { .. } | Notice::Trace(_) => Vec::new(),
+            Notice::Started { .. } | Notice::Trace(_) | Notice::Note(_) => Vec::new(),
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Interrupt { signal, again } => vec![signals::interrupt(*signal, *again)],

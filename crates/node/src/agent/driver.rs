@@ -4,6 +4,7 @@
 //! replies leave at once, since somebody waits for each of them.
 
 use super::keeper_link::KeeperLink;
+use super::link_config::LinkConfig;
 use super::links::{IN_MEMORY, LinkSet};
 use super::ranks::JobRanks;
 use super::shells::Shells;
@@ -19,10 +20,10 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::{Event, Reactor};
-use wireup_proto::io::{Input, Output};
+use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
 
@@ -51,6 +52,8 @@ pub struct AgentDriver {
     /// Frames for the launcher in this process.
     for_launcher: Vec<Frame>,
     left: bool,
+    /// The machine knows where children dial in.
+    listening: bool,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
     orphans_since: Option<u64>,
 }
@@ -67,12 +70,7 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    pub fn new(
-        session: SessionSpec,
-        me: wireup_wire::ids::AgentId,
-        secret: Option<Secret>,
-        born: Born,
-    ) -> Result<Self, BeginError> {
+    pub fn new(session: SessionSpec, me: AgentId, secret: Option<Secret>, born: Born) -> Result<Self, BeginError> {
         let header = Header { agent: me, session, born };
         let recorder = match &header.session.record_dir {
             None => None,
@@ -81,11 +79,12 @@ impl AgentDriver {
                     .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
             ),
         };
+        let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             agent: Agent::new(AgentConfig { agent: me, session: header.session, born }),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
-            links: LinkSet::new(me, secret),
+            links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
             spare: None,
             shells: None,
@@ -94,6 +93,7 @@ impl AgentDriver {
             buffer: vec![0; READ_BYTES_MAX].into(),
             for_launcher: Vec::new(),
             left: false,
+            listening: false,
             orphans_since: None,
         })
     }
@@ -112,8 +112,9 @@ impl AgentDriver {
         self.links.unreachable()
     }
 
-    pub fn dial(&mut self, parent: Vec<String>) -> Result<(), BeginError> {
-        self.links.dial(parent, &self.reactor).map_err(BeginError::Dial)
+    /// Dials the parent; `by_parent` as in the bootstrap message.
+    pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
+        self.links.dial(parent, by_parent, &self.reactor).map_err(BeginError::Dial)
     }
 
     /// A job that came with the bootstrap message.
@@ -184,9 +185,9 @@ impl AgentDriver {
                     shells.on_keeper(turn);
                 }
             }
-            Token::ShellError(agent) => {
+            Token::ShellError(shell) => {
                 if let Some(shells) = shells {
-                    shells.on_error_text(*agent, turn.reactor);
+                    shells.on_error_text(*shell, turn.reactor);
                 }
             }
             Token::Keeper(job) => {
@@ -312,9 +313,14 @@ impl AgentDriver {
     fn perform(&mut self, output: Output) {
         let Self { reactor, links, jobs, inputs, buffer, .. } = self;
         match output {
-            Output::StartAgent { agent, bootstrap } => {
-                if let Err(error) = self.start_agent(agent, *bootstrap) {
-                    self.inputs.push(Input::AgentStartFailed { agent, error });
+            Output::StartAgent { shell, agent, how, bootstrap } => {
+                if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
+                    self.inputs.push(Input::ShellFailed { shell, error });
+                }
+            }
+            Output::StopShell { shell } => {
+                if let Some(shells) = &mut self.shells {
+                    shells.stop(shell);
                 }
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
@@ -380,14 +386,33 @@ impl AgentDriver {
         }
     }
 
-    fn start_agent(&mut self, agent: wireup_wire::ids::AgentId, mut bootstrap: Bootstrap) -> Result<(), SpawnError> {
+    fn start_agent(
+        &mut self,
+        shell: ShellId,
+        agent: AgentId,
+        how: How,
+        mut bootstrap: Option<Box<Bootstrap>>,
+    ) -> Result<(), SpawnError> {
         let failed = |what: &str, error: io::Error| SpawnError {
             step: SpawnStep::Stdio,
             what: what.into(),
             errno: error.raw_os_error().unwrap_or(0),
         };
-        bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
-        bootstrap.parent = self.links.listen(&self.reactor).map_err(|error| failed("a socket to listen on", error))?;
+        if let Some(bootstrap) = &mut bootstrap {
+            bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
+            let addresses = self.links.listen(&self.reactor);
+            let addresses = addresses.map_err(|error| SpawnError {
+                step: SpawnStep::Stdio,
+                what: error.to_string(),
+                errno: error.errno().unwrap_or(0),
+            })?;
+            if !std::mem::replace(&mut self.listening, true) {
+                self.inputs.push(Input::Listening { addresses: addresses.clone() });
+            }
+            if bootstrap.parent.is_empty() {
+                bootstrap.parent = addresses;
+            }
+        }
         let shells = match &mut self.shells {
             Some(shells) => shells,
             None => {
@@ -395,7 +420,7 @@ impl AgentDriver {
                 self.shells.insert(forked.map_err(|error| failed("the keeper of the remote shells", error))?)
             }
         };
-        shells.start(agent, &bootstrap)
+        shells.start(shell, agent, how, self.agent.session(), bootstrap.as_deref())
     }
 
     fn record(&mut self, entry: impl FnOnce() -> Entry) {

@@ -90,6 +90,16 @@ pub enum ListenError {
     NothingMatches(#[from] NothingMatches),
 }
 
+impl ListenError {
+    /// The kernel's number, if it was the kernel that refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
+            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
+        }
+    }
+}
+
 impl LinkSet {
     pub fn new(me: AgentId, secret: Option<Secret>, config: LinkConfig) -> Self {
         LinkSet {

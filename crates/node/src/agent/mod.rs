@@ -2,10 +2,12 @@
 
 pub mod driver;
 mod keeper_link;
+mod link_config;
 mod links;
 mod main;
 mod pipes;
 mod ranks;
+mod remote;
 mod shells;
 pub mod token;
 mod turn;

@@ -4,13 +4,14 @@ use crate::flags::low::{Wish, parse};
 fn here() -> Here {
     Here {
         host: "cn17".into(),
+        program: "/bin/wireup".into(),
         pid: 42,
         tag: 0xbeef,
         cpus: 6,
         cwd: Ok("/".into()),
         env: vec![("HOME".into(), "/h".into()), ("PMI_RANK".into(), "7".into())],
         umask: 0o27,
-        nofile_soft: 1024,
+        limits: Vec::new(),
         stdin_is_terminal: false,
         terminal: Some((50, 132)),
     }
@@ -40,7 +41,7 @@ fn a_bare_program_runs_once_a_cpu_on_this_machine() {
     let options = &high.job.options;
     assert_eq!((options.pmi, options.bind_to), (PmiFlavour::Simple, BindTo::Even));
     assert_eq!((options.stdin, options.stdin_inherit), (StdinTarget::One(Rank(0)), true));
-    assert_eq!((options.umask, options.nofile_soft), (0o27, 1024));
+    assert_eq!(options.umask, 0o27);
     assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 0));
     assert_eq!((options.profile, options.split_output, options.pty), (false, false, None));
 }

@@ -88,7 +88,9 @@ fn pmi_ends() {
 
 #[test]
 fn failures_of_our_own() {
-    let start = Cause::AgentStart { agent: AgentId(1), problem: "exit code 255".into() };
+    let start = Cause::AgentsMissing {
+        missing: vec![wireup_wire::peer::MissingAgent { agent: AgentId(1), problem: "exit code 255".into() }],
+    };
     assert_eq!(
         of_node(start.clone(), SETTING),
         "node node1: its agent did not start: exit code 255; is there memory for another process, and does ulimit -u \

@@ -108,7 +108,12 @@ fn frame(class: Class, length: usize) -> Frame {
 
 #[test]
 fn frames_pass_both_ways_in_either_family() {
+    let has_v6 = interfaces::addresses().unwrap().iter().any(|own| own.ip.is_ipv6() && own.loopback);
     for (interface, local) in [("127.0.0.1", "127.0.0.1 (lo)"), ("::1", "::1 (lo)"), ("lo", "127.0.0.1 (lo)")] {
+        if interface == "::1" && !has_v6 {
+            eprintln!("skipped: no IPv6 here");
+            continue;
+        }
         for encrypt in [false, true] {
             let (mut parent, mut child) = pair(interface, encrypt);
             let addresses = parent.links.listen(&parent.reactor).unwrap();
