@@ -220,7 +220,7 @@ impl LinkSet {
                 return;
             };
             match listener.accept(&secret, terms) {
-                Ok(Accepted::Guest(link)) => self.take_in(link, turn.now_ns, turn.reactor),
+                Ok(Accepted::Guest(link)) => self.take_in(*link, turn.now_ns, turn.reactor),
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::Nobody) => return,
                 // Out of descriptors, most likely.

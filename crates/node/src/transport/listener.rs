@@ -20,7 +20,7 @@ pub struct Listener {
 
 /// What came of looking for a guest.
 pub enum Accepted {
-    Guest(Link),
+    Guest(Box<Link>),
     /// One left by itself, or came in where none may. There may be others.
     TurnedAway,
     Nobody,
@@ -59,7 +59,8 @@ impl Listener {
     pub fn accept(&self, secret: &Secret, terms: Terms) -> Result<Accepted, AcceptError> {
         match socket::accept(&self.socket) {
             Ok((guest, _)) if self.takes(&guest) => {
-                Ok(Accepted::Guest(Link::accepted(guest, Handshake::listen(secret, terms)?, terms.encrypt)))
+                let link = Link::accepted(guest, Handshake::listen(secret, terms)?, terms.encrypt);
+                Ok(Accepted::Guest(Box::new(link)))
             }
             Ok(_) => Ok(Accepted::TurnedAway),
             Err(error) => match error.kind() {
