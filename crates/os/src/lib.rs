@@ -1,8 +1,9 @@
 //! The Linux code of the house: a small safe surface over system calls, without any policy.
 //!
 //! `unsafe` lives in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
-//! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`] and in [`inherit`] (a
-//! descriptor known by its number); everything else goes through `rustix`. Units stand in the names (`_ns`, `_bytes`);
+//! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in [`interfaces`] (a list that
+//! libc allocates), in [`build_id`] (the program's own headers) and in [`inherit`] (a descriptor known by its number);
+//! everything else goes through `rustix`. Units stand in the names (`_ns`, `_bytes`);
 //! nothing here reads the environment or decides who gets what.
 
 pub mod bind;
@@ -10,6 +11,7 @@ pub mod build_id;
 pub mod clock;
 pub mod files;
 pub mod inherit;
+pub mod interfaces;
 pub mod process;
 pub mod pty;
 pub mod reactor;

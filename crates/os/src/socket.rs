@@ -1,7 +1,8 @@
 //! Sockets: pairs between processes of this machine, with descriptors as freight, TCP between agents.
 //!
 //! Everything made here is close-on-exec. TCP sockets are non-blocking with `TCP_NODELAY`: frames are written
-//! whole, there is nothing to wait for.
+//! whole, there is nothing to wait for. Addresses are told as they are meant: an IPv4 address that reached an IPv6
+//! socket is an IPv4 address.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -14,7 +15,7 @@ use rustix::net::{
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -80,24 +81,37 @@ pub fn wait(fd: impl AsFd, readable: bool, writable: bool, timeout: Option<Durat
     Ok(ready > 0)
 }
 
-/// A TCP socket that listens on `address` (port 0: any).
+/// A TCP socket that listens on `address` (port 0: any). The unspecified IPv6 address takes IPv4 in too.
 ///
 /// # Errors
-/// The address is not of this machine or in use.
+/// The address is not of this machine or in use; the kernel does not know the family.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
     net::bind(&socket, &address)?;
     net::listen(&socket, backlog)?;
     Ok(socket)
 }
 
-/// Where a socket listens or is connected from.
+/// Where a socket listens, or this end of its connection.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
-    Ok(SocketAddr::try_from(net::getsockname(socket)?)?)
+    Ok(plain(SocketAddr::try_from(net::getsockname(socket)?)?))
+}
+
+/// An IPv4 address in IPv6 clothes without them.
+fn plain(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
+            SocketAddr::new(address.ip().to_canonical(), address.port())
+        }
+        _ => address,
+    }
 }
 
 /// The next connection that waits on a listening socket, with its peer.
@@ -109,15 +123,19 @@ pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let (socket, peer) = retry_on_intr(|| net::acceptfrom_with(&listener, flags))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     let peer = peer.map(SocketAddr::try_from).ok_or(Errno::NOTCONN)??;
-    Ok((socket, peer))
+    Ok((socket, plain(peer)))
 }
 
-/// Begins to connect. When the socket gets writable, [`dial_result`] says how it went.
+/// Begins to connect, from the address `source` if there is one. When the socket gets writable, [`dial_result`] says
+/// how it went.
 ///
 /// # Errors
-/// What can be told at once: no descriptor, no route.
-pub fn dial(address: SocketAddr) -> io::Result<OwnedFd> {
+/// What can be told at once: no descriptor, no route; `source` is not of this machine.
+pub fn dial(address: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
+    if let Some(source) = source {
+        net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
     match net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
@@ -130,6 +148,34 @@ pub fn dial(address: SocketAddr) -> io::Result<OwnedFd> {
 /// Why it is not.
 pub fn dial_result(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
+}
+
+/// Longest idle time before the first probe that Linux takes (`MAX_TCP_KEEPIDLE`, s).
+const KEEPALIVE_S_MAX: u16 = 32_767;
+/// Most probes that Linux takes (`MAX_TCP_KEEPCNT`).
+const PROBES_MAX: u64 = 127;
+
+/// Lets a connection fail with `TimedOut` (or the network's own complaint) when the other end has answered nothing for
+/// `timeout`, whether bytes are under way or not.
+///
+/// An idle connection is probed after half of that time and then every second (more slowly if those were more probes than
+/// Linux counts). `TCP_USER_TIMEOUT` bounds it all; it counts from the last answer, in bytes under way as in probes.
+/// Not meant for a socket that still connects.
+///
+/// # Errors
+/// `socket` is not a TCP socket.
+pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
+    let timeout_s = timeout.as_secs_f64().ceil().clamp(1.0, f64::from(KEEPALIVE_S_MAX)) as u64;
+    let idle_s = (timeout_s / 2).max(1);
+    let probed_s = (timeout_s - idle_s).max(1);
+    let interval_s = probed_s.div_ceil(PROBES_MAX);
+    let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32);
+    sockopt::set_tcp_keepidle(&socket, Duration::from_secs(idle_s))?;
+    sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(interval_s))?;
+    sockopt::set_tcp_keepcnt(&socket, probed_s.div_ceil(interval_s) as u32)?;
+    sockopt::set_tcp_user_timeout(&socket, timeout_ms)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    Ok(())
 }
 
 fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
@@ -167,7 +213,7 @@ mod tests {
     #[test]
     fn a_dialled_connection_is_accepted() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
-        let dialled = dial(local_address(&listener).unwrap()).unwrap();
+        let dialled = dial(local_address(&listener).unwrap(), None).unwrap();
         assert!(wait(&listener, true, false, None).unwrap());
         let (accepted, peer) = accept(&listener).unwrap();
         assert!(wait(&dialled, false, true, None).unwrap());
@@ -182,10 +228,43 @@ mod tests {
         let listener = listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
         let address = local_address(&listener).unwrap();
         drop(listener);
-        let refused = dial(address).and_then(|socket| {
+        let refused = dial(address, None).and_then(|socket| {
             wait(&socket, false, true, None)?;
             dial_result(&socket)
         });
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn one_socket_takes_both_families_in() {
+        let listener = match listen("[::]:0".parse().unwrap(), 8) {
+            Ok(listener) => listener,
+            Err(error) => return eprintln!("skipped: no IPv6 here: {error}"),
+        };
+        let port = local_address(&listener).unwrap().port();
+        for to in ["127.0.0.1", "::1"] {
+            let to = SocketAddr::new(to.parse().unwrap(), port);
+            let dialled = dial(to, Some(to.ip())).unwrap();
+            assert!(wait(&listener, true, false, None).unwrap());
+            let (accepted, peer) = accept(&listener).unwrap();
+            assert_eq!(peer, local_address(&dialled).unwrap());
+            assert_eq!(local_address(&accepted).unwrap(), to);
+        }
+    }
+
+    #[test]
+    fn probes_fit_the_time_given() {
+        let socket = tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        for (timeout_ms, idle_s, interval_s, count) in
+            [(30_000, 15, 1, 15), (1_000, 1, 1, 1), (250, 1, 1, 1), (600_000, 300, 3, 100), (7_500, 4, 1, 4)]
+        {
+            keep_alive(&socket, Duration::from_millis(timeout_ms)).unwrap();
+            assert!(sockopt::socket_keepalive(&socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&socket).unwrap().as_secs(), idle_s, "{timeout_ms}");
+            assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap().as_secs(), interval_s, "{timeout_ms}");
+            assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), count, "{timeout_ms}");
+            assert_eq!(u64::from(sockopt::tcp_user_timeout(&socket).unwrap()), timeout_ms);
+        }
+        keep_alive(&socket, Duration::MAX).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! replies leave at once, since somebody waits for each of them.
 
 use super::keeper_link::KeeperLink;
+use super::link_config::LinkConfig;
 use super::links::{IN_MEMORY, LinkSet};
 use super::ranks::JobRanks;
 use super::shells::Shells;
@@ -78,11 +79,12 @@ impl AgentDriver {
                     .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
             ),
         };
+        let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             agent: Agent::new(AgentConfig { agent: me, session: header.session, born }),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
-            links: LinkSet::new(me, secret),
+            links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
             spare: None,
             shells: None,
@@ -110,8 +112,9 @@ impl AgentDriver {
         self.links.unreachable()
     }
 
-    pub fn dial(&mut self, parent: Vec<String>) -> Result<(), BeginError> {
-        self.links.dial(parent, &self.reactor).map_err(BeginError::Dial)
+    /// Dials the parent; `by_parent` as in the bootstrap message.
+    pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
+        self.links.dial(parent, by_parent, &self.reactor).map_err(BeginError::Dial)
     }
 
     /// A job that came with the bootstrap message.
@@ -398,7 +401,11 @@ impl AgentDriver {
         if let Some(bootstrap) = &mut bootstrap {
             bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
             let addresses = self.links.listen(&self.reactor);
-            let addresses = addresses.map_err(|error| failed("a socket to listen on", error))?;
+            let addresses = addresses.map_err(|error| SpawnError {
+                step: SpawnStep::Stdio,
+                what: error.to_string(),
+                errno: error.errno().unwrap_or(0),
+            })?;
             if !std::mem::replace(&mut self.listening, true) {
                 self.inputs.push(Input::Listening { addresses: addresses.clone() });
             }

@@ -1,13 +1,24 @@
 //! The sockets of one agent's links: dialling the parent, taking children in, moving frames.
+//!
+//! Whoever dials is a guest until its handshake is done. There is room for a fixed number of guests; when it is full, the
+//! oldest that has not even sent a hello makes room for the next, so that strangers who hold connections open do not keep
+//! children out, who need no more than a round trip.
 
+use super::link_config::LinkConfig;
 use super::token::Token;
 use super::turn::Turn;
-use crate::transport::handshake::Handshake;
+use crate::transport::addresses::{self, NothingMatches};
+use crate::transport::attempts::Attempts;
+use crate::transport::filter::{Filter, FilterError};
+use crate::transport::handshake::{Handshake, Terms};
 use crate::transport::link::{Link, LinkError, Received};
-use crate::transport::listener::Listener;
-use std::collections::{BTreeMap, VecDeque};
+use crate::transport::listener::{Accepted, Listener};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::Frame;
@@ -18,14 +29,26 @@ use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Secret};
 /// The launcher in this very process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
 
+/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods, and
+/// is read in the first of them.
+const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
+/// How long to leave the listener alone when no descriptor is left for a guest.
+const PAUSE_NS: u64 = 100_000_000;
+
 pub struct LinkSet {
     me: AgentId,
+    config: LinkConfig,
     secret: Option<Secret>,
     listener: Option<Listener>,
-    listening: bool,
+    /// The listener is not watched until then.
+    paused_until_ns: Option<u64>,
     links: BTreeMap<LinkId, Entry>,
-    /// Addresses of the parent not tried yet.
-    dial: VecDeque<String>,
+    /// Links that were accepted and have not proved anything, hence the oldest first.
+    guests: BTreeSet<LinkId>,
+    /// The way to the parent, until there is a link.
+    attempts: Option<Attempts>,
+    /// This machine's addresses, once they were needed.
+    own: Vec<InterfaceAddress>,
     next: u32,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
@@ -44,6 +67,7 @@ enum Kind {
     /// Dialled; must have shown itself by then.
     Dialled {
         until_ns: u64,
+        address: SocketAddr,
     },
     Parent,
     /// Accepted; must have shown itself by then.
@@ -53,15 +77,41 @@ enum Kind {
     Child,
 }
 
+/// Why an agent cannot take children in.
+#[derive(thiserror::Error, Debug)]
+pub enum ListenError {
+    #[error("listing this machine's addresses: {0}")]
+    Interfaces(io::Error),
+    #[error("a socket to listen on: {0}")]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    NothingMatches(#[from] NothingMatches),
+}
+
+impl ListenError {
+    /// The kernel's number, if it was the kernel that refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
+            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
+        }
+    }
+}
+
 impl LinkSet {
-    pub fn new(me: AgentId, secret: Option<Secret>) -> Self {
+    pub fn new(me: AgentId, secret: Option<Secret>, config: LinkConfig) -> Self {
         LinkSet {
             me,
+            config,
             secret,
             listener: None,
-            listening: false,
+            paused_until_ns: None,
             links: BTreeMap::new(),
-            dial: VecDeque::new(),
+            guests: BTreeSet::new(),
+            attempts: None,
+            own: Vec::new(),
             next: 1,
             dirty: Vec::new(),
             unreachable: None,
@@ -79,85 +129,126 @@ impl LinkSet {
         Ok(self.secret.insert(Secret(bytes)).clone())
     }
 
-    /// Addresses where children can dial in; listens from the first call on.
-    pub fn listen(&mut self, reactor: &Reactor) -> io::Result<Vec<String>> {
+    /// Addresses where children can dial in, best first; listens from the first call on.
+    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         if let Some(listener) = &self.listener {
             return Ok(listener.addresses());
         }
-        let listener = Listener::local()?;
+        let listener = if self.config.local {
+            Listener::local()?
+        } else {
+            let filter = self.filter()?;
+            self.own = interfaces::addresses().map_err(ListenError::Interfaces)?;
+            let offered = addresses::offered(&self.own, filter.as_ref(), self.config.reached_at(), false)?;
+            Listener::remote(&offered, filter.is_some())?
+        };
         reactor.add(listener.fd(), Token::Listener.pack(), Interest::READABLE)?;
-        self.listening = true;
         Ok(self.listener.insert(listener).addresses())
     }
 
-    /// Dials the parent at the first of its addresses that answers.
-    pub fn dial(&mut self, addresses: Vec<String>, reactor: &Reactor) -> Result<(), String> {
-        self.dial = addresses.into();
-        self.dial_next(reactor)
+    fn filter(&self) -> Result<Option<Filter>, FilterError> {
+        self.config.interface.as_deref().map(Filter::parse).transpose()
     }
 
-    fn dial_next(&mut self, reactor: &Reactor) -> Result<(), String> {
-        let mut problem = String::from("no address of the parent is left to try");
-        while let Some(text) = self.dial.pop_front() {
-            match self.try_dial(&text, reactor) {
-                Ok(()) => return Ok(()),
-                Err(error) => problem = format!("{text}: {error}"),
+    /// Dials the parent at its addresses until one of them answers. `by_parent`: the parent itself called this agent's
+    /// remote shell.
+    ///
+    /// # Errors
+    /// None of them can be dialled, in words.
+    pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
+        let mut offered: Vec<SocketAddr> = Vec::new();
+        for text in parent {
+            offered.push(text.parse().map_err(|_| format!("{text}: not an address"))?);
+        }
+        if !self.config.local {
+            let filter = self.filter().map_err(|error| error.to_string())?;
+            // Without them the parent's own order is as good as any.
+            self.own = interfaces::addresses().unwrap_or_default();
+            let caller = self.config.called_from(&offered).filter(|_| by_parent);
+            offered = addresses::dial_order(&offered, &self.own, caller, filter.as_ref());
+        }
+        self.attempts = Some(Attempts::new(offered));
+        self.dial_due(monotonic_ns(), reactor);
+        self.unreachable.clone().map_or(Ok(()), Err)
+    }
+
+    /// Begins the attempts that are due.
+    fn dial_due(&mut self, now_ns: u64, reactor: &Reactor) {
+        let Some(mut attempts) = self.attempts.take() else {
+            return;
+        };
+        while let Some(address) = attempts.next(now_ns) {
+            if let Err(error) = self.try_dial(address, now_ns, reactor) {
+                attempts.on_failure(address, error.to_string());
             }
         }
-        Err(problem)
+        self.unreachable = attempts.over();
+        self.attempts = Some(attempts);
     }
 
-    fn try_dial(&mut self, text: &str, reactor: &Reactor) -> Result<(), Box<dyn std::error::Error>> {
-        let socket = wireup_os::socket::dial(text.parse()?)?;
+    fn try_dial(&mut self, address: SocketAddr, now_ns: u64, reactor: &Reactor) -> Result<(), LinkError> {
+        let filter = self.filter().ok().flatten();
+        let source = addresses::source_for(address.ip(), &self.own, filter.as_ref());
+        let socket = wireup_os::socket::dial(address, source)?;
         let secret = self.secret()?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let hello = Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid() };
+        let terms = Terms { encrypt: self.config.encrypt, listener: self.config.parent };
         let mut first = Vec::new();
-        let handshake = Handshake::dial(&secret, &hello, &mut first)?;
-        let kind = Kind::Dialled { until_ns: monotonic_ns() + HANDSHAKE_NS_MAX };
-        self.insert(Link::dialled(socket, handshake, first), kind, Interest::BOTH, reactor)?;
+        let handshake = Handshake::dial(&secret, terms, &hello, &mut first)?;
+        let kind = Kind::Dialled { until_ns: now_ns + HANDSHAKE_NS_MAX, address };
+        self.insert(Link::dialled(socket, handshake, first, terms.encrypt), kind, Interest::BOTH, reactor)?;
         Ok(())
     }
 
-    fn insert(&mut self, link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<()> {
+    fn insert(&mut self, link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
         let id = LinkId(self.next);
         self.next += 1;
         reactor.add(link.fd(), Token::Link(id).pack(), interest)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false });
-        Ok(())
+        Ok(id)
     }
 
-    /// Takes waiting guests in, as many as may be unproved at once.
+    /// Takes waiting guests in.
     pub fn on_listener(&mut self, turn: &mut Turn<'_>) {
-        let (now_ns, reactor) = (turn.now_ns, turn.reactor);
         let Ok(secret) = self.secret() else {
             return;
         };
-        while let Some(listener) = &self.listener {
-            if self.guests() >= UNAUTHENTICATED_LINKS_MAX {
-                // Until one of them has shown itself or was closed, others wait in the kernel.
-                return self.stop_listening(reactor);
-            }
-            match listener.accept(&secret) {
-                Ok(Some(link)) => {
-                    let kind = Kind::Guest { until_ns: now_ns + HANDSHAKE_NS_MAX };
-                    // A guest that cannot be watched is closed by being dropped.
-                    let _ = self.insert(link, kind, Interest::READABLE, reactor);
-                }
-                Ok(None) => return,
-                // Out of descriptors: the next event of any link, or the next tick, tries once more.
-                Err(_) => return self.stop_listening(reactor),
+        let terms = Terms { encrypt: self.config.encrypt, listener: self.me };
+        for _ in 0..ACCEPTS_A_TURN_MAX {
+            let Some(listener) = &self.listener else {
+                return;
+            };
+            match listener.accept(&secret, terms) {
+                Ok(Accepted::Guest(link)) => self.take_in(*link, turn.now_ns, turn.reactor),
+                Ok(Accepted::TurnedAway) => {}
+                Ok(Accepted::Nobody) => return,
+                // Out of descriptors, most likely.
+                Err(_) => return self.pause(turn.now_ns, turn.reactor),
             }
         }
     }
 
-    fn guests(&self) -> usize {
-        self.links.values().filter(|entry| matches!(entry.kind, Kind::Guest { .. })).count()
+    fn take_in(&mut self, link: Link, now_ns: u64, reactor: &Reactor) {
+        while self.guests.len() >= UNAUTHENTICATED_LINKS_MAX {
+            let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| !entry.link.has_heard());
+            let Some(&id) = self.guests.iter().find(silent).or(self.guests.first()) else {
+                break;
+            };
+            self.forget(id, reactor);
+        }
+        let kind = Kind::Guest { until_ns: now_ns + HANDSHAKE_NS_MAX };
+        // A guest that cannot be watched is closed by being dropped.
+        if let Ok(id) = self.insert(link, kind, Interest::READABLE, reactor) {
+            self.guests.insert(id);
+        }
     }
 
-    fn stop_listening(&mut self, reactor: &Reactor) {
-        if let Some(listener) = &self.listener {
-            self.listening = reactor.modify(listener.fd(), Token::Listener.pack(), Interest::NONE).is_err();
+    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
+        if let Some(listener) = &self.listener
+            && reactor.modify(listener.fd(), Token::Listener.pack(), Interest::NONE).is_ok()
+        {
+            self.paused_until_ns = Some(now_ns + PAUSE_NS);
         }
     }
 
@@ -167,13 +258,79 @@ impl LinkSet {
         };
         let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
         if result.is_ok() && (event.readable || event.hangup) {
-            result = receive(self.me, id, entry, turn);
+            result = self.receive(id, turn);
         }
         match result {
             Ok(()) => self.dirty.push(id),
             Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
         }
-        self.listen_again(turn.reactor);
+    }
+
+    fn receive(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        match entry.link.receive(turn.buffer)? {
+            Received::Nothing => {}
+            Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
+            Received::Up(hello) => self.on_proved(id, hello, turn)?,
+        }
+        Ok(())
+    }
+
+    /// Both ends have proved the secret.
+    fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let local = self.local_text(id);
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        if self.config.node_timeout_ns > 0 {
+            entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
+        }
+        let early = entry.link.receive_early();
+        let peer = match hello {
+            Some(hello) => {
+                self.guests.remove(&id);
+                entry.kind = Kind::Child;
+                Peer::Child(hello.agent)
+            }
+            None => {
+                entry.kind = Kind::Parent;
+                self.end_attempts(turn.reactor);
+                Peer::Parent
+            }
+        };
+        turn.inputs.push(Input::LinkUp { link: id, peer, local });
+        if let Received::Bytes(bytes) = early {
+            turn.inputs.push(Input::LinkBytes { link: id, bytes });
+        }
+        Ok(())
+    }
+
+    /// There is a link to the parent: attempts at its other addresses come too late.
+    fn end_attempts(&mut self, reactor: &Reactor) {
+        self.attempts = None;
+        let is_late = |entry: &Entry| matches!(entry.kind, Kind::Dialled { .. });
+        let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_late(entry)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.forget(id, reactor);
+        }
+    }
+
+    /// Our address on a link, with the name of its interface: `10.0.0.1 (eth0)`.
+    fn local_text(&mut self, id: LinkId) -> String {
+        let Some(Ok(address)) = self.links.get(&id).map(|entry| entry.link.local_address()) else {
+            return String::new();
+        };
+        let ip = address.ip();
+        if addresses::interface_of(ip, &self.own).is_none() {
+            // It may be new; without a name it is an address still.
+            self.own = interfaces::addresses().unwrap_or_default();
+        }
+        match addresses::interface_of(ip, &self.own) {
+            Some(name) => format!("{ip} ({name})"),
+            None => ip.to_string(),
+        }
     }
 
     /// Queues a frame for a link; `flush` sends it.
@@ -216,49 +373,61 @@ impl LinkSet {
         }
     }
 
-    /// Closes links whose other end took too long to show itself.
+    /// Closes links whose other end took too long to show itself; dials further addresses.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
         let now_ns = turn.now_ns;
         let late = |entry: &Entry| entry.kind.until_ns().is_some_and(|until_ns| until_ns <= now_ns);
         let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| late(entry)).map(|(id, _)| *id).collect();
         for id in late {
-            let error = io::Error::from(io::ErrorKind::TimedOut);
-            self.fail(id, error.into(), turn.reactor, turn.inputs);
+            let error = LinkError::Late(Duration::from_nanos(HANDSHAKE_NS_MAX));
+            self.fail(id, error, turn.reactor, turn.inputs);
         }
-        self.listen_again(turn.reactor);
+        self.dial_due(now_ns, turn.reactor);
+        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
+            && let Some(listener) = &self.listener
+            && turn.reactor.modify(listener.fd(), Token::Listener.pack(), Interest::READABLE).is_ok()
+        {
+            self.paused_until_ns = None;
+        }
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.links.values().filter_map(|entry| entry.kind.until_ns()).min()
+        // Guests are given the same time each: the oldest is the first whose time is over.
+        let guest = self.guests.first().and_then(|id| self.links.get(id)?.kind.until_ns());
+        let attempts = self.attempts.as_ref().into_iter().flat_map(|attempts| {
+            let under_way = self.links.values().filter_map(|entry| entry.kind.until_ns());
+            under_way.chain(attempts.deadline_ns())
+        });
+        attempts.chain(guest).chain(self.paused_until_ns).min()
     }
 
-    fn listen_again(&mut self, reactor: &Reactor) {
-        if self.listening || self.guests() >= UNAUTHENTICATED_LINKS_MAX {
-            return;
-        }
-        if let Some(listener) = &self.listener {
-            self.listening = reactor.modify(listener.fd(), Token::Listener.pack(), Interest::READABLE).is_ok();
+    /// Closes a link that nobody was told of.
+    fn forget(&mut self, id: LinkId, reactor: &Reactor) {
+        self.guests.remove(&id);
+        if let Some(entry) = self.links.remove(&id) {
+            let _ = reactor.remove(entry.link.fd());
         }
     }
 
     fn fail(&mut self, id: LinkId, error: LinkError, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        let Some(entry) = self.links.remove(&id) else {
+        let Some(kind) = self.links.get(&id).map(|entry| entry.kind) else {
             return;
         };
-        let _ = reactor.remove(entry.link.fd());
-        match entry.kind {
+        self.forget(id, reactor);
+        match kind {
             // Strangers are not worth a word: whoever can reach the port could fill the terminal.
             Kind::Guest { .. } => {}
-            Kind::Dialled { .. } => {
-                if let Err(last) = self.dial_next(reactor) {
-                    self.unreachable = Some(format!("the parent agent: {error}; {last}"));
+            Kind::Dialled { address, .. } => {
+                if let Some(attempts) = &mut self.attempts {
+                    attempts.on_failure(address, error.to_string());
                 }
+                self.dial_due(monotonic_ns(), reactor);
             }
             Kind::Parent | Kind::Child => inputs.push(Input::LinkDown { link: id, problem: error.to_string() }),
         }
     }
 
-    /// Why the parent cannot be reached at any of its addresses.
+    /// Why the parent cannot be reached: every address tried, with its problem.
     pub fn unreachable(&self) -> Option<&str> {
         self.unreachable.as_deref()
     }
@@ -267,28 +436,11 @@ impl LinkSet {
 impl Kind {
     fn until_ns(self) -> Option<u64> {
         match self {
-            Kind::Dialled { until_ns } | Kind::Guest { until_ns } => Some(until_ns),
+            Kind::Dialled { until_ns, .. } | Kind::Guest { until_ns } => Some(until_ns),
             Kind::Parent | Kind::Child => None,
         }
     }
 }
 
-fn receive(me: AgentId, id: LinkId, entry: &mut Entry, turn: &mut Turn<'_>) -> Result<(), LinkError> {
-    match entry.link.receive(turn.buffer)? {
-        Received::Nothing => {}
-        Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
-        Received::Up(hello) => {
-            let peer = match hello {
-                Some(hello) if hello.agent != me => Peer::Child(hello.agent),
-                Some(_) => return Err(LinkError::Closed),
-                None => Peer::Parent,
-            };
-            entry.kind = if peer == Peer::Parent { Kind::Parent } else { Kind::Child };
-            turn.inputs.push(Input::LinkUp { link: id, peer, local: String::new() });
-            if let Received::Bytes(bytes) = entry.link.receive_early() {
-                turn.inputs.push(Input::LinkBytes { link: id, bytes });
-            }
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

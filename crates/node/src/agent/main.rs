@@ -76,7 +76,7 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     };
     let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
     let mut driver = AgentDriver::new(bootstrap.session, bootstrap.agent, Some(bootstrap.secret), born)?;
-    driver.dial(bootstrap.parent)?;
+    driver.dial(&bootstrap.parent, bootstrap.by_parent)?;
     for job in bootstrap.jobs {
         driver.launch(job);
     }

@@ -2,6 +2,7 @@
 
 pub mod driver;
 mod keeper_link;
+mod link_config;
 mod links;
 mod main;
 mod pipes;

@@ -10,20 +10,35 @@
 //! ```
 //!
 //! Without `confirm` a recorded hello could be played again. Each message is a 2-byte little-endian length with that
-//! many bytes behind it. What follows are plain frames. Messages of an unauthenticated peer are at most
-//! [`MESSAGE_LEN_MAX`] bytes long.
+//! many bytes behind it. What follows are frames: plain, or sealed with the handshake's keys (`super::sealed`). Messages of
+//! an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
+//!
+//! Both sides mix the [`Terms`] of the link into the handshake, so that it ends at the first message where they disagree:
+//! an address may lead to another agent of the same session than the one that was meant.
 
 use bytes::{Buf, BytesMut};
 use thiserror::Error;
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// First bytes of the prologue. The protocol's version is not among them: another one is told apart by name.
+const PROLOGUE_MAGIC: &[u8] = b"wireup link\n";
 /// Longest message taken before the peer has proved the secret: a hello with a host name is far shorter.
 pub const MESSAGE_LEN_MAX: usize = 1024;
 
+/// What both sides know of a link beforehand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Whether frames are sealed.
+    pub encrypt: bool,
+    /// The agent that listens.
+    pub listener: AgentId,
+}
+
 #[derive(Error, Debug)]
 pub enum HandshakeError {
-    #[error("the peer does not know this run's secret, or is no wireup agent")]
+    #[error("the peer does not know this run's secret, or is not the agent that was meant")]
     Secret,
     #[error(
         "the peer speaks protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node"
@@ -54,23 +69,30 @@ enum State {
 pub enum Progress {
     /// More bytes are needed.
     Wait(Handshake),
-    /// Both sides know; bytes behind the handshake are frames. The listener learns who dialled.
-    Done { peer: Option<Hello>, rest: BytesMut },
+    /// Both sides know. `rest` came behind the handshake; `noise` is for what follows, if it is sealed. The listener learns
+    /// who dialled.
+    Done { peer: Option<Hello>, rest: BytesMut, noise: Box<snow::TransportState> },
 }
 
 impl Handshake {
     /// Begins as the child; the first message is put into `output`.
-    pub fn dial(secret: &Secret, hello: &Hello, output: &mut Vec<u8>) -> Result<Self, HandshakeError> {
-        let builder = builder(secret)?;
-        let mut noise = builder.build_initiator().map_err(HandshakeError::Setup)?;
+    pub fn dial(secret: &Secret, terms: Terms, hello: &Hello, output: &mut Vec<u8>) -> Result<Self, HandshakeError> {
+        let prologue = terms.prologue();
+        let mut noise = builder(secret, &prologue)?.build_initiator().map_err(HandshakeError::Setup)?;
         write(&peer::encode(hello), output, |payload, message| noise.write_message(payload, message))?;
         Ok(Handshake { state: State::Dialled(Box::new(noise)), input: BytesMut::new() })
     }
 
     /// Begins as the parent.
-    pub fn listen(secret: &Secret) -> Result<Self, HandshakeError> {
-        let noise = builder(secret)?.build_responder().map_err(HandshakeError::Setup)?;
+    pub fn listen(secret: &Secret, terms: Terms) -> Result<Self, HandshakeError> {
+        let prologue = terms.prologue();
+        let noise = builder(secret, &prologue)?.build_responder().map_err(HandshakeError::Setup)?;
         Ok(Handshake { state: State::Listening(Box::new(noise)), input: BytesMut::new() })
+    }
+
+    /// Whether the peer has shown that it knows the secret, or has recorded somebody who does.
+    pub fn has_heard(&self) -> bool {
+        matches!(self.state, State::Answered(..))
     }
 
     /// Takes bytes of the peer; replies go to `output`.
@@ -87,7 +109,8 @@ impl Handshake {
                     check_version(peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?)?;
                     let mut transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
                     write(&[], output, |payload, message| transport.write_message(payload, message))?;
-                    return Ok(Progress::Done { peer: None, rest: self.input });
+                    let noise = Box::new(transport);
+                    return Ok(Progress::Done { peer: None, rest: self.input, noise });
                 }
                 State::Listening(mut noise) => {
                     let length = noise.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
@@ -100,7 +123,7 @@ impl Handshake {
                 }
                 State::Answered(mut transport, hello) => {
                     transport.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
-                    return Ok(Progress::Done { peer: Some(hello), rest: self.input });
+                    return Ok(Progress::Done { peer: Some(hello), rest: self.input, noise: transport });
                 }
             }
         }
@@ -123,9 +146,18 @@ impl Handshake {
     }
 }
 
-fn builder(secret: &Secret) -> Result<snow::Builder<'_>, HandshakeError> {
+impl Terms {
+    fn prologue(self) -> Vec<u8> {
+        let mut bytes = PROLOGUE_MAGIC.to_vec();
+        bytes.push(self.encrypt.into());
+        bytes.extend_from_slice(&self.listener.0.to_le_bytes());
+        bytes
+    }
+}
+
+fn builder<'a>(secret: &'a Secret, prologue: &'a [u8]) -> Result<snow::Builder<'a>, HandshakeError> {
     let pattern = PATTERN.parse().map_err(HandshakeError::Setup)?;
-    Ok(snow::Builder::new(pattern).psk(0, &secret.0))
+    Ok(snow::Builder::new(pattern).prologue(prologue).psk(0, &secret.0))
 }
 
 fn check_version(theirs: u16) -> Result<(), HandshakeError> {
@@ -147,7 +179,7 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::ids::AgentId;
+    const TERMS: Terms = Terms { encrypt: false, listener: AgentId(1) };
 
     fn hello(version: u16) -> Hello {
         Hello { version, agent: AgentId(3), host: "n3".into(), pid: 7 }
@@ -165,8 +197,8 @@ mod tests {
         let secret = Secret([7; 32]);
         for step in [1, 5, 1000] {
             let mut to_parent = Vec::new();
-            let mut child = Handshake::dial(&secret, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-            let mut parent = Handshake::listen(&secret).unwrap();
+            let mut child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+            let mut parent = Handshake::listen(&secret, TERMS).unwrap();
             let mut to_child = Vec::new();
             for piece in to_parent.chunks(step) {
                 parent = wait(parent.on_bytes(piece, &mut to_child).unwrap());
@@ -175,7 +207,7 @@ mod tests {
             for piece in to_child.chunks(step) {
                 match child.on_bytes(piece, &mut confirm).unwrap() {
                     Progress::Wait(next) => child = next,
-                    Progress::Done { peer: None, rest } if rest.is_empty() => {
+                    Progress::Done { peer: None, rest, .. } if rest.is_empty() => {
                         child_done = true;
                         break;
                     }
@@ -185,7 +217,7 @@ mod tests {
             assert!(child_done);
             confirm.extend_from_slice(b"frames");
             match parent.on_bytes(&confirm, &mut to_child).unwrap() {
-                Progress::Done { peer: Some(peer), rest } => {
+                Progress::Done { peer: Some(peer), rest, .. } => {
                     assert_eq!((peer, &rest[..]), (hello(PROTOCOL_VERSION), &b"frames"[..]));
                 }
                 _ => panic!("the confirmation ends it"),
@@ -196,18 +228,32 @@ mod tests {
     #[test]
     fn another_secret_is_refused_at_the_first_message() {
         let (mut to_parent, mut out) = (Vec::new(), Vec::new());
-        Handshake::dial(&Secret([1; 32]), &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-        let parent = Handshake::listen(&Secret([2; 32])).unwrap();
+        Handshake::dial(&Secret([1; 32]), TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+        let parent = Handshake::listen(&Secret([2; 32]), TERMS).unwrap();
         assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
         assert!(out.is_empty(), "a stranger gets no answer");
+    }
+
+    #[test]
+    fn other_terms_are_refused_at_the_first_message() {
+        let secret = Secret([7; 32]);
+        for theirs in [Terms { encrypt: true, ..TERMS }, Terms { listener: AgentId(2), ..TERMS }] {
+            let (mut to_parent, mut out) = (Vec::new(), Vec::new());
+            Handshake::dial(&secret, theirs, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+            let parent = Handshake::listen(&secret, TERMS).unwrap();
+            assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
+        }
     }
 
     #[test]
     fn a_replayed_hello_gets_no_further_than_the_answer() {
         let secret = Secret([7; 32]);
         let (mut to_parent, mut out) = (Vec::new(), Vec::new());
-        Handshake::dial(&secret, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-        let parent = wait(Handshake::listen(&secret).unwrap().on_bytes(&to_parent, &mut out).unwrap());
+        Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+        let parent = Handshake::listen(&secret, TERMS).unwrap();
+        assert!(!parent.has_heard());
+        let parent = wait(parent.on_bytes(&to_parent, &mut out).unwrap());
+        assert!(parent.has_heard());
         assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
     }
 
@@ -215,16 +261,16 @@ mod tests {
     fn another_version_is_told_apart() {
         let secret = Secret([7; 32]);
         let (mut to_parent, mut out) = (Vec::new(), Vec::new());
-        Handshake::dial(&secret, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
-        let refused = Handshake::listen(&secret).unwrap().on_bytes(&to_parent, &mut out);
+        Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
+        let refused = Handshake::listen(&secret, TERMS).unwrap().on_bytes(&to_parent, &mut out);
         assert!(matches!(refused, Err(HandshakeError::Version { .. })));
     }
 
     #[test]
     fn garbage_and_long_messages_are_refused() {
-        let parent = Handshake::listen(&Secret([7; 32])).unwrap();
+        let parent = Handshake::listen(&Secret([7; 32]), TERMS).unwrap();
         assert!(matches!(parent.on_bytes(b"GET / HTTP/1.1\r\n", &mut Vec::new()), Err(HandshakeError::TooLong(_))));
-        let parent = Handshake::listen(&Secret([7; 32])).unwrap();
+        let parent = Handshake::listen(&Secret([7; 32]), TERMS).unwrap();
         assert!(matches!(parent.on_bytes(&[4, 0, 1, 2, 3, 4], &mut Vec::new()), Err(HandshakeError::Secret)));
     }
 }

@@ -1,13 +1,17 @@
 //! One TCP link: its handshake, then frames, queued by class.
 //!
 //! A frame that has begun is finished first; after that the lowest class with something to say goes next, so a fence or
-//! an abort waits for one stdio chunk at most. Everything ready leaves in one `writev`.
+//! an abort waits for one stdio chunk at most. Everything ready leaves in one `writev`. On an encrypted link the bytes of
+//! frames that have begun are sealed in between, no more at once than one `writev` takes.
 
 use super::handshake::{Handshake, HandshakeError, Progress};
+use super::sealed::{SealError, Sealed};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::peer::Hello;
 
@@ -23,6 +27,11 @@ pub struct Link {
     waiting: [VecDeque<Frame>; Class::ALL.len()],
     /// Frames that came right behind the handshake.
     early: Bytes,
+    encrypt: bool,
+    /// On an encrypted link, once the handshake is done.
+    sealed: Option<Sealed>,
+    /// How long the other end may be silent.
+    patience: Option<Duration>,
 }
 
 enum Stage {
@@ -45,26 +54,36 @@ pub enum Received {
 pub enum LinkError {
     #[error("closed by the other end")]
     Closed,
+    #[error("closed by the other end during the handshake")]
+    Refused,
+    #[error("no answer within {} s", seconds(.0))]
+    Late(Duration),
+    /// What the network said of it, if that was more than nothing.
+    #[error("no answer for {} s{}", seconds(.patience), network(.error))]
+    Silent { patience: Duration, error: io::Error },
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    Seal(#[from] SealError),
 }
 
 impl Link {
-    /// A link that was dialled and is not connected yet.
-    pub fn dialled(socket: OwnedFd, handshake: Handshake, first: Vec<u8>) -> Link {
-        Link::new(socket, Stage::Connecting(Box::new(handshake)), first)
+    /// A link that was dialled and is not connected yet. `encrypt`: as in the handshake's terms.
+    pub fn dialled(socket: OwnedFd, handshake: Handshake, first: Vec<u8>, encrypt: bool) -> Link {
+        Link::new(socket, Stage::Connecting(Box::new(handshake)), first, encrypt)
     }
 
     /// A link that was accepted.
-    pub fn accepted(socket: OwnedFd, handshake: Handshake) -> Link {
-        Link::new(socket, Stage::Handshake(Box::new(handshake)), Vec::new())
+    pub fn accepted(socket: OwnedFd, handshake: Handshake, encrypt: bool) -> Link {
+        Link::new(socket, Stage::Handshake(Box::new(handshake)), Vec::new(), encrypt)
     }
 
-    fn new(socket: OwnedFd, stage: Stage, first: Vec<u8>) -> Link {
+    fn new(socket: OwnedFd, stage: Stage, first: Vec<u8>, encrypt: bool) -> Link {
         let begun = if first.is_empty() { VecDeque::new() } else { VecDeque::from([Bytes::from(first)]) };
-        Link { socket, stage, begun, waiting: Default::default(), early: Bytes::new() }
+        let (waiting, early) = (Default::default(), Bytes::new());
+        Link { socket, stage, begun, waiting, early, encrypt, sealed: None, patience: None }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -73,6 +92,22 @@ impl Link {
 
     pub fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
+    }
+
+    /// Whether the other end, which dialled, has sent a hello that only this session can make.
+    pub fn has_heard(&self) -> bool {
+        matches!(&self.stage, Stage::Handshake(handshake) if handshake.has_heard())
+    }
+
+    /// The address at this end.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        wireup_os::socket::local_address(&self.socket)
+    }
+
+    /// From now on the link fails if the other end answers nothing for so long, to probes as to bytes.
+    pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
+        self.patience = Some(patience);
+        wireup_os::socket::keep_alive(&self.socket, patience)
     }
 
     /// Queues a frame; `flush` sends it.
@@ -85,7 +120,10 @@ impl Link {
         match self.stage {
             Stage::Connecting(_) => true,
             Stage::Handshake(_) => !self.begun.is_empty(),
-            Stage::Open => !self.begun.is_empty() || self.waiting.iter().any(|queue| !queue.is_empty()),
+            Stage::Open => {
+                let sealing = self.sealed.as_ref().is_some_and(Sealed::has_pieces);
+                sealing || !self.begun.is_empty() || self.waiting.iter().any(|queue| !queue.is_empty())
+            }
         }
     }
 
@@ -106,7 +144,7 @@ impl Link {
             return Ok(false);
         }
         loop {
-            self.begin_frames();
+            self.begin_frames()?;
             if self.begun.is_empty() {
                 return Ok(true);
             }
@@ -116,30 +154,26 @@ impl Link {
                 Ok(written) => self.advance(written),
                 Err(rustix::io::Errno::AGAIN) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(LinkError::Io(error.into())),
+                Err(error) => return Err(self.broken(error.into())),
             }
         }
     }
 
-    fn begin_frames(&mut self) {
+    fn begin_frames(&mut self) -> Result<(), SealError> {
         if !self.begun.is_empty() || !self.is_open() {
-            return;
+            return Ok(());
         }
-        let mut bytes = 0;
-        while bytes < WRITE_BYTES_MAX && self.begun.len() + 2 <= WRITE_PIECES_MAX {
-            let Some(frame) = self.waiting.iter_mut().find_map(VecDeque::pop_front) else {
-                return;
-            };
-            bytes += frame.wire_len();
-            let last = frame.class >= Class::Stdio;
-            self.begun.push_back(Bytes::copy_from_slice(&frame.header()));
-            if !frame.payload.is_empty() {
-                self.begun.push_back(frame.payload);
-            }
-            if last {
-                return;
-            }
+        let Some(sealed) = &mut self.sealed else {
+            take_frames(&mut self.waiting, &mut self.begun);
+            return Ok(());
+        };
+        if !sealed.has_pieces() {
+            take_frames(&mut self.waiting, sealed.pieces());
         }
+        if sealed.has_pieces() {
+            self.begun.push_back(sealed.seal(WRITE_BYTES_MAX)?);
+        }
+        Ok(())
     }
 
     fn advance(&mut self, mut written: usize) {
@@ -156,14 +190,17 @@ impl Link {
     /// Reads once; the reactor tells when there is more.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
         let length = match rustix::io::read(&self.socket, &mut *buffer) {
-            Ok(0) => return Err(LinkError::Closed),
+            Ok(0) => return Err(self.ended()),
             Ok(length) => length,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-            Err(error) => return Err(LinkError::Io(error.into())),
+            Err(error) => return Err(self.broken(error.into())),
         };
         let bytes = &buffer[..length];
         match std::mem::replace(&mut self.stage, Stage::Open) {
-            Stage::Open => Ok(Received::Bytes(Bytes::copy_from_slice(bytes))),
+            Stage::Open => match &mut self.sealed {
+                None => Ok(Received::Bytes(Bytes::copy_from_slice(bytes))),
+                Some(sealed) => Ok(received(sealed.open(bytes)?)),
+            },
             Stage::Connecting(handshake) | Stage::Handshake(handshake) => {
                 let mut output = Vec::new();
                 match handshake.on_bytes(bytes, &mut output)? {
@@ -172,9 +209,13 @@ impl Link {
                         self.push_begun(output);
                         Ok(Received::Nothing)
                     }
-                    Progress::Done { peer, rest } => {
+                    Progress::Done { peer, rest, noise } => {
                         self.push_begun(output);
                         self.early = rest.freeze();
+                        if self.encrypt {
+                            let sealed = self.sealed.insert(Sealed::new(noise));
+                            self.early = sealed.open(&self.early)?;
+                        }
                         Ok(Received::Up(peer))
                     }
                 }
@@ -184,9 +225,27 @@ impl Link {
 
     /// Frames that came right behind the handshake, once.
     pub fn receive_early(&mut self) -> Received {
-        match std::mem::take(&mut self.early) {
-            bytes if bytes.is_empty() => Received::Nothing,
-            bytes => Received::Bytes(bytes),
+        received(std::mem::take(&mut self.early))
+    }
+
+    /// The other end said that nothing follows.
+    fn ended(&self) -> LinkError {
+        match &self.sealed {
+            _ if !self.is_open() => LinkError::Refused,
+            Some(sealed) => sealed.end().map_or_else(LinkError::Seal, |()| LinkError::Closed),
+            None => LinkError::Closed,
+        }
+    }
+
+    /// The kernel gave the connection up.
+    fn broken(&self, error: io::Error) -> LinkError {
+        use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+        match self.patience {
+            // Where a router or the neighbour look-up had something to say, the kernel tells that and not the time.
+            Some(patience) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable) => {
+                LinkError::Silent { patience, error }
+            }
+            _ => LinkError::Io(error),
         }
     }
 
@@ -195,4 +254,35 @@ impl Link {
             self.begun.push_back(Bytes::from(bytes));
         }
     }
+}
+
+/// Moves frames that are to leave now; the lowest class first, whatever is bulky alone.
+fn take_frames(waiting: &mut [VecDeque<Frame>], pieces: &mut VecDeque<Bytes>) {
+    let mut bytes = 0;
+    while bytes < WRITE_BYTES_MAX && pieces.len() + 2 <= WRITE_PIECES_MAX {
+        let Some(frame) = waiting.iter_mut().find_map(VecDeque::pop_front) else {
+            return;
+        };
+        bytes += frame.wire_len();
+        let last = frame.class >= Class::Stdio;
+        pieces.push_back(Bytes::copy_from_slice(&frame.header()));
+        if !frame.payload.is_empty() {
+            pieces.push_back(frame.payload);
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+fn received(bytes: Bytes) -> Received {
+    if bytes.is_empty() { Received::Nothing } else { Received::Bytes(bytes) }
+}
+
+fn seconds(time: &Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+fn network(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::TimedOut { String::new() } else { format!(" ({error})") }
 }

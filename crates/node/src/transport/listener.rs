@@ -1,10 +1,11 @@
 //! Where an agent's children dial in: one TCP socket, and the guests that have not proved anything yet.
 
-use super::handshake::{Handshake, HandshakeError};
+use super::handshake::{Handshake, HandshakeError, Terms};
 use super::link::Link;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::socket;
 use wireup_wire::peer::Secret;
 
 /// Connections that may wait in the kernel. Chosen: more children than any default fan-out gives.
@@ -12,15 +13,37 @@ const BACKLOG: i32 = 512;
 
 pub struct Listener {
     socket: OwnedFd,
-    address: SocketAddr,
+    offered: Vec<SocketAddr>,
+    /// Guests that came in at other addresses than the offered ones are turned away.
+    restricted: bool,
+}
+
+/// What came of looking for a guest.
+pub enum Accepted {
+    Guest(Box<Link>),
+    /// One left by itself, or came in where none may. There may be others.
+    TurnedAway,
+    Nobody,
 }
 
 impl Listener {
     /// Listens for children on this machine.
     pub fn local() -> io::Result<Listener> {
-        let socket = wireup_os::socket::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BACKLOG)?;
-        let address = wireup_os::socket::local_address(&socket)?;
-        Ok(Listener { socket, address })
+        let socket = socket::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BACKLOG)?;
+        let address = socket::local_address(&socket)?;
+        Ok(Listener { socket, offered: vec![address], restricted: false })
+    }
+
+    /// Listens for children on other machines, which are told the addresses `offered`. If `restricted`, they may use no
+    /// other.
+    pub fn remote(offered: &[IpAddr], restricted: bool) -> io::Result<Listener> {
+        let (socket, restricted) = match offered {
+            [only] if restricted => (socket::listen(SocketAddr::new(*only, 0), BACKLOG)?, false),
+            _ => (listen_everywhere()?, restricted),
+        };
+        let port = socket::local_address(&socket)?.port();
+        let offered = offered.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+        Ok(Listener { socket, offered, restricted })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -29,17 +52,35 @@ impl Listener {
 
     /// Addresses for a child to dial, best first.
     pub fn addresses(&self) -> Vec<String> {
-        vec![self.address.to_string()]
+        self.offered.iter().map(SocketAddr::to_string).collect()
     }
 
     /// The next guest, if one waits.
-    pub fn accept(&self, secret: &Secret) -> Result<Option<Link>, AcceptError> {
-        match wireup_os::socket::accept(&self.socket) {
-            Ok((socket, _)) => Ok(Some(Link::accepted(socket, Handshake::listen(secret)?))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error.into()),
+    pub fn accept(&self, secret: &Secret, terms: Terms) -> Result<Accepted, AcceptError> {
+        match socket::accept(&self.socket) {
+            Ok((guest, _)) if self.takes(&guest) => {
+                let link = Link::accepted(guest, Handshake::listen(secret, terms)?, terms.encrypt);
+                Ok(Accepted::Guest(Box::new(link)))
+            }
+            Ok(_) => Ok(Accepted::TurnedAway),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => Ok(Accepted::Nobody),
+                io::ErrorKind::ConnectionAborted => Ok(Accepted::TurnedAway),
+                _ => Err(error.into()),
+            },
         }
     }
+
+    fn takes(&self, guest: &OwnedFd) -> bool {
+        let offered = |at: SocketAddr| self.offered.contains(&at);
+        !self.restricted || socket::local_address(guest).is_ok_and(offered)
+    }
+}
+
+/// At all addresses of both families, or of the only family that the kernel has.
+fn listen_everywhere() -> io::Result<OwnedFd> {
+    let everywhere = |ip: IpAddr| socket::listen(SocketAddr::new(ip, 0), BACKLOG);
+    everywhere(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| everywhere(Ipv4Addr::UNSPECIFIED.into()))
 }
 
 #[derive(thiserror::Error, Debug)]
@@ -48,4 +89,48 @@ pub enum AcceptError {
     Io(#[from] io::Error),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::AgentId;
+
+    const TERMS: Terms = Terms { encrypt: false, listener: AgentId(0) };
+
+    /// Whether a guest that dials this address is let in.
+    fn takes(listener: &Listener, to: IpAddr) -> Option<bool> {
+        let port = listener.offered[0].port();
+        let dialled = socket::dial(SocketAddr::new(to, port), None).ok()?;
+        socket::wait(&dialled, false, true, None).unwrap();
+        socket::dial_result(&dialled).ok()?;
+        socket::wait(&listener.socket, true, false, None).unwrap();
+        match listener.accept(&Secret([7; 32]), TERMS).unwrap() {
+            Accepted::Guest(_) => Some(true),
+            Accepted::TurnedAway => Some(false),
+            Accepted::Nobody => panic!("somebody waits"),
+        }
+    }
+
+    #[test]
+    fn it_offers_its_port_at_every_address() {
+        let ips: Vec<IpAddr> = vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+        let listener = Listener::remote(&ips, false).unwrap();
+        let port = listener.offered[0].port();
+        assert_eq!(listener.addresses(), [format!("127.0.0.1:{port}"), format!("[::1]:{port}")]);
+        assert_eq!(takes(&listener, ips[0]), Some(true));
+        assert_eq!(takes(&listener, "127.0.0.2".parse().unwrap()), Some(true), "not offered, not forbidden either");
+    }
+
+    #[test]
+    fn a_restricted_one_is_not_there_elsewhere() {
+        let ips: Vec<IpAddr> = ["127.0.0.1", "127.0.0.2"].map(|ip| ip.parse().unwrap()).to_vec();
+        let elsewhere = "127.0.0.3".parse().unwrap();
+        let one = Listener::remote(&ips[..1], true).unwrap();
+        assert_eq!(takes(&one, ips[0]), Some(true));
+        assert_eq!(takes(&one, elsewhere), None, "nobody listens there");
+        let two = Listener::remote(&ips, true).unwrap();
+        assert_eq!(takes(&two, ips[1]), Some(true));
+        assert_eq!(takes(&two, elsewhere), Some(false), "turned away");
+    }
 }

@@ -1,5 +1,9 @@
 //! Links between agents: bytes on TCP, a Noise handshake before any of them is parsed.
 
+pub mod addresses;
+pub mod attempts;
+pub mod filter;
 pub mod handshake;
 pub mod link;
 pub mod listener;
+pub mod sealed;

@@ -1,0 +1,93 @@
+//! What an agent's links depend on: parts of the session, and how the agent was started.
+
+use crate::transport::addresses::SshConnection;
+use std::net::{IpAddr, SocketAddr};
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{RemoteShell, SessionSpec};
+
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// All agents are on this machine.
+    pub local: bool,
+    /// The agent that this one dials; the root's value is of no use.
+    pub parent: AgentId,
+    /// A link that is silent for so long is lost; 0: never.
+    pub node_timeout_ns: u64,
+    pub encrypt: bool,
+    /// `--interface`, as it was written.
+    pub interface: Option<String>,
+    /// How this agent was started, by `SSH_CONNECTION`; the root was not, whatever its environment says.
+    pub ssh: Option<SshConnection>,
+    /// The session's remote shell is ssh, so that `ssh` is fresh. Others may have passed on what they found.
+    pub by_ssh: bool,
+}
+
+impl LinkConfig {
+    /// `ssh_connection` is the environment's `SSH_CONNECTION`.
+    pub fn new(session: &SessionSpec, me: AgentId, ssh_connection: Option<&str>) -> LinkConfig {
+        let parent = Tree::new(session.agents.len() as u32, session.fanout).parent(me);
+        LinkConfig {
+            local: session.remote_shell == RemoteShell::Local,
+            parent: parent.unwrap_or_default(),
+            node_timeout_ns: session.node_timeout_ns,
+            encrypt: session.encrypt,
+            interface: session.interface.clone(),
+            ssh: parent.and(ssh_connection).and_then(SshConnection::parse),
+            by_ssh: matches!(session.remote_shell, RemoteShell::Ssh(_)),
+        }
+    }
+
+    /// The address that this agent was reached by.
+    pub fn reached_at(&self) -> Option<IpAddr> {
+        self.ssh.map(|ssh| ssh.server)
+    }
+
+    /// Where this agent's remote shell was called from, as far as that can be believed: ssh says it, or the parent offers
+    /// that address too.
+    pub fn called_from(&self, offered: &[SocketAddr]) -> Option<IpAddr> {
+        let client = self.ssh?.client;
+        (self.by_ssh || offered.iter().any(|address| address.ip() == client)).then_some(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(shell: RemoteShell, me: u32) -> LinkConfig {
+        let session = SessionSpec {
+            name: "s".into(),
+            fanout: 2,
+            agents: Vec::new(),
+            remote_shell: shell,
+            shells_max: 1,
+            program: String::new(),
+            start_timeout_ns: 1,
+            node_timeout_ns: 1,
+            encrypt: false,
+            interface: None,
+            verbose: false,
+            record_dir: None,
+        };
+        LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))
+    }
+
+    #[test]
+    fn only_ssh_itself_is_believed() {
+        let client: IpAddr = "10.0.0.1".parse().unwrap();
+        let (same, other) = (SocketAddr::new(client, 7), "10.0.0.9:7".parse().unwrap());
+        let by_ssh = config(RemoteShell::Ssh(Vec::new()), 5);
+        assert_eq!((by_ssh.parent, by_ssh.reached_at()), (AgentId(2), "10.0.0.2".parse().ok()));
+        assert_eq!(by_ssh.called_from(&[other]), Some(client));
+        let by_command = config(RemoteShell::Command(Vec::new()), 5);
+        assert_eq!(by_command.called_from(&[other]), None);
+        assert_eq!(by_command.called_from(&[other, same]), Some(client));
+        assert!(!by_command.local && config(RemoteShell::Local, 1).local);
+    }
+
+    #[test]
+    fn the_root_was_reached_by_nobody() {
+        assert_eq!(config(RemoteShell::Ssh(Vec::new()), 0).reached_at(), None);
+    }
+}

@@ -1,0 +1,292 @@
+use super::*;
+use bytes::Bytes;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use wireup_wire::frame::{Class, FrameReader, Kind as FrameKind};
+
+const PARENT: AgentId = AgentId(0);
+const CHILD: AgentId = AgentId(1);
+const TIMEOUT_NS: u64 = 30_000_000_000;
+/// Turns of both ends until something that must happen has happened; each waits 10 ms at most.
+const TURNS_MAX: usize = 2_000;
+
+/// One agent's links, without the agent.
+struct End {
+    links: LinkSet,
+    reactor: Reactor,
+    buffer: Vec<u8>,
+    inputs: Vec<Input>,
+}
+
+impl End {
+    fn new(me: AgentId, config: LinkConfig) -> End {
+        let links = LinkSet::new(me, Some(Secret([7; 32])), config);
+        End { links, reactor: Reactor::new().unwrap(), buffer: vec![0; 64 << 10], inputs: Vec::new() }
+    }
+
+    fn turn(&mut self) {
+        let events = self.reactor.wait(Some(Duration::from_millis(10))).unwrap().to_vec();
+        let now_ns = monotonic_ns();
+        let turn = &mut Turn { now_ns, reactor: &self.reactor, buffer: &mut self.buffer, inputs: &mut self.inputs };
+        for event in events {
+            match Token::unpack(event.token) {
+                Some(Token::Listener) => self.links.on_listener(turn),
+                Some(Token::Link(id)) => self.links.on_event(id, event, turn),
+                other => panic!("only sockets are watched: {other:?}"),
+            }
+        }
+        if self.links.deadline_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.links.on_tick(turn);
+        }
+        self.links.flush(&self.reactor, &mut self.inputs);
+    }
+
+    fn up(&self) -> Option<(LinkId, Peer, &str)> {
+        self.inputs.iter().find_map(|input| match input {
+            Input::LinkUp { link, peer, local } => Some((*link, *peer, local.as_str())),
+            _ => None,
+        })
+    }
+
+    fn problem(&self) -> Option<&str> {
+        self.inputs.iter().find_map(|input| match input {
+            Input::LinkDown { problem, .. } => Some(problem.as_str()),
+            _ => None,
+        })
+    }
+
+    fn frames(&self) -> Vec<Frame> {
+        let (mut reader, mut frames) = (FrameReader::new(), Vec::new());
+        for input in &self.inputs {
+            if let Input::LinkBytes { bytes, .. } = input {
+                let mut bytes = bytes.clone();
+                while let Some(frame) = reader.next(&mut bytes).unwrap() {
+                    frames.push(frame);
+                }
+            }
+        }
+        frames
+    }
+}
+
+fn config(interface: &str, encrypt: bool) -> LinkConfig {
+    LinkConfig {
+        local: false,
+        parent: PARENT,
+        node_timeout_ns: TIMEOUT_NS,
+        encrypt,
+        interface: Some(interface.into()),
+        ssh: None,
+        by_ssh: false,
+    }
+}
+
+fn pair(interface: &str, encrypt: bool) -> (End, End) {
+    (End::new(PARENT, config(interface, encrypt)), End::new(CHILD, config(interface, encrypt)))
+}
+
+/// Turns both until `done`.
+fn run(parent: &mut End, child: &mut End, mut done: impl FnMut(&mut End, &mut End) -> bool) {
+    for _ in 0..TURNS_MAX {
+        parent.turn();
+        child.turn();
+        if done(parent, child) {
+            return;
+        }
+    }
+    panic!("it never happened; parent {:?}, child {:?}", parent.inputs, child.inputs);
+}
+
+fn both_up(parent: &mut End, child: &mut End) -> bool {
+    parent.up().is_some() && child.up().is_some()
+}
+
+fn frame(class: Class, length: usize) -> Frame {
+    let payload: Bytes = (0..length).map(|byte| (byte % 251) as u8).collect();
+    Frame { kind: FrameKind::Control, class, stream: 0, job: 1, arg: length as u32, payload }
+}
+
+#[test]
+fn frames_pass_both_ways_in_either_family() {
+    let has_v6 = interfaces::addresses().unwrap().iter().any(|own| own.ip.is_ipv6() && own.loopback);
+    for (interface, local) in [("127.0.0.1", "127.0.0.1 (lo)"), ("::1", "::1 (lo)"), ("lo", "127.0.0.1 (lo)")] {
+        if interface == "::1" && !has_v6 {
+            eprintln!("skipped: no IPv6 here");
+            continue;
+        }
+        for encrypt in [false, true] {
+            let (mut parent, mut child) = pair(interface, encrypt);
+            let addresses = parent.links.listen(&parent.reactor).unwrap();
+            child.links.dial(&addresses, true, &child.reactor).unwrap();
+            run(&mut parent, &mut child, both_up);
+            let (down, peer, at) = parent.up().unwrap();
+            assert_eq!((peer, at), (Peer::Child(CHILD), local));
+            let (up, peer, _) = child.up().unwrap();
+            assert_eq!(peer, Peer::Parent);
+            for end in [&parent, &child] {
+                let entry = end.links.links.values().next().unwrap();
+                let timeout_ms = rustix::net::sockopt::tcp_user_timeout(entry.link.fd()).unwrap();
+                assert_eq!(u64::from(timeout_ms), TIMEOUT_NS / 1_000_000);
+            }
+            let frames = [frame(Class::Control, 0), frame(Class::Exchange, 3 << 20), frame(Class::Stdio, 70_000)];
+            for frame in &frames {
+                parent.links.send(down, frame.clone());
+                child.links.send(up, frame.clone());
+            }
+            run(&mut parent, &mut child, |parent, child| parent.frames().len() == 3 && child.frames().len() == 3);
+            assert!(parent.frames() == frames && child.frames() == frames, "{interface} {encrypt}");
+            parent.links.close(down);
+            run(&mut parent, &mut child, |_, child| child.problem().is_some());
+            assert_eq!(child.problem(), Some("closed by the other end"));
+        }
+    }
+}
+
+#[test]
+fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
+    let (mut parent, mut child) = pair("127.0.0.1", false);
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut addresses = vec![refused, silent.local_addr().unwrap().to_string()];
+    addresses.extend(parent.links.listen(&parent.reactor).unwrap());
+    child.links.dial(&addresses, true, &child.reactor).unwrap();
+    run(&mut parent, &mut child, both_up);
+    assert_eq!((child.links.links.len(), child.links.unreachable()), (1, None));
+    assert_eq!(child.links.deadline_ns(), None);
+    let mut hello = Vec::new();
+    silent.accept().unwrap().0.read_to_end(&mut hello).expect("the attempt that came too late is closed");
+    assert!(!hello.is_empty());
+}
+
+#[test]
+fn whoever_cannot_be_reached_is_named_with_every_address() {
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let other = |config: LinkConfig, me: AgentId, words: &str| {
+        let (mut parent, mut child) = (End::new(me, config), End::new(CHILD, self::config("127.0.0.1", false)));
+        let mut addresses = vec![refused.clone()];
+        addresses.extend(parent.links.listen(&parent.reactor).unwrap());
+        let begun = child.links.dial(&addresses, true, &child.reactor);
+        begun.expect("the second address takes connections");
+        run(&mut parent, &mut child, |_, child| child.links.unreachable().is_some());
+        let problem = child.links.unreachable().unwrap();
+        assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
+        assert!(problem.contains(&format!("{}: {words}", addresses[1])), "{problem}");
+        assert!(parent.inputs.is_empty() && child.inputs.is_empty());
+    };
+    let refused_words = "closed by the other end during the handshake";
+    other(config("127.0.0.1", true), PARENT, refused_words);
+    other(config("127.0.0.1", false), AgentId(9), refused_words);
+    let mut child = End::new(CHILD, config("127.0.0.1", false));
+    assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to dial".into()));
+    assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
+}
+
+#[test]
+fn an_interface_that_is_not_here_is_said_so() {
+    let mut parent = End::new(PARENT, config("nosuch0", false));
+    let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
+    assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
+    let mut parent = End::new(PARENT, config("10.0.0.0/64", false));
+    assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is no network"));
+}
+
+#[test]
+fn strangers_do_not_keep_children_out() {
+    let (mut parent, mut child) = pair("127.0.0.1", false);
+    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    // Somebody who got as far as the parent's answer.
+    let mut first = Vec::new();
+    let hello = Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1 };
+    let terms = Terms { encrypt: false, listener: PARENT };
+    Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
+    let mut heard = TcpStream::connect(&addresses[0]).unwrap();
+    heard.write_all(&first).unwrap();
+    let mut strangers: Vec<TcpStream> = Vec::new();
+    while strangers.len() < 2 * UNAUTHENTICATED_LINKS_MAX {
+        strangers.extend((0..16).map(|_| TcpStream::connect(&addresses[0]).unwrap()));
+        parent.turn();
+    }
+    run(&mut parent, &mut child, |parent, _| parent.links.next as usize == 2 * UNAUTHENTICATED_LINKS_MAX + 2);
+    assert_eq!(parent.links.guests.len(), UNAUTHENTICATED_LINKS_MAX);
+    assert_eq!(strangers[0].read(&mut [0]).unwrap(), 0, "the oldest made room");
+    child.links.dial(&addresses, true, &child.reactor).unwrap();
+    run(&mut parent, &mut child, both_up);
+    assert!(parent.links.guests.contains(&LinkId(1)), "who has sent a hello stays");
+    assert!(parent.links.guests.len() < UNAUTHENTICATED_LINKS_MAX);
+    assert_eq!(parent.links.guests.len() + 1, parent.links.links.len());
+}
+
+/// Somebody on the way, who reads everything and may change a byte.
+struct Tap {
+    listener: TcpListener,
+    to: String,
+    ends: Option<(TcpStream, TcpStream)>,
+    /// What the child sent.
+    seen: Vec<u8>,
+    /// Changes what comes from then on.
+    changes: bool,
+}
+
+impl Tap {
+    fn new(to: String) -> Tap {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Tap { listener, to, ends: None, seen: Vec::new(), changes: false }
+    }
+
+    fn turn(&mut self) {
+        if let (None, Ok((child, _))) = (&self.ends, self.listener.accept()) {
+            let parent = TcpStream::connect(&self.to).unwrap();
+            for end in [&child, &parent] {
+                end.set_nonblocking(true).unwrap();
+            }
+            self.ends = Some((child, parent));
+        }
+        let Some((child, parent)) = &mut self.ends else {
+            return;
+        };
+        let mut buffer = [0; 4096];
+        if let Ok(length) = child.read(&mut buffer) {
+            self.seen.extend_from_slice(&buffer[..length]);
+            if self.changes && length > 0 {
+                buffer[length - 1] ^= 1;
+            }
+            parent.write_all(&buffer[..length]).unwrap();
+        }
+        if let Ok(length) = parent.read(&mut buffer) {
+            child.write_all(&buffer[..length]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn only_an_encrypted_link_hides_and_guards_its_frames() {
+    let marker = b"a line that nobody else should read";
+    for encrypt in [false, true] {
+        let (mut parent, mut child) = pair("127.0.0.1", encrypt);
+        let mut tap = Tap::new(parent.links.listen(&parent.reactor).unwrap().remove(0));
+        let address = tap.listener.local_addr().unwrap().to_string();
+        child.links.dial(&[address], true, &child.reactor).unwrap();
+        run(&mut parent, &mut child, |parent, child| {
+            tap.turn();
+            both_up(parent, child)
+        });
+        let up = child.up().unwrap().0;
+        let said = Frame { payload: Bytes::from_static(marker), ..frame(Class::Control, 0) };
+        child.links.send(up, said.clone());
+        run(&mut parent, &mut child, |parent, _| {
+            tap.turn();
+            parent.frames() == [said.clone()]
+        });
+        assert_eq!(tap.seen.windows(marker.len()).any(|window| window == marker), !encrypt);
+        tap.changes = true;
+        child.links.send(up, said.clone());
+        run(&mut parent, &mut child, |parent, _| {
+            tap.turn();
+            parent.problem().is_some() || parent.frames().len() == 2
+        });
+        let changed = "an encrypted message was changed on its way";
+        assert_eq!(parent.problem(), encrypt.then_some(changed));
+        assert_eq!(parent.frames().len(), if encrypt { 1 } else { 2 });
+    }
+}
