@@ -139,7 +139,9 @@ mod tests {
         assert!(refused("A=x y").contains("a word follows the value"));
         assert!(refused("A=\0").contains("a zero byte"));
         assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("longer than 2 MiB"));
-        assert!(read_file(Path::new("/no/such")).expect_err("no file").to_string().starts_with("--env-file /no/such: "));
+        assert!(
+            read_file(Path::new("/no/such")).expect_err("no file").to_string().starts_with("--env-file /no/such: ")
+        );
     }
 
     proptest! {

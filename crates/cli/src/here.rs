@@ -1,7 +1,7 @@
 //! What a run takes over from the place it is started at, read once.
 
-use rustix::fs::Mode;
 use crate::hosts;
+use rustix::fs::Mode;
 use rustix::process::Resource as Rlimit;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};

@@ -92,7 +92,13 @@ mod tests {
             fanout: 2,
             agents: vec![AgentSpec { host: "a".into() }],
             remote_shell: RemoteShell::Local,
+            shells_max: 1,
+            program: "wireup".into(),
             start_timeout_ns: 1,
+            node_timeout_ns: 1,
+            encrypt: false,
+            interface: None,
+            verbose: false,
             record_dir: None,
         };
         let header = Header { agent: AgentId(0), session, born: Born::default() };

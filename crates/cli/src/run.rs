@@ -33,7 +33,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
 }
 
 fn resolve(low: Low) -> Result<(High, Mapping), String> {
-    let here = Here::read(low.names_hosts()).map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+    let here = Here::read(low.names_hosts())
+        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
     let nodes = high.job.nodes.len() as u32;
     let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), nodes);

@@ -77,7 +77,9 @@ pub enum FlagError {
     HostsOfOneProgram { flag: String },
     #[error("--virtual-nodes are nodes on this machine, --hosts are others; leave one of them out")]
     VirtualHosts,
-    #[error("--start {start} lets the root start all agents, --fanout says how many each starts; leave one of them out")]
+    #[error(
+        "--start {start} lets the root start all agents, --fanout says how many each starts; leave one of them out"
+    )]
     FanoutContradicts { start: &'static str },
     #[error("--start serial-ssh starts a remote shell per rank; say where with --hosts or --hostfile")]
     SerialWithoutHosts,

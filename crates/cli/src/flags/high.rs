@@ -1,12 +1,12 @@
 //! What a command line means: one job and the session that runs it.
 
 use super::error::FlagError;
-use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::layout::{self, Layout};
+use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::placement::{self, Places};
 use super::values;
-use crate::hosts::{self, Hosts, Names};
 use crate::here::Here;
+use crate::hosts::{self, Hosts, Names};
 use crate::{env_file, environment};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -29,7 +29,7 @@ const NODE_TIMEOUT_NS: u64 = 30 * SECOND_NS;
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
 /// The remote shell when hosts are named. The user's configuration counts, but nothing of it that gets in the way of a
 /// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind.
-const SSH: [&str; 9] =
+pub const SSH: [&str; 9] =
     ["ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"];
 
 /// A resolved command line.
@@ -139,9 +139,9 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         cpus: here.cpus,
         fanout_given: low.fanout.is_some(),
         map_by: low.map_by.unwrap_or(MapBy::Slot),
-        slots: hosts.filter(|hosts| hosts.stated && start != Start::Serial).map_or_else(Vec::new, |hosts| {
-            hosts.list.iter().map(|host| host.slots).collect()
-        }),
+        slots: hosts
+            .filter(|hosts| hosts.stated && start != Start::Serial)
+            .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
         start,
         warnings,
     })

@@ -42,7 +42,9 @@ mod tests {
 
     #[test]
     fn names_addresses_and_networks_pass() {
-        for good in ["eth0", "ib0", "enp3s0f0", "eth0.100", "10.1.2.3", "fd00::1", "10.1.0.0/16", "fd00::/64", "0.0.0.0/0"] {
+        for good in
+            ["eth0", "ib0", "enp3s0f0", "eth0.100", "10.1.2.3", "fd00::1", "10.1.0.0/16", "fd00::/64", "0.0.0.0/0"]
+        {
             assert_eq!(checked("--interface", good.to_owned()).as_deref(), Ok(good));
         }
     }
@@ -55,7 +57,9 @@ mod tests {
             "--interface 10.1.0.0/33: no length of a network behind the \"/\"; give an interface (eth0), an address of \
              one, or a network (10.1.0.0/16)"
         );
-        for bad in ["10.1/16", "10.1.0.0/", "10.1.0.0/+8", "10.1.0", "10.1.0.300", "fd00::zz", "", "a b", "0123456789abcdef"] {
+        for bad in
+            ["10.1/16", "10.1.0.0/", "10.1.0.0/+8", "10.1.0", "10.1.0.300", "fd00::zz", "", "a b", "0123456789abcdef"]
+        {
             refused(bad);
         }
     }

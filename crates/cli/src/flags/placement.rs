@@ -12,7 +12,10 @@ use wireup_wire::limits::JOB_SIZE_MAX;
 #[derive(Clone, Copy, Debug)]
 pub enum Places<'a> {
     /// This machine, or virtual nodes; with this many cpus.
-    Here { nodes: u32, cpus: u32 },
+    Here {
+        nodes: u32,
+        cpus: u32,
+    },
     Hosts(&'a Hosts),
 }
 
@@ -307,10 +310,7 @@ mod tests {
     #[test]
     fn ranks_in_turn_pass_full_hosts() {
         assert_eq!(on_hosts("a:2,b:2", "-n 3 --map-by node ./p"), Ok(vec![(0, 2, 1)]));
-        assert_eq!(
-            on_hosts("a:1,b:3,c:2", "--map-by node ./p"),
-            Ok(vec![(0, 3, 1), (1, 2, 1), (1, 1, 1)])
-        );
+        assert_eq!(on_hosts("a:1,b:3,c:2", "--map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1), (1, 1, 1)]));
         assert_eq!(on_hosts("a:1,b:3,c:2", "-n 4 --map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1)]));
     }
 }

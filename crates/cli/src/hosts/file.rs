@@ -158,7 +158,10 @@ mod tests {
             refused("n0 binding=user\n"),
             "hosts, line 1: unknown word binding=user; a line is HOST, HOST:SLOTS or HOST slots=N max_slots=M"
         );
-        assert_eq!(refused("10.0.0.1 n1"), "hosts, line 1: unknown word n1; a line is HOST, HOST:SLOTS or HOST slots=N max_slots=M");
+        assert_eq!(
+            refused("10.0.0.1 n1"),
+            "hosts, line 1: unknown word n1; a line is HOST, HOST:SLOTS or HOST slots=N max_slots=M"
+        );
         assert!(refused("n0 user=root").ends_with("write user@host"));
         assert!(refused("n0 slots=four").contains("line 1: slots=four: slots are a whole number"));
         assert!(refused("n0:4 slots=4").contains("n0:4 says again"));

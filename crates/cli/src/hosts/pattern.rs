@@ -47,9 +47,9 @@ impl Pattern {
     pub fn count(&self) -> u64 {
         self.parts.iter().fold(1, |count, part| match part {
             Part::Text(_) => count,
-            Part::Numbers(ranges) => count.saturating_mul(ranges.iter().fold(0, |sum: u64, range| {
-                sum.saturating_add(range.last - range.first + 1)
-            })),
+            Part::Numbers(ranges) => count.saturating_mul(
+                ranges.iter().fold(0, |sum: u64, range| sum.saturating_add(range.last - range.first + 1)),
+            ),
         })
     }
 
@@ -152,7 +152,8 @@ fn push_text(parts: &mut Vec<Part>, text: &str, name: &str) -> Result<(), HostPr
 /// The address without brackets, as remote shells take it. It may end in a zone: `fe80::1%eth0`.
 fn ipv6(text: &str, alone: bool) -> Result<String, HostProblem> {
     let (address, zone) = text.split_once('%').unwrap_or((text, "0"));
-    let zone_fits = !zone.is_empty() && zone.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+    let zone_fits =
+        !zone.is_empty() && zone.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
     match address.parse::<Ipv6Addr>() {
         Ok(_) if alone && zone_fits => Ok(text.to_owned()),
         Ok(_) | Err(_) => Err(HostProblem::Ipv6 { text: format!("[{text}]") }),

@@ -210,6 +210,7 @@ mod tests {
                 bytes_up: 40,
                 bytes_down: 120,
             }],
+            ..TracePart::default()
         }
     }
 
