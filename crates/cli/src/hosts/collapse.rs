@@ -15,7 +15,8 @@ struct Group<'a> {
 }
 
 /// All names.
-pub fn collapse<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+#[cfg(test)]
+fn collapse<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let groups: Vec<String> = groups(names).iter().map(Group::shown).collect();
     groups.join(",")
 }

@@ -10,7 +10,7 @@ mod here;
 mod pattern;
 mod problem;
 
-pub use collapse::{collapse, collapse_short};
+pub use collapse::collapse_short;
 pub use file::read_file;
 pub use here::{Names, addresses};
 pub use problem::{HostProblem, HostsError};
