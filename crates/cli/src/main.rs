@@ -53,7 +53,7 @@ pub extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
 fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
     match command {
         "run" => run::main(args, process_ns),
-        "agent" => wireup_node::agent::main(process_ns),
+        "agent" => wireup_node::agent::main(args, process_ns),
         "pmi" => pmi::main(args),
         "replay" => replay::main(args),
         "bench" => wireup_bench::main(args.collect()),

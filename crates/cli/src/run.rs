@@ -8,11 +8,12 @@ use crate::words::{self, Setting, Voice};
 use crate::{help, linked, out, show};
 use std::ffi::OsString;
 use std::path::Path;
-use wireup_coll::Mapping;
+use wireup_coll::{Mapping, Tree};
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, RunConfig, RunOutcome};
 use wireup_node::trace;
 use wireup_os::clock::monotonic_ns;
+use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 
 /// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
@@ -58,6 +59,7 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
     }
     let mut voice = Voice::new(Setting::of(&high.job, &high.session));
     let job = high.job.clone();
+    let tree = Tree::new(high.session.agents.len() as u32, high.session.fanout);
     let profile = high.profile;
     let config = RunConfig {
         job: high.job,
@@ -68,13 +70,14 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
         resolved_ns: monotonic_ns(),
         keeper,
     };
-    let outcome = match launcher::run(config, &mut |notice| voice.say(notice)) {
+    let mut outcome = match launcher::run(config, &mut |notice| voice.say(notice)) {
         Ok(outcome) => outcome,
         Err(error) => return out::fail(&error.to_string()),
     };
     if let Some(hint) = linked::hint(&job, &outcome.ended.done) {
         out::tell(&hint);
     }
+    clock_offset::align(&mut outcome.traces, &tree);
     match profile {
         Some(path) => show_profile(&path, &outcome),
         None => outcome.code,

@@ -150,6 +150,12 @@ mod tests {
             fanout: 2,
             agents: Vec::new(),
             remote_shell: RemoteShell::Local,
+            shells_max: 1,
+            program: String::new(),
+            node_timeout_ns: 1,
+            encrypt: false,
+            interface: None,
+            verbose: false,
             start_timeout_ns: 1,
             record_dir: None,
         };

@@ -109,6 +109,14 @@ fn close_range(first: u32, last: u32) {
     }
 }
 
+/// The file of this very program, also where its name has been taken away or given to another.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn own_program() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 //! nothing here reads the environment or decides who gets what.
 
 pub mod bind;
+pub mod build_id;
 pub mod clock;
 pub mod files;
 pub mod inherit;

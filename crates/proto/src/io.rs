@@ -7,12 +7,27 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
-use wireup_wire::job::{BindTo, StdinTarget};
+use wireup_wire::job::{BindTo, Limit, StdinTarget};
 use wireup_wire::peer::{Bootstrap, SpawnError};
 
 /// A link as the agent's driver numbers it. Never used again after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LinkId(pub u32);
+
+/// One call of a remote shell. Never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ShellId(pub u32);
+
+/// How a remote shell finds the agent's program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// Where the launcher's lies: plain words, which need no shell to be understood.
+    Plain,
+    /// By a line of shell: in the user's cache, where the launcher's lies, on the path.
+    Look,
+    /// It comes on standard input, before the message, and is kept in the user's cache.
+    Send,
+}
 
 /// Who is at the other end of an authenticated link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,6 +62,8 @@ pub enum Input {
     LinkUp {
         link: LinkId,
         peer: Peer,
+        /// The address at this end, for a person; empty for a link in memory.
+        local: String,
     },
     /// Bytes arrived, in order, cut anywhere.
     LinkBytes {
@@ -58,15 +75,19 @@ pub enum Input {
         link: LinkId,
         problem: String,
     },
-    /// The remote shell of a child agent ended, with the end of what it said on standard error.
-    AgentExited {
-        agent: AgentId,
+    /// Where children can dial in, best first; told once, before the first remote shell can end.
+    Listening {
+        addresses: Vec<String>,
+    },
+    /// A remote shell ended, with the end of what it said on standard error.
+    ShellExited {
+        shell: ShellId,
         status: ExitStatus,
         stderr: String,
     },
-    /// A child agent's remote shell could not even be started.
-    AgentStartFailed {
-        agent: AgentId,
+    /// A remote shell could not even be called.
+    ShellFailed {
+        shell: ShellId,
         error: SpawnError,
     },
     /// A rank runs (its `exec` succeeded).
@@ -128,11 +149,18 @@ pub enum Input {
 /// Something to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Start a child agent with this message on its standard input. The driver puts the addresses where it
-    /// listens into `bootstrap.parent` and the session's secret into `bootstrap.secret`.
+    /// Call the remote shell for an agent's host, with this message on its standard input. The driver puts the session's
+    /// secret into it, and the addresses where it listens unless others are there. No message: the host is only asked
+    /// whether it answers.
     StartAgent {
+        shell: ShellId,
         agent: AgentId,
-        bootstrap: Box<Bootstrap>,
+        how: How,
+        bootstrap: Option<Box<Bootstrap>>,
+    },
+    /// Kill a remote shell.
+    StopShell {
+        shell: ShellId,
     },
     /// Put a frame on a link. The driver keeps the classes apart and never refuses.
     Send {
@@ -212,7 +240,7 @@ pub struct SpawnPlan {
     /// Give each rank a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
     pub umask: u32,
-    pub nofile_soft: u64,
+    pub limits: Vec<Limit>,
 }
 
 /// What several ranks have in common.

@@ -183,6 +183,7 @@ impl Launcher {
                 self.notice(Notice::Failed(failure));
             }
             Control::Stall(report) => self.notice(Notice::Stall(report)),
+            Control::Note(note) => self.notice(Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(ended),
             Control::Failed(_)
             | Control::Launch(_)
@@ -192,7 +193,12 @@ impl Launcher {
             | Control::Resize { .. }
             | Control::Kill { .. }
             | Control::StallAsk
-            | Control::Shutdown => {}
+            | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::Missing(_)
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. } => {}
         }
     }
 

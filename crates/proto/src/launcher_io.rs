@@ -3,7 +3,7 @@
 use crate::io::{LinkId, Stream};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
-use wireup_wire::peer::{Ended, Failure, StallReport, TracePart};
+use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
 
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +77,7 @@ pub enum Notice {
     Started { ranks: u32 },
     Failed(Failure),
     Stall(StallReport),
+    Note(Note),
     Interrupt { signal: i32, again: bool },
     Trace(Box<TracePart>),
     Ended(Ended),

@@ -6,6 +6,7 @@
 
 pub mod agent;
 mod children;
+pub mod clock_offset;
 mod digest;
 pub mod exit_code;
 mod fence;
@@ -22,6 +23,7 @@ mod output;
 mod plan;
 mod pmi_link;
 mod pmi_state;
+mod starts;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig};
@@ -29,4 +31,5 @@ pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use output::MIXED;
+pub use starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

@@ -45,7 +45,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
         pmi_socket: options.pmi == PmiFlavour::Simple,
         umask: options.umask,
-        nofile_soft: options.nofile_soft,
+        limits: options.limits.clone(),
     }
 }
 

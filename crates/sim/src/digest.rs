@@ -73,8 +73,9 @@ impl Digest {
             Input::Tick => self.number(8),
             Input::LinkUp { .. }
             | Input::LinkDown { .. }
-            | Input::AgentExited { .. }
-            | Input::AgentStartFailed { .. }
+            | Input::Listening { .. }
+            | Input::ShellExited { .. }
+            | Input::ShellFailed { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }
             | Input::KeeperLost => self.debug(input),

@@ -7,7 +7,7 @@ use crate::net::End;
 use crate::ranks::Phase;
 use crate::replay::Told;
 use crate::world::World;
-use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{Input, LinkId, Output, ShellId, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
@@ -21,6 +21,8 @@ pub struct Host {
     pub agent: AgentId,
     pub life: Life,
     pub parent: Option<u32>,
+    /// The call that brought it to life.
+    pub shell: ShellId,
     /// Ranks of the job on this node, by local rank.
     pub ranks: Vec<u32>,
     pub keeper: Fifo<Input>,
@@ -55,6 +57,7 @@ impl Host {
             agent,
             life: Life::Unborn,
             parent: None,
+            shell: ShellId(0),
             ranks: Vec::new(),
             keeper: Fifo::default(),
             keeper_lives: true,
@@ -155,7 +158,11 @@ impl World {
 
     fn do_for_agent(&mut self, host: u32, output: Output) {
         match output {
-            Output::StartAgent { agent, bootstrap } => self.start_agent(host, agent, bootstrap),
+            Output::StartAgent { shell, agent, bootstrap, .. } => match bootstrap {
+                Some(bootstrap) => self.start_agent(host, shell, agent, bootstrap),
+                None => self.checks.problem(format!("agent {host} asks a child of this machine whether it answers")),
+            },
+            Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
             Output::Spawn(plan) => self.spawn(host, &plan),

@@ -6,14 +6,14 @@ use crate::faults::{Culprit, NoStart};
 use crate::hosts::{Host, Life};
 use crate::replay::{Recording, Told};
 use crate::world::World;
-use wireup_proto::io::{ExitStatus, Input};
+use wireup_proto::io::{ExitStatus, Input, ShellId};
 use wireup_proto::{Agent, AgentConfig};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
 
 impl World {
-    pub(crate) fn start_agent(&mut self, parent: u32, agent: AgentId, bootstrap: Box<Bootstrap>) {
+    pub(crate) fn start_agent(&mut self, parent: u32, shell: ShellId, agent: AgentId, bootstrap: Box<Bootstrap>) {
         let host = agent.0;
         let delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
         let child = &mut self.hosts[host as usize];
@@ -21,6 +21,7 @@ impl World {
             return self.checks.problem(format!("agent {parent} starts agent {agent} a second time, or as another"));
         }
         child.parent = Some(parent);
+        child.shell = shell;
         match self.no_start.get(&host) {
             Some(how) => {
                 child.life = Life::NeverStarts(*how);
@@ -37,16 +38,16 @@ impl World {
     }
 
     pub(crate) fn on_agent_start_fails(&mut self, host: u32) {
-        let Host { life: Life::NeverStarts(how), parent: Some(parent), agent, .. } = self.hosts[host as usize] else {
+        let Host { life: Life::NeverStarts(how), parent: Some(parent), shell, .. } = self.hosts[host as usize] else {
             return;
         };
         let input = match how {
             NoStart::NoShell => {
                 let error = SpawnError { step: SpawnStep::Find, what: "remote-shell".into(), errno: 2 };
-                Input::AgentStartFailed { agent, error }
+                Input::ShellFailed { shell, error }
             }
             NoStart::ShellFails { code } => {
-                Input::AgentExited { agent, status: ExitStatus::Exited(code), stderr: "no route to host".into() }
+                Input::ShellExited { shell, status: ExitStatus::Exited(code), stderr: "no route to host".into() }
             }
             NoStart::Silence => return,
         };
@@ -131,17 +132,30 @@ impl World {
         self.shell_ends(host);
     }
 
+    /// A parent does not wait for a child any more: the shell is killed, and here the agent is the shell's process.
+    pub(crate) fn stop_shell(&mut self, parent: u32, shell: ShellId) {
+        let called = |host: &Host| host.parent == Some(parent) && host.shell == shell;
+        let Some(child) = self.hosts.iter().position(called) else {
+            return self.checks.problem(format!("agent {parent} ends a remote shell that it never called"));
+        };
+        match self.hosts[child].life {
+            Life::Alive(_) => self.kill_agent(child as u32),
+            Life::Starting(_) => self.hosts[child].life = Life::Killed,
+            Life::Unborn | Life::NeverStarts(_) | Life::Left | Life::Killed => {}
+        }
+    }
+
     fn shell_ends(&mut self, host: u32) {
         let delay_ns = self.spec.timing.report.draw(&mut self.rng);
         self.clock.after(delay_ns, Event::AgentExited(host));
     }
 
     pub(crate) fn on_agent_exited(&mut self, host: u32) {
-        let Host { agent, parent: Some(parent), .. } = self.hosts[host as usize] else { return };
+        let Host { shell, parent: Some(parent), .. } = self.hosts[host as usize] else { return };
         let status = match self.hosts[host as usize].life {
             Life::Killed => ExitStatus::Signalled { signal: 9, core_dumped: false },
             _ => ExitStatus::Exited(0),
         };
-        self.tell_agent(parent, Input::AgentExited { agent, status, stderr: String::new() });
+        self.tell_agent(parent, Input::ShellExited { shell, status, stderr: String::new() });
     }
 }

@@ -180,7 +180,7 @@ impl World {
 
     fn agent_hears(&mut self, host: u32, link: LinkId, peer: Peer, arrival: Arrival) {
         match arrival {
-            Arrival::Up => self.tell_agent(host, Input::LinkUp { link, peer }),
+            Arrival::Up => self.tell_agent(host, Input::LinkUp { link, peer, local: String::new() }),
             Arrival::Bytes(head, body) => {
                 self.tell_agent(host, Input::LinkBytes { link, bytes: head });
                 if !body.is_empty() {

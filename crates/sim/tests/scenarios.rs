@@ -103,7 +103,11 @@ fn an_agent_that_does_not_start_is_named() {
         for how in [NoStart::NoShell, NoStart::ShellFails { code: 255 }, NoStart::Silence] {
             for agent in [1, 6] {
                 let spec = WorldSpec { faults: vec![Fault::NoStart { agent, how }], ..exchange(seed) };
-                fails(spec, 125, |cause| matches!(cause, Cause::AgentStart { agent: named, .. } if named.0 == agent));
+                fails(
+                    spec,
+                    125,
+                    |cause| matches!(cause, Cause::AgentsMissing { missing } if missing.iter().any(|named| named.agent.0 == agent)),
+                );
             }
         }
     }

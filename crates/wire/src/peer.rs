@@ -354,20 +354,30 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
     }
 }
 
+/// What asks a host only whether an agent could begin there: a header with nothing behind it.
+pub fn probe() -> Vec<u8> {
+    header(0).to_vec()
+}
+
+fn header(length: u32) -> [u8; BOOTSTRAP_HEADER_LEN] {
+    let mut header = [0; BOOTSTRAP_HEADER_LEN];
+    header[..4].copy_from_slice(&BOOTSTRAP_MAGIC);
+    header[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    header[8..].copy_from_slice(&length.to_le_bytes());
+    header
+}
+
 impl Bootstrap {
     /// Header and body, ready for the remote shell's standard input.
     pub fn encode(&self) -> Vec<u8> {
         let body = encode(self);
         let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
-        bytes.extend_from_slice(&BOOTSTRAP_MAGIC);
-        bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&[0, 0]);
-        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&header(body.len() as u32));
         bytes.extend_from_slice(&body);
         bytes
     }
 
-    /// The length of the body that follows a header.
+    /// The length of the body that follows a header; 0: a probe.
     pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<usize, PeerError> {
         if header[..4] != BOOTSTRAP_MAGIC {
             return Err(PeerError::Magic);

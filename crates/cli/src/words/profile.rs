@@ -43,6 +43,7 @@ pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
         last = last.max(phase.end_ns);
     }
     table.row(1, "drain", last, end_ns, "");
+    table.clocks(parts);
     table.text
 }
 
@@ -74,6 +75,19 @@ struct Table {
 }
 
 impl Table {
+    /// How well the nodes' clocks were brought together, where there were several.
+    fn clocks(&mut self, parts: &[TracePart]) {
+        if let Some(worst) = parts.iter().filter(|part| part.clock_error_ns > 0).max_by_key(|part| part.clock_error_ns)
+        {
+            let error_ms = worst.clock_error_ns as f64 / 1e6;
+            let line = format!(
+                "clocks of the nodes: aligned over the tree, off by {error_ms:.3} ms at most ({})\n",
+                worst.host
+            );
+            self.text.push_str(&line);
+        }
+    }
+
     fn row(&mut self, depth: usize, name: &str, from_ns: u64, to_ns: u64, remark: &str) {
         let ms = |ns: u64| ns as f64 / 1e6;
         let label = format!("{}/-- {name}:", "    ".repeat(depth));
@@ -192,6 +206,8 @@ mod tests {
             linked_ns: if id == 0 { 0 } else { 104 * MS + late },
             job_ns: 105 * MS + late,
             children_ns: 0,
+            clock_offset_ns: 0,
+            clock_error_ns: 0,
             ranks: vec![RankTrace {
                 rank: Rank(id),
                 pid: 9,
@@ -210,7 +226,6 @@ mod tests {
                 bytes_up: 40,
                 bytes_down: 120,
             }],
-            ..TracePart::default()
         }
     }
 

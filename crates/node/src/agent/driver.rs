@@ -19,10 +19,10 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::{Event, Reactor};
-use wireup_proto::io::{Input, Output};
+use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
 
@@ -51,6 +51,8 @@ pub struct AgentDriver {
     /// Frames for the launcher in this process.
     for_launcher: Vec<Frame>,
     left: bool,
+    /// The machine knows where children dial in.
+    listening: bool,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
     orphans_since: Option<u64>,
 }
@@ -67,12 +69,7 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    pub fn new(
-        session: SessionSpec,
-        me: wireup_wire::ids::AgentId,
-        secret: Option<Secret>,
-        born: Born,
-    ) -> Result<Self, BeginError> {
+    pub fn new(session: SessionSpec, me: AgentId, secret: Option<Secret>, born: Born) -> Result<Self, BeginError> {
         let header = Header { agent: me, session, born };
         let recorder = match &header.session.record_dir {
             None => None,
@@ -94,6 +91,7 @@ impl AgentDriver {
             buffer: vec![0; READ_BYTES_MAX].into(),
             for_launcher: Vec::new(),
             left: false,
+            listening: false,
             orphans_since: None,
         })
     }
@@ -184,9 +182,9 @@ impl AgentDriver {
                     shells.on_keeper(turn);
                 }
             }
-            Token::ShellError(agent) => {
+            Token::ShellError(shell) => {
                 if let Some(shells) = shells {
-                    shells.on_error_text(*agent, turn.reactor);
+                    shells.on_error_text(*shell, turn.reactor);
                 }
             }
             Token::Keeper(job) => {
@@ -312,9 +310,14 @@ impl AgentDriver {
     fn perform(&mut self, output: Output) {
         let Self { reactor, links, jobs, inputs, buffer, .. } = self;
         match output {
-            Output::StartAgent { agent, bootstrap } => {
-                if let Err(error) = self.start_agent(agent, *bootstrap) {
-                    self.inputs.push(Input::AgentStartFailed { agent, error });
+            Output::StartAgent { shell, agent, how, bootstrap } => {
+                if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
+                    self.inputs.push(Input::ShellFailed { shell, error });
+                }
+            }
+            Output::StopShell { shell } => {
+                if let Some(shells) = &mut self.shells {
+                    shells.stop(shell);
                 }
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
@@ -380,14 +383,29 @@ impl AgentDriver {
         }
     }
 
-    fn start_agent(&mut self, agent: wireup_wire::ids::AgentId, mut bootstrap: Bootstrap) -> Result<(), SpawnError> {
+    fn start_agent(
+        &mut self,
+        shell: ShellId,
+        agent: AgentId,
+        how: How,
+        mut bootstrap: Option<Box<Bootstrap>>,
+    ) -> Result<(), SpawnError> {
         let failed = |what: &str, error: io::Error| SpawnError {
             step: SpawnStep::Stdio,
             what: what.into(),
             errno: error.raw_os_error().unwrap_or(0),
         };
-        bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
-        bootstrap.parent = self.links.listen(&self.reactor).map_err(|error| failed("a socket to listen on", error))?;
+        if let Some(bootstrap) = &mut bootstrap {
+            bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
+            let addresses = self.links.listen(&self.reactor);
+            let addresses = addresses.map_err(|error| failed("a socket to listen on", error))?;
+            if !std::mem::replace(&mut self.listening, true) {
+                self.inputs.push(Input::Listening { addresses: addresses.clone() });
+            }
+            if bootstrap.parent.is_empty() {
+                bootstrap.parent = addresses;
+            }
+        }
         let shells = match &mut self.shells {
             Some(shells) => shells,
             None => {
@@ -395,7 +413,7 @@ impl AgentDriver {
                 self.shells.insert(forked.map_err(|error| failed("the keeper of the remote shells", error))?)
             }
         };
-        shells.start(agent, &bootstrap)
+        shells.start(shell, agent, how, self.agent.session(), bootstrap.as_deref())
     }
 
     fn record(&mut self, entry: impl FnOnce() -> Entry) {

@@ -284,7 +284,7 @@ fn receive(me: AgentId, id: LinkId, entry: &mut Entry, turn: &mut Turn<'_>) -> R
                 None => Peer::Parent,
             };
             entry.kind = if peer == Peer::Parent { Kind::Parent } else { Kind::Child };
-            turn.inputs.push(Input::LinkUp { link: id, peer });
+            turn.inputs.push(Input::LinkUp { link: id, peer, local: String::new() });
             if let Received::Bytes(bytes) = entry.link.receive_early() {
                 turn.inputs.push(Input::LinkBytes { link: id, bytes });
             }

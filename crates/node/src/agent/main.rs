@@ -1,16 +1,21 @@
 //! An agent's own process: `wireup agent`, started by a remote shell, told everything on standard input.
 
 use super::driver::{AgentDriver, BeginError};
+use super::remote;
 use super::token::Token;
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
 use wireup_os::clock::monotonic_ns;
-use wireup_proto::Born;
+use wireup_proto::{Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
     #[error("reading the bootstrap message on standard input: {0}")]
     Read(io::Error),
+    #[error("{0}")]
+    Place(String),
     #[error(transparent)]
     Bootstrap(#[from] PeerError),
     #[error(transparent)]
@@ -19,8 +24,19 @@ enum AgentError {
     Wait(io::Error),
 }
 
-/// Runs an agent until its session ends. Returns the exit code.
-pub fn main(process_ns: u64) -> u8 {
+/// Runs an agent until its session ends. Returns the exit code. `args` stand behind the word `agent`.
+pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let words: Vec<&str> = args.iter().filter_map(|word| word.to_str()).collect();
+    match words[..] {
+        [word] if word == remote::version() => {}
+        ["verify", digest] => return verify(digest),
+        _ => {
+            // Whoever calls another version brings their own.
+            eprintln!("{NEEDED_WORDS} {}", std::env::consts::ARCH);
+            return NEEDED;
+        }
+    }
     match run(process_ns) {
         Ok(()) => 0,
         Err(error) => {
@@ -30,11 +46,34 @@ pub fn main(process_ns: u64) -> u8 {
     }
 }
 
+/// Whether this very program arrived as it was sent; old ones beside it are removed.
+fn verify(digest: &str) -> u8 {
+    let own = wireup_os::files::own_program().and_then(|file| remote::digest(&mut File::from(file)));
+    match own {
+        Ok(own) if own == digest => {
+            remote::forget_old();
+            0
+        }
+        Ok(_) => {
+            eprintln!("wireup agent: the program was changed on its way");
+            1
+        }
+        Err(error) => {
+            eprintln!("wireup agent: reading the program: {error}");
+            1
+        }
+    }
+}
+
 fn run(process_ns: u64) -> Result<(), AgentError> {
     // What can be done without these is done: fewer ranks fit, orphans of a killed keeper stay.
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
-    let bootstrap = read_bootstrap()?;
+    let program = std::env::current_exe().map_err(AgentError::Read)?;
+    remote::check_place(&program, rustix::process::geteuid().as_raw()).map_err(AgentError::Place)?;
+    let Some(bootstrap) = read_bootstrap()? else {
+        return Ok(());
+    };
     let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
     let mut driver = AgentDriver::new(bootstrap.session, bootstrap.agent, Some(bootstrap.secret), born)?;
     driver.dial(bootstrap.parent)?;
@@ -61,12 +100,16 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn read_bootstrap() -> Result<Bootstrap, AgentError> {
+/// `None`: it was only asked whether an agent could begin here.
+fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
     let mut stdin = io::stdin().lock();
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     stdin.read_exact(&mut header).map_err(AgentError::Read)?;
     let length = Bootstrap::decode_header(&header)?;
+    if length == 0 {
+        return Ok(None);
+    }
     let mut body = Vec::new();
     stdin.take(length as u64).read_to_end(&mut body).map_err(AgentError::Read)?;
-    Ok(peer::decode(&body)?)
+    Ok(Some(peer::decode(&body)?))
 }

@@ -6,6 +6,7 @@ mod links;
 mod main;
 mod pipes;
 mod ranks;
+mod remote;
 mod shells;
 pub mod token;
 mod turn;

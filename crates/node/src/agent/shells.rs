@@ -1,17 +1,20 @@
-//! The remote shells that started this agent's children, and the keeper that holds them.
+//! The remote shells that this agent called, and the keeper that holds them.
 
 use super::keeper_link::KeeperLink;
+use super::remote;
 use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, Program, Request, StdinKind};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::io::{ExitStatus, Input};
+use wireup_proto::io::{ExitStatus, How, Input, ShellId};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
+use wireup_wire::job::{Limit, Resource};
+use wireup_wire::peer::{Bootstrap, RemoteShell, SessionSpec, SpawnError, SpawnStep, probe};
 
 /// How much of a remote shell's standard error is kept for a message: its last lines.
 const ERROR_BYTES_MAX: usize = 2048;
@@ -19,9 +22,15 @@ const ERROR_BYTES_MAX: usize = 2048;
 /// What an agent writes (recordings) is its owner's alone.
 const AGENT_UMASK: u32 = 0o077;
 
+const SIGKILL: i32 = 9;
+
 pub struct Shells {
     keeper: KeeperLink,
-    errors: BTreeMap<AgentId, ErrorText>,
+    errors: BTreeMap<ShellId, ErrorText>,
+    /// This build's name among others, looked up when first needed.
+    build: Option<String>,
+    /// Of this program's file.
+    digest: Option<String>,
 }
 
 #[derive(Default)]
@@ -32,11 +41,20 @@ struct ErrorText {
 
 impl Shells {
     pub fn fork(reactor: &Reactor) -> io::Result<Shells> {
-        Ok(Shells { keeper: KeeperLink::begin(None, Token::Shells, reactor)?, errors: BTreeMap::new() })
+        let keeper = KeeperLink::begin(None, Token::Shells, reactor)?;
+        Ok(Shells { keeper, errors: BTreeMap::new(), build: None, digest: None })
     }
 
-    /// Starts a child agent by the session's remote shell, with its bootstrap on standard input.
-    pub fn start(&mut self, agent: AgentId, bootstrap: &Bootstrap) -> Result<(), SpawnError> {
+    /// Calls the session's remote shell for an agent, with its bootstrap message on standard input, or nothing but the
+    /// question whether it answers.
+    pub fn start(
+        &mut self,
+        shell: ShellId,
+        agent: AgentId,
+        how: How,
+        session: &SessionSpec,
+        bootstrap: Option<&Bootstrap>,
+    ) -> Result<(), SpawnError> {
         if self.keeper.lost().is_some() {
             return Err(SpawnError {
                 step: SpawnStep::Fork,
@@ -44,34 +62,47 @@ impl Shells {
                 errno: 3,
             });
         }
-        let program = std::env::current_exe().map_err(|error| SpawnError {
-            step: SpawnStep::Find,
-            what: "wireup's own program".into(),
-            errno: error.raw_os_error().unwrap_or(0),
-        })?;
-        let program = program.into_os_string().into_vec();
-        let host = bootstrap.session.agents[agent.index()].host.clone().into_bytes();
-        let mut argv: Vec<Vec<u8>> = match &bootstrap.session.remote_shell {
-            RemoteShell::Local => Vec::new(),
-            RemoteShell::Command(words) => words.iter().map(|word| word.clone().into_bytes()).chain([host]).collect(),
+        let stdin = match how {
+            How::Send => StdinKind::Program,
+            How::Plain | How::Look => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
-        argv.extend([program, b"agent".to_vec()]);
+        let argv = self.argv(agent, how, session)?;
         let env = std::env::vars_os().map(|(name, value)| {
             let mut variable = name.into_vec();
             variable.push(b'=');
             variable.extend(value.into_vec());
             variable
         });
-        let process =
-            Process { stdin: StdinKind::Bytes(bootstrap.encode()), stdout: OutKind::Null, ..Process::new(agent.0) };
+        let process = Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) };
+        let open_files = wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now);
         self.keeper.request(&Request::Spawn(Batch {
             programs: vec![Program { argv, cwd: b"/".to_vec(), env: env.collect() }],
             processes: vec![process],
             umask: AGENT_UMASK,
-            nofile_soft: wireup_os::process::raise_open_files().map_or(1024, |limits| limits.soft_now),
+            limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
         }));
-        self.errors.insert(agent, ErrorText::default());
+        self.errors.insert(shell, ErrorText::default());
         Ok(())
+    }
+
+    fn argv(&mut self, agent: AgentId, how: How, session: &SessionSpec) -> Result<Vec<Vec<u8>>, SpawnError> {
+        let host = session.agents[agent.index()].host.clone().into_bytes();
+        let (RemoteShell::Command(words) | RemoteShell::Ssh(words)) = &session.remote_shell else {
+            let program = std::env::current_exe().map_err(|error| own_program(&error))?;
+            return Ok(vec![program.into_os_string().into_vec(), b"agent".to_vec(), remote::version().into_bytes()]);
+        };
+        let build = self.build.get_or_insert_with(|| wireup_os::build_id::build_id().unwrap_or_else(remote::version));
+        if how == How::Send && self.digest.is_none() {
+            let file = wireup_os::files::own_program().map_err(|error| own_program(&error))?;
+            self.digest = Some(remote::digest(&mut File::from(file)).map_err(|error| own_program(&error))?);
+        }
+        let command = remote::command(how, &session.program, build, self.digest.as_deref());
+        Ok(words.iter().map(|word| word.clone().into_bytes()).chain([host]).chain(command).collect())
+    }
+
+    /// Ends a remote shell, at once.
+    pub fn stop(&mut self, shell: ShellId) {
+        self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
     }
 
     pub fn flush_keeper(&mut self, reactor: &Reactor) {
@@ -88,21 +119,26 @@ impl Shells {
         for event in events {
             match event {
                 KeeperEvent::Started { slot, fds, .. } => {
-                    let agent = AgentId(slot);
+                    let shell = ShellId(slot);
                     if let Some(fd) = fds.stderr
-                        && turn.reactor.add(&fd, Token::ShellError(agent).pack(), Interest::READABLE).is_ok()
+                        && turn.reactor.add(&fd, Token::ShellError(shell).pack(), Interest::READABLE).is_ok()
                     {
-                        self.errors.entry(agent).or_default().fd = Some(fd);
+                        self.errors.entry(shell).or_default().fd = Some(fd);
                     }
                 }
                 KeeperEvent::StartFailed { slot, error } => {
-                    turn.inputs.push(Input::AgentStartFailed { agent: AgentId(slot), error });
+                    self.errors.remove(&ShellId(slot));
+                    turn.inputs.push(Input::ShellFailed { shell: ShellId(slot), error });
                 }
                 KeeperEvent::Exited { slot, status } => {
-                    let agent = AgentId(slot);
-                    self.on_error_text(agent, turn.reactor);
-                    let text = self.errors.get(&agent).map(|text| String::from_utf8_lossy(&text.tail).into_owned());
-                    turn.inputs.push(Input::AgentExited { agent, status, stderr: text.unwrap_or_default() });
+                    let shell = ShellId(slot);
+                    self.on_error_text(shell, turn.reactor);
+                    let text = self.errors.remove(&shell).unwrap_or_default();
+                    if let Some(fd) = &text.fd {
+                        let _ = turn.reactor.remove(fd);
+                    }
+                    let stderr = String::from_utf8_lossy(&text.tail).into_owned();
+                    turn.inputs.push(Input::ShellExited { shell, status, stderr });
                 }
                 KeeperEvent::Swept => {}
             }
@@ -114,17 +150,17 @@ impl Shells {
 
     /// The shells die with their keeper. Agents that had linked are missed there; those on their way are missed here.
     fn on_keeper_lost(&self, inputs: &mut Vec<Input>) {
-        let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
-        inputs.extend(self.errors.keys().map(|&agent| Input::AgentExited {
-            agent,
+        let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
+        inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited {
+            shell,
             status,
             stderr: "the process that held it was killed".into(),
         }));
     }
 
     /// A remote shell wrote to its standard error.
-    pub fn on_error_text(&mut self, agent: AgentId, reactor: &Reactor) {
-        let Some(text) = self.errors.get_mut(&agent) else {
+    pub fn on_error_text(&mut self, shell: ShellId, reactor: &Reactor) {
+        let Some(text) = self.errors.get_mut(&shell) else {
             return;
         };
         let mut buffer = [0; 4096];
@@ -147,4 +183,8 @@ impl Shells {
     pub fn into_keeper(self, reactor: &Reactor) -> Keeper {
         self.keeper.into_keeper(reactor)
     }
+}
+
+fn own_program(error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Find, what: "wireup's own program".into(), errno: error.raw_os_error().unwrap_or(0) }
 }

@@ -4,8 +4,8 @@
 //! bits 63..56 what | 55..32 job | 31..0 local rank, link or nothing
 //! ```
 
-use wireup_proto::io::{LinkId, Stream};
-use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_proto::io::{LinkId, ShellId, Stream};
+use wireup_wire::ids::{JobId, LocalRank};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
@@ -15,8 +15,8 @@ pub enum Token {
     Keeper(JobId),
     /// The keeper of the remote shells.
     Shells,
-    /// Standard error of a child agent's remote shell.
-    ShellError(AgentId),
+    /// Standard error of a remote shell.
+    ShellError(ShellId),
     Output(JobId, LocalRank, Stream),
     Pmi(JobId, LocalRank),
     Stdin(JobId, LocalRank),
@@ -31,7 +31,7 @@ impl Token {
             Token::Link(link) => (2, JobId(0), link.0),
             Token::Keeper(job) => (3, job, 0),
             Token::Shells => (4, JobId(0), 0),
-            Token::ShellError(agent) => (5, JobId(0), agent.0),
+            Token::ShellError(shell) => (5, JobId(0), shell.0),
             Token::Output(job, local, Stream::Out) => (6, job, local.0.into()),
             Token::Output(job, local, Stream::Err) => (7, job, local.0.into()),
             Token::Pmi(job, local) => (8, job, local.0.into()),
@@ -50,7 +50,7 @@ impl Token {
             2 => Token::Link(LinkId(index)),
             3 => Token::Keeper(job),
             4 => Token::Shells,
-            5 => Token::ShellError(AgentId(index)),
+            5 => Token::ShellError(ShellId(index)),
             6 => Token::Output(job, local, Stream::Out),
             7 => Token::Output(job, local, Stream::Err),
             8 => Token::Pmi(job, local),
@@ -73,7 +73,7 @@ mod tests {
             Token::Link(LinkId(u32::MAX)),
             Token::Keeper(job),
             Token::Shells,
-            Token::ShellError(AgentId(9)),
+            Token::ShellError(ShellId(9)),
             Token::Output(job, local, Stream::Out),
             Token::Output(job, local, Stream::Err),
             Token::Pmi(job, local),

@@ -34,7 +34,7 @@ impl Batch {
             programs: plan.programs.iter().map(program).collect(),
             processes: plan.ranks.iter().enumerate().map(process).collect(),
             umask: plan.umask,
-            nofile_soft: plan.nofile_soft,
+            limits: plan.limits.clone(),
         })
     }
 }
@@ -84,7 +84,7 @@ mod tests {
             stdin_inherit,
             pmi_socket: true,
             umask: 0o22,
-            nofile_soft: 1024,
+            limits: Vec::new(),
         }
     }
 

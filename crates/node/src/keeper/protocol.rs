@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use wireup_proto::io::ExitStatus;
+use wireup_wire::job::Limit;
 use wireup_wire::peer::SpawnError;
 
 /// Something for the keeper to do.
@@ -29,8 +30,8 @@ pub struct Batch {
     pub programs: Vec<Program>,
     pub processes: Vec<Process>,
     pub umask: u32,
-    /// Soft limit of open files.
-    pub nofile_soft: u64,
+    /// Soft limits, as far as the hard ones here allow.
+    pub limits: Vec<Limit>,
 }
 
 /// What several processes have in common.
@@ -88,6 +89,8 @@ pub enum StdinKind {
     Pipe,
     /// Exactly these bytes. They are never in a file, an argument or a variable.
     Bytes(Vec<u8>),
+    /// The file of our own program.
+    Program,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -243,7 +243,7 @@ impl Serve {
             terminal: process.pty.is_some(),
             cpus: cpus.as_ref(),
             umask: waiting.umask,
-            open_files: Some(waiting.nofile_soft),
+            open_files: waiting.open_files,
         };
         let slot = process.slot;
         let spawn_ns = monotonic_ns();

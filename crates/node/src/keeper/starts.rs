@@ -1,5 +1,6 @@
 //! The processes of a keeper that wait to be started, with the signals that came too early for them.
 
+use super::limits;
 use super::protocol::{Batch, Process, Program};
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,7 @@ pub(super) struct Waiting {
     pub process: Process,
     pub program: Result<Rc<Prepared>, SpawnError>,
     pub umask: u32,
-    pub nofile_soft: u64,
+    pub open_files: Option<u64>,
     /// To be sent as soon as there is a process.
     pub signals: Vec<i32>,
 }
@@ -29,14 +30,14 @@ pub(super) struct Prepared {
 /// Adds a batch to the queue. Programs are looked up once each, not per process.
 pub(super) fn enqueue(batch: Batch, queue: &mut VecDeque<Waiting>) {
     let programs: Vec<_> = batch.programs.iter().map(prepare).collect();
+    let open_files = limits::apply(&batch.limits);
     queue.extend(batch.processes.into_iter().map(|mut process| {
         if process.pmi {
             process.env.push(format!("PMI_FD={EXTRA_TARGET}").into_bytes());
         }
         let missing = || Err(error(SpawnStep::Find, b"(no program)", EINVAL));
         let program = programs.get(usize::from(process.program)).cloned().unwrap_or_else(missing);
-        let (umask, nofile_soft) = (batch.umask, batch.nofile_soft);
-        Waiting { process, program, umask, nofile_soft, signals: Vec::new() }
+        Waiting { process, program, umask: batch.umask, open_files, signals: Vec::new() }
     }));
 }
 

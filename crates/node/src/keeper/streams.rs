@@ -52,6 +52,7 @@ impl Streams {
             StdinKind::Null => ChildEnd::Null,
             StdinKind::Inherit => ChildEnd::Inherited,
             StdinKind::Bytes(bytes) => ChildEnd::Own(files::sealed_memory(bytes)?),
+            StdinKind::Program => ChildEnd::Own(files::own_program()?),
             StdinKind::Pipe => {
                 let (reader, writer) = files::pipe()?;
                 agent.stdin = Some(nonblocking(writer)?);

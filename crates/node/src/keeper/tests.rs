@@ -8,6 +8,7 @@ use std::time::Duration;
 use wireup_os::bind;
 use wireup_os::process::{kill, leave, start_ticks};
 use wireup_proto::io::ExitStatus;
+use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// Long enough for a loaded machine; only a failing test waits so long.
@@ -33,6 +34,10 @@ struct Told {
     fds: ProcessFds,
     failed: Option<SpawnError>,
     exited: Option<ExitStatus>,
+}
+
+fn open_files(soft: u64) -> Vec<Limit> {
+    vec![Limit { resource: Resource::Nofile, soft }]
 }
 
 impl Told {
@@ -122,7 +127,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 fn batch(argv: &[&str], processes: Vec<Process>) -> Batch {
-    Batch { programs: vec![program(argv)], processes, umask: 0o27, nofile_soft: 77 }
+    Batch { programs: vec![program(argv)], processes, umask: 0o27, limits: open_files(77) }
 }
 
 /// One process that runs a shell script: its exit status and standard output.
@@ -225,7 +230,7 @@ fn failures_name_step_and_errno() {
     ];
     let processes = (0..8).map(|slot| Process { program: slot as u16, ..Process::new(slot) }).collect();
     let mut bench = Bench::new();
-    bench.run(Batch { programs, processes, umask: 0, nofile_soft: 64 });
+    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
     let failure = |slot: u32| bench.told[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
     assert_eq!(failure(0), Some((SpawnStep::Find, "no-such-program", 2)));
     assert_eq!(failure(1), Some((SpawnStep::Interpreter, &*bad, 2)));
@@ -398,7 +403,7 @@ fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
     let argv = vec![b"true".to_vec(), huge];
     let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
-    bench.run(Batch { programs, processes, umask: 0, nofile_soft: 64 });
+    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
     // One argument may have 128 KiB.
     assert_eq!(bench.told[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));

@@ -124,7 +124,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     pub fn run(mut self) -> Result<RunOutcome, RunError> {
-        self.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher });
+        self.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });
         self.link_up = true;
         self.tell(LauncherInput::LinkUp { link: IN_MEMORY });
         loop {
@@ -204,7 +204,7 @@ impl<'w> LauncherDriver<'w> {
             }
             Notice::Interrupt { .. } => self.interrupted = true,
             Notice::Trace(part) => self.traces.push((**part).clone()),
-            Notice::Failed(_) | Notice::Stall(_) => {}
+            Notice::Failed(_) | Notice::Stall(_) | Notice::Note(_) => {}
         }
         if self.is_readers_end(&notice) {
             self.ended_by_reader = true;

@@ -6,11 +6,12 @@
 
 use super::{Context, Job};
 use crate::io::{Output, SignalTarget};
+use crate::links::Links;
 use crate::output::OutputStream;
 use crate::time::Instant;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::limits::STALL_NAMES_MAX;
-use wireup_wire::peer::{Cause, Control, Departed, Failure, StallReport};
+use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, StallReport};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -25,6 +26,10 @@ const UNENDED_NS_MAX: u64 = 3_000_000_000;
 /// ever, in a barrier of their own, where nobody can see them. A fence that it breaks says so at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
+/// Once an agent is missed, how long after the end of the start time the others may be waited for (ns). Chosen: what agents
+/// at the end of their time say needs a few hops.
+const MISSING_NS_MAX: u64 = 2_000_000_000;
+
 #[derive(Default)]
 pub struct Ends {
     phase: Phase,
@@ -32,6 +37,9 @@ pub struct Ends {
     deserter: Option<(Instant, Departed)>,
     /// At the root: what the job died of. Elsewhere: what was reported.
     pub failure: Option<Failure>,
+    /// At the root: agents that are not there; told when all are known, and then at the latest.
+    missing: Vec<MissingAgent>,
+    name_missing_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,7 +63,7 @@ impl Ends {
 
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running => self.deserter.map(|(at, _)| at),
+            Phase::Running => self.deserter.map(|(at, _)| at).into_iter().chain(self.name_missing_at).min(),
             Phase::GivenUp => None,
             Phase::Killing { force_at, .. } => Some(force_at),
             Phase::Forced { give_up_at } => Some(give_up_at),
@@ -74,9 +82,13 @@ impl Ends {
 
 impl Job {
     /// The first failure counts; at the root it ends the job.
-    pub fn fail(&mut self, failure: Failure, cx: &mut Context<'_>) {
+    pub fn fail(&mut self, mut failure: Failure, cx: &mut Context<'_>) {
         if self.ends.failure.is_some() || self.ends.phase != Phase::Running {
             return;
+        }
+        if let Some(reason) = self.take_missing() {
+            // Whatever else happened: without these nodes there was no job.
+            failure = reason;
         }
         cx.links.control_up(self.id(), &Control::Failed(failure.clone()), cx.out);
         self.ends.failure = Some(failure);
@@ -94,6 +106,57 @@ impl Job {
     pub fn fail_here(&mut self, cause: Cause, cx: &mut Context<'_>) {
         let node = self.node.unwrap_or_default();
         self.fail(Failure { node, host: self.host(), rank: None, pid: None, cause }, cx);
+    }
+
+    /// Agents are not there. The root waits until all are known, so that one message names them all.
+    pub fn on_missing(&mut self, missing: Vec<MissingAgent>, cx: &mut Context<'_>) {
+        if self.root {
+            self.ends.missing.extend(missing);
+            let at = cx.now.max(cx.start_by) + MISSING_NS_MAX;
+            self.ends.name_missing_at.get_or_insert(at);
+        } else {
+            cx.links.control_up(self.id(), &Control::Missing(missing), cx.out);
+        }
+    }
+
+    /// True if agents are missing, which ends the job.
+    pub(super) fn name_missing(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.take_missing() {
+            Some(failure) => {
+                self.fail(failure, cx);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn take_missing(&mut self) -> Option<Failure> {
+        let mut missing = std::mem::take(&mut self.ends.missing);
+        self.ends.name_missing_at = None;
+        missing.sort_by_key(|missing| missing.agent);
+        let node = self.spec.nodes.iter().position(|node| Some(node.agent) == missing.first().map(|first| first.agent));
+        let node = NodeId(node.unwrap_or_default() as u32);
+        let host = self.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default();
+        (!missing.is_empty()).then_some(Failure {
+            node,
+            host,
+            rank: None,
+            pid: None,
+            cause: Cause::AgentsMissing { missing },
+        })
+    }
+
+    /// Whether the ranks were told to end.
+    pub fn is_ending(&self) -> bool {
+        self.ends.phase != Phase::Running
+    }
+
+    /// Children that have not linked back will not be waited for.
+    pub fn forget_unstarted(&mut self, links: &Links) {
+        for child in self.children.iter_mut().filter(|child| links.child(child.agent).is_none()) {
+            child.started.get_or_insert(0);
+            child.done.get_or_insert_default();
+        }
     }
 
     pub(super) fn fail_departed(&mut self, departed: &Departed, cause: Cause, cx: &mut Context<'_>) {
@@ -140,6 +203,9 @@ impl Job {
     pub(super) fn check_ends(&mut self, cx: &mut Context<'_>) {
         match self.ends.phase {
             Phase::Running => {
+                if self.ends.name_missing_at.is_some_and(|at| cx.now >= at) {
+                    self.name_missing(cx);
+                }
                 if let Some((_, departed)) = self.ends.deserter.take_if(|(at, _)| cx.now >= *at) {
                     self.fail_departed(&departed, Cause::NotFinalized, cx);
                 }

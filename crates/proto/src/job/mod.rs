@@ -9,6 +9,7 @@ mod pmi;
 mod processes;
 mod stdio;
 
+use crate::clock_offset::ClockOffset;
 use crate::fence::Fence;
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, Stream};
@@ -34,6 +35,9 @@ use wireup_wire::peer::{self, Control, Done, Ended, TracePart};
 /// What a job may use while it handles one input.
 pub struct Context<'a> {
     pub now: Instant,
+    /// Agents that were not there by then are missed.
+    pub start_by: Instant,
+    pub clock: &'a ClockOffset,
     pub links: &'a mut Links,
     pub out: &'a mut Outbox,
 }
@@ -82,8 +86,14 @@ pub struct Born {
 
 impl Job {
     /// Takes the job on: ranks here are spawned at once; the caller has told the children.
-    pub fn launch(spec: JobSpec, mapping: &Mapping, me: AgentId, tree: &Tree, born: Born, cx: &mut Context<'_>) -> Job {
-        let spec = Arc::new(spec);
+    pub fn launch(
+        spec: Arc<JobSpec>,
+        mapping: &Mapping,
+        me: AgentId,
+        tree: &Tree,
+        born: Born,
+        cx: &mut Context<'_>,
+    ) -> Job {
         let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
         let local_size = node.map_or(0, |node| mapping.local_size(node));
         let ranks: Vec<Rank> = node.map(|node| mapping.ranks_of(node).collect()).unwrap_or_default();
@@ -173,6 +183,12 @@ impl Job {
             | Control::Done(_)
             | Control::Stall(_)
             | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::Missing(_)
+            | Control::Note(_)
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. }
             | Control::Ended(_) => {}
         }
     }
@@ -189,11 +205,17 @@ impl Job {
             Control::Departed(departed) => self.on_departed(departed, cx),
             Control::StallAsk => self.ask_stall(cx),
             Control::Stall(_) => cx.links.control_up(self.id(), &message, cx.out),
+            Control::Missing(missing) => self.on_missing(missing, cx),
             Control::Launch(_)
             | Control::Signal { .. }
             | Control::Resize { .. }
             | Control::Kill { .. }
             | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::Note(_)
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. }
             | Control::Ended(_) => {}
         }
     }
@@ -203,6 +225,16 @@ impl Job {
         if let Some(child) = self.children.iter_mut().find(|child| child.agent == agent) {
             child.started.get_or_insert(0);
             child.done.get_or_insert_default();
+        }
+    }
+
+    /// A child agent was never there. `settled`: nothing more will be learnt about those behind it.
+    pub fn on_child_missing(&mut self, agent: AgentId, settled: bool) {
+        if let Some(child) = self.children.iter_mut().find(|child| child.agent == agent) {
+            child.done.get_or_insert_default();
+            if settled {
+                child.started.get_or_insert(0);
+            }
         }
     }
 
@@ -223,6 +255,9 @@ impl Job {
             return;
         }
         self.started_said = true;
+        if self.name_missing(cx) {
+            return;
+        }
         if let Some(trace) = &mut self.trace {
             trace.children_ns = cx.now.0;
         }
@@ -241,6 +276,7 @@ impl Job {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(mut trace) = self.trace.take() {
+            (trace.clock_offset_ns, trace.clock_error_ns) = cx.clock.estimate();
             trace.ranks = self.processes.iter().map(|process| process.trace.clone()).collect();
             self.send_trace(peer::encode(&*trace).into(), cx);
         }
@@ -263,6 +299,10 @@ impl Job {
         for child in &self.children {
             cx.links.control_child(child.agent, self.id(), message, cx.out);
         }
+    }
+
+    pub fn is_profiled(&self) -> bool {
+        self.trace.is_some()
     }
 
     fn host(&self) -> String {

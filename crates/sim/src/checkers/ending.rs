@@ -105,7 +105,10 @@ impl World {
 
     fn culprit(&self, failure: &Failure) -> Culprit {
         match (&failure.cause, failure.rank) {
-            (Cause::AgentStart { agent, .. } | Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
+            (Cause::AgentsMissing { missing }, _) => {
+                Culprit::Agent(missing.first().map_or(0, |missing| missing.agent.0))
+            }
+            (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
             (Cause::KeeperLost, _) => Culprit::Agent(self.spec.agent_of(failure.node.0)),
             (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _) => Culprit::Launcher,
             (_, Some(rank)) => Culprit::Rank(rank.0),
@@ -128,8 +131,11 @@ impl World {
 fn failure(notice: &Notice) -> Option<&Failure> {
     match notice {
         Notice::Failed(failure) => Some(failure),
-        Notice::Started { .. } | Notice::Stall(_) | Notice::Interrupt { .. } | Notice::Trace(_) | Notice::Ended(_) => {
-            None
-        }
+        Notice::Started { .. }
+        | Notice::Stall(_)
+        | Notice::Note(_)
+        | Notice::Interrupt { .. }
+        | Notice::Trace(_)
+        | Notice::Ended(_) => None,
     }
 }

@@ -12,20 +12,25 @@
 //! launcher where they have a parent. An agent whose parent is lost leaves at once, and its keeper ends what it started;
 //! so does its own children's.
 
+mod starting;
+
 use crate::children::Children;
-use crate::io::{ExitStatus, Input, LinkId, Output, Peer};
+use crate::clock_offset::ClockOffset;
+use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Born, Context, Job, participants};
 use crate::links::Links;
 use crate::outbox::Outbox;
+use crate::starts::Starts;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Bootstrap, Cause, Control, Failure, Secret, SessionSpec};
+use wireup_wire::peer::{self, Cause, Control, Failure, SessionSpec};
 
 /// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
 /// to do needs milliseconds; whatever still runs then is killed by the keeper.
@@ -44,6 +49,15 @@ pub struct Agent {
     tree: Tree,
     links: Links,
     children: Children,
+    starts: Starts,
+    /// Agents that were not there by then are missed.
+    start_by: Instant,
+    /// Where our children dial in.
+    addresses: Vec<String>,
+    /// Children that our remote shell did not reach, and what it said.
+    refused: BTreeMap<AgentId, String>,
+    clock: ClockOffset,
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
     out: Outbox,
     leaving: Option<Instant>,
@@ -54,15 +68,25 @@ impl Agent {
     pub fn new(config: AgentConfig) -> Self {
         let tree = Tree::new(config.session.agents.len() as u32, config.session.fanout);
         Agent {
+            starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
+            start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
+            addresses: Vec::new(),
+            refused: BTreeMap::new(),
+            clock: ClockOffset::default(),
             config,
             tree,
             links: Links::default(),
             children: Children::default(),
+            specs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             out: Outbox::default(),
             leaving: None,
             left: false,
         }
+    }
+
+    pub fn session(&self) -> &SessionSpec {
+        &self.config.session
     }
 
     /// Tells the agent one thing that happened at `now`. Never blocks.
@@ -71,13 +95,14 @@ impl Agent {
             return;
         }
         match input {
-            Input::LinkUp { link, peer } => self.on_link_up(now, link, peer),
+            Input::LinkUp { link, peer, local } => self.on_link_up(now, link, peer, local),
             Input::LinkBytes { link, bytes } => self.on_link_bytes(now, link, bytes),
             Input::LinkDown { link, problem } => self.on_link_down(now, link, problem),
-            Input::AgentExited { agent, status, stderr } => self.on_agent_exited(now, agent, status, &stderr),
-            Input::AgentStartFailed { agent, error } => {
+            Input::Listening { .. } => self.on_listening(input),
+            Input::ShellExited { shell, status, stderr } => self.on_shell_exited(now, shell, status, &stderr),
+            Input::ShellFailed { shell, error } => {
                 let problem = format!("{} ({})", error.what, error.step.words());
-                self.on_agent_missing(now, agent, problem);
+                self.on_shell_failed(now, shell, problem);
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
                 self.with_job(now, job, |job, cx| job.on_started(local, pid, spawn_ns, exec_ns, cx));
@@ -106,6 +131,8 @@ impl Agent {
             Input::KeeperLost => self.with_all_jobs(now, |job, cx| job.on_keeper_lost(cx)),
             Input::Tick => self.on_tick(now),
         }
+        self.stop_starting(now);
+        self.call_shells(now);
         self.leave_if_done();
     }
 
@@ -117,7 +144,7 @@ impl Agent {
     /// When to call `handle` with `Input::Tick` if nothing else happens first.
     pub fn deadline(&self) -> Option<Instant> {
         let jobs = self.jobs.values().filter_map(Job::deadline);
-        jobs.chain(self.children.deadline()).chain(self.leaving).min()
+        jobs.chain(self.children.deadline()).chain(self.starts.deadline()).chain(self.leaving).min()
     }
 
     /// Takes a job on: the bootstrap message's, or one that came down a link.
@@ -127,16 +154,23 @@ impl Agent {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem),
         };
+        let spec = Arc::new(spec);
+        self.specs.insert(id, spec.clone());
         for child in participants(&spec, &mapping, self.config.agent, &self.tree) {
             if self.children.is_new(child) {
-                self.start_child(now, child, spec.clone());
+                self.start_child(now, child, id);
             } else {
-                self.links.control_child(child, id, &Control::Launch(spec.clone()), &mut self.out);
+                self.links.control_child(child, id, &Control::Launch((*spec).clone()), &mut self.out);
             }
         }
-        let mut cx = Context { now, links: &mut self.links, out: &mut self.out };
-        let mut job = Job::launch(spec, &mapping, self.config.agent, &self.tree, self.config.born, &mut cx);
-        if !job.settle(&mut cx) {
+        self.call_shells(now);
+        let (me, born) = (self.config.agent, self.config.born);
+        let mut cx =
+            Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
+        let mut job = Job::launch(spec, &mapping, me, &self.tree, born, &mut cx);
+        if job.settle(&mut cx) {
+            self.specs.remove(&id);
+        } else {
             self.jobs.insert(id, job);
         }
     }
@@ -167,31 +201,22 @@ impl Agent {
         self.links.control_up(spec.job, &message, &mut self.out);
     }
 
-    fn start_child(&mut self, now: Instant, agent: AgentId, spec: JobSpec) {
-        self.children.on_start(agent, now + self.config.session.start_timeout_ns);
-        self.links.expect_child(agent);
-        let bootstrap = Bootstrap {
-            secret: Secret([0; 32]),
-            agent,
-            parent: Vec::new(),
-            session: self.config.session.clone(),
-            jobs: vec![spec],
-        };
-        self.out.push(Output::StartAgent { agent, bootstrap: Box::new(bootstrap) });
-    }
-
-    fn on_link_up(&mut self, now: Instant, link: LinkId, peer: Peer) {
+    fn on_link_up(&mut self, now: Instant, link: LinkId, peer: Peer, local: String) {
         if let Peer::Child(agent) = peer {
-            if !self.children.is_starting(agent) {
+            if !self.is_expected(agent) {
                 // A second dial, or one after its time: whoever that is, it is not needed.
-                self.out.push(Output::CloseLink { link });
-                return;
+                return self.turn_away(link);
             }
-            self.children.on_up(agent);
+            self.links.on_up(link, peer, &mut self.out);
+            return self.on_child_up(agent, local);
         }
         self.links.on_up(link, peer, &mut self.out);
         if peer == Peer::Parent {
             self.with_all_jobs(now, |job, cx| job.on_linked(cx.now));
+            if self.jobs.values().any(Job::is_profiled) {
+                let message = self.clock.ask(now);
+                self.links.control_up(JobId(0), &message, &mut self.out);
+            }
         }
     }
 
@@ -225,8 +250,25 @@ impl Agent {
         }
         let message: Control = peer::decode(&frame.payload)?;
         match (from, message) {
-            (None, Control::Launch(spec)) => self.launch(now, spec),
+            (None, Control::Launch(spec)) => {
+                if self.is_root() {
+                    self.start_by = now + self.config.session.start_timeout_ns;
+                }
+                self.launch(now, spec);
+            }
             (None, Control::Shutdown) => self.on_shutdown(now),
+            (None, Control::NotStarted(missing)) => self.on_not_started(now, missing),
+            (None, Control::ClockTell { asked_ns, told_ns }) => {
+                if let Some(message) = self.clock.on_told(now, asked_ns, told_ns) {
+                    self.links.control_up(JobId(0), &message, &mut self.out);
+                }
+            }
+            (Some(agent), Control::StartFor { agent: wanted, parent, .. }) => self.on_start_for(agent, wanted, parent),
+            (Some(_), Control::Note(note)) => self.on_note(note),
+            (Some(agent), Control::ClockAsk { asked_ns }) => {
+                let message = Control::ClockTell { asked_ns, told_ns: now.0 };
+                self.links.control_child(agent, JobId(0), &message, &mut self.out);
+            }
             (None, message) => self.with_job(now, id, |job, cx| job.on_control_down(&message, cx)),
             (Some(agent), message) => self.with_job(now, id, |job, cx| job.on_control_up(agent, message, cx)),
         }
@@ -247,25 +289,6 @@ impl Agent {
         }
     }
 
-    fn on_agent_exited(&mut self, now: Instant, agent: AgentId, status: ExitStatus, stderr: &str) {
-        if !self.children.is_starting(agent) {
-            return;
-        }
-        let how = match status {
-            ExitStatus::Exited(code) => format!("its remote shell left with exit code {code}"),
-            ExitStatus::Signalled { signal, .. } => format!("its remote shell was killed by signal {signal}"),
-        };
-        let said = stderr.trim();
-        let problem = if said.is_empty() { how } else { format!("{how}: {said}") };
-        self.on_agent_missing(now, agent, problem);
-    }
-
-    fn on_agent_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
-        if self.children.is_starting(agent) && self.children.on_lost(agent) {
-            self.lose_child(now, agent, Cause::AgentStart { agent, problem });
-        }
-    }
-
     fn lose_child(&mut self, now: Instant, agent: AgentId, cause: Cause) {
         self.links.forget_child(agent);
         self.with_all_jobs(now, |job, cx| {
@@ -277,10 +300,7 @@ impl Agent {
     }
 
     fn on_tick(&mut self, now: Instant) {
-        let seconds = self.config.session.start_timeout_ns / 1_000_000_000;
-        for agent in self.children.late(now) {
-            self.on_agent_missing(now, agent, format!("it did not link back within {seconds} s"));
-        }
+        self.check_starts(now);
         self.with_all_jobs(now, |job, cx| job.on_tick(cx));
         if self.leaving.is_some_and(|until| now >= until) {
             self.leave();
@@ -313,10 +333,12 @@ impl Agent {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let mut cx = Context { now, links: &mut self.links, out: &mut self.out };
+        let mut cx =
+            Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
         act(job, &mut cx);
         if job.settle(&mut cx) {
             self.jobs.remove(&id);
+            self.specs.remove(&id);
         }
     }
 

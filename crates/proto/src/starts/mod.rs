@@ -1,0 +1,244 @@
+//! The remote shells of one agent: a bounded number under way at once, called again where that helps.
+//!
+//! A wish is an agent to be started, for this agent or in the stead of one below, or a host to be asked whether it can
+//! be reached at all. What a shell's end means is `verdict`'s affair:
+//!
+//! ```text
+//!   queued ──► running ──► linked                     the shell stays as long as its agent; its end means nothing
+//!                │  ▲
+//!                │  └── called again: another way to find the program, or the host was busy (after a pause)
+//!                └────► lost, with a reason
+//! ```
+
+mod verdict;
+
+use crate::io::{ExitStatus, How, ShellId};
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+pub use verdict::{NEEDED, NEEDED_WORDS};
+use verdict::{Verdict, joined, verdict};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::peer::{Note, RemoteShell};
+
+/// How often a busy host is asked again. Chosen: with pauses that double from 0.2 s it covers the minute of the default
+/// `--start-timeout`.
+const ATTEMPTS_MAX: u32 = 9;
+/// The first pause (ns), which doubles; and the longest.
+const PAUSE_NS: u64 = 200_000_000;
+const PAUSE_NS_MAX: u64 = 8_000_000_000;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wish {
+    pub agent: AgentId,
+    /// Jobs that it begins with.
+    pub jobs: Vec<JobId>,
+    pub purpose: Purpose,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A child of this agent.
+    Child,
+    /// An agent below `branch`, a child of this agent; it is to dial `parent`.
+    Stead { branch: AgentId, parent: Vec<String> },
+    /// Nothing is started. The child `below` is in doubt.
+    Probe { below: AgentId },
+}
+
+/// What the end of a shell comes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing to do.
+    Nothing,
+    /// It will be called again; a person may want to know.
+    Again(Option<Note>),
+    Lost(Wish, String),
+    /// A probe was answered.
+    Reached(Wish),
+}
+
+pub struct Starts {
+    me: AgentId,
+    first: How,
+    remote: bool,
+    max: usize,
+    next: u32,
+    queue: VecDeque<Call>,
+    calls: BTreeMap<ShellId, (Call, State)>,
+}
+
+struct Call {
+    wish: Wish,
+    how: How,
+    attempt: u32,
+    /// The program was sent there.
+    sent: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    /// Its agent is linked.
+    Linked,
+    /// To be called again then.
+    Pausing {
+        until: Instant,
+    },
+}
+
+impl Starts {
+    pub fn new(me: AgentId, shell: &RemoteShell, max: u32) -> Self {
+        let first = match shell {
+            RemoteShell::Local | RemoteShell::Command(_) => How::Plain,
+            RemoteShell::Ssh(_) => How::Look,
+        };
+        Starts {
+            me,
+            first,
+            remote: *shell != RemoteShell::Local,
+            max: max.max(1) as usize,
+            next: 0,
+            queue: VecDeque::new(),
+            calls: BTreeMap::new(),
+        }
+    }
+
+    /// Whether agents are on other hosts, which others may reach better.
+    pub fn is_remote(&self) -> bool {
+        self.remote
+    }
+
+    pub fn wish(&mut self, wish: Wish) {
+        self.queue.push_back(Call { wish, how: self.first, attempt: 0, sent: false });
+    }
+
+    /// The next shell to call, if one is wanted and there is room.
+    pub fn next(&mut self, now: Instant) -> Option<(ShellId, Wish, How)> {
+        let due = |state: &State| matches!(state, State::Pausing { until } if *until <= now);
+        while let Some(shell) = self.calls.iter().find(|(_, (_, state))| due(state)).map(|(shell, _)| *shell) {
+            self.queue.extend(self.calls.remove(&shell).map(|(call, _)| call));
+        }
+        let running = self.calls.values().filter(|(_, state)| *state == State::Running).count();
+        if running >= self.max {
+            return None;
+        }
+        let call = self.queue.pop_front()?;
+        let shell = ShellId(self.next);
+        self.next += 1;
+        let (wish, how) = (call.wish.clone(), call.how);
+        self.calls.insert(shell, (call, State::Running));
+        Some((shell, wish, how))
+    }
+
+    /// An agent has linked, here or where it was to: its shell leaves room for another. True if it was called here.
+    pub fn on_linked(&mut self, agent: AgentId) -> bool {
+        let mut found = false;
+        for (call, state) in self.calls.values_mut() {
+            if call.wish.agent == agent
+                && !matches!(call.wish.purpose, Purpose::Probe { .. })
+                && *state == State::Running
+            {
+                *state = State::Linked;
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// A shell could not even be called.
+    pub fn on_failed(&mut self, shell: ShellId, problem: String) -> Outcome {
+        match self.calls.remove(&shell) {
+            Some((call, State::Running)) => Outcome::Lost(call.wish, problem),
+            _ => Outcome::Nothing,
+        }
+    }
+
+    /// A shell ended. Whatever is tried again must be done before `until`.
+    pub fn on_exited(
+        &mut self,
+        now: Instant,
+        until: Instant,
+        shell: ShellId,
+        status: ExitStatus,
+        stderr: &str,
+    ) -> Outcome {
+        let Some((mut call, State::Running)) = self.calls.remove(&shell) else {
+            return Outcome::Nothing;
+        };
+        let is_probe = matches!(call.wish.purpose, Purpose::Probe { .. });
+        let agent = call.wish.agent;
+        match verdict(call.how, status, stderr, self.remote, is_probe) {
+            Verdict::Reached => Outcome::Reached(call.wish),
+            Verdict::Lost(problem) => Outcome::Lost(call.wish, problem),
+            Verdict::Other(How::Send) if call.sent => {
+                Outcome::Lost(call.wish, joined("it took wireup and does not find it again", stderr))
+            }
+            Verdict::Other(how) => {
+                call.how = how;
+                call.sent |= how == How::Send;
+                self.queue.push_front(call);
+                Outcome::Again((how == How::Send).then_some(Note::Sent { agent }))
+            }
+            Verdict::Busy(problem) => {
+                let again_at = now + self.pause_ns(agent, call.attempt);
+                if call.attempt >= ATTEMPTS_MAX || again_at >= until {
+                    return Outcome::Lost(call.wish, problem);
+                }
+                call.attempt += 1;
+                let note = Note::Retry { agent, attempt: call.attempt, problem };
+                self.calls.insert(shell, (call, State::Pausing { until: again_at }));
+                Outcome::Again(Some(note))
+            }
+        }
+    }
+
+    /// Doubles, and differs from agent to agent by up to a half, so that those who were refused together do not come
+    /// again together.
+    fn pause_ns(&self, agent: AgentId, attempt: u32) -> u64 {
+        let pause = (PAUSE_NS << attempt.min(20)).min(PAUSE_NS_MAX);
+        let mut mixed = u64::from(agent.0) << 32 | u64::from(self.me.0) << 8 | u64::from(attempt);
+        // The finalizer of splitmix64: every bit of the input moves every bit of the result.
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        pause / 2 + (mixed ^ (mixed >> 31)) % (pause / 2 + 1)
+    }
+
+    /// Gives up all that `which` holds for and that is not linked; returns their wishes and the shells to be ended.
+    pub fn give_up(&mut self, which: impl Fn(&Wish) -> bool) -> (Vec<Wish>, Vec<ShellId>) {
+        let (mut wishes, mut shells) = (Vec::new(), Vec::new());
+        self.queue.retain(|call| {
+            let gone = which(&call.wish);
+            if gone {
+                wishes.push(call.wish.clone());
+            }
+            !gone
+        });
+        self.calls.retain(|shell, (call, state)| {
+            let gone = *state != State::Linked && which(&call.wish);
+            if gone {
+                wishes.push(call.wish.clone());
+                if *state == State::Running {
+                    shells.push(*shell);
+                }
+            }
+            !gone
+        });
+        (wishes, shells)
+    }
+
+    /// Whether somebody is still on the way.
+    pub fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || self.calls.values().any(|(_, state)| *state != State::Linked)
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        let due = |(_, state): &(Call, State)| match state {
+            State::Pausing { until } => Some(*until),
+            State::Running | State::Linked => None,
+        };
+        self.calls.values().filter_map(due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What the end of a remote shell says: exit codes and the words of `ssh`.
+
+use crate::io::{ExitStatus, How};
+
+/// The exit code by which a node says that it has no program of this version.
+pub const NEEDED: u8 = 89;
+/// What it says then, with its architecture behind it.
+pub const NEEDED_WORDS: &str = "wireup-needed";
+/// `sh`: the program is there and cannot be executed; it is not there.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+/// `ssh`'s own failures.
+const SSH_FAILED: u8 = 255;
+
+/// What `ssh` says when `sshd` drops a connection before anybody logged in: too many do so at once (`MaxStartups`,
+/// `PerSourceMaxStartups`), or its queue is full.
+const BUSY: [&str; 6] = [
+    "kex_exchange_identification",
+    "ssh_exchange_identification",
+    "banner exchange",
+    "Connection closed by",
+    "Connection reset by",
+    "Not allowed at this time",
+];
+/// The same words, but nothing that passes.
+const NOT_BUSY: [&str; 3] = ["Connection refused", "Permission denied", "Host key verification failed"];
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The host answered, which is all that a probe wants to know.
+    Reached,
+    /// Call again, this way.
+    Other(How),
+    /// Call again later.
+    Busy(String),
+    Lost(String),
+}
+
+pub fn verdict(how: How, status: ExitStatus, stderr: &str, remote: bool, is_probe: bool) -> Verdict {
+    let code = match status {
+        ExitStatus::Exited(code) => code,
+        ExitStatus::Signalled { signal, .. } => {
+            return Verdict::Lost(joined(&format!("its remote shell was killed by signal {signal}"), stderr));
+        }
+    };
+    if is_probe && code == 0 {
+        return Verdict::Reached;
+    }
+    let said = || joined(&format!("its remote shell left with exit code {code}"), stderr);
+    if !remote {
+        return Verdict::Lost(said());
+    }
+    match (how, code) {
+        (How::Plain, NEEDED | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Look),
+        (How::Look, NEEDED) => match needed_arch(stderr) {
+            Some(arch) if !arch.is_empty() && arch != std::env::consts::ARCH => Verdict::Lost(format!(
+                "it is an {arch} machine and has no wireup; this one is for {}: install wireup for {arch} there, on its PATH",
+                std::env::consts::ARCH
+            )),
+            _ if is_probe => Verdict::Reached,
+            _ => Verdict::Other(How::Send),
+        },
+        (How::Send, 0) => Verdict::Other(How::Look),
+        (_, SSH_FAILED) if contains(stderr, &BUSY) && !contains(stderr, &NOT_BUSY) => Verdict::Busy(said()),
+        (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr)),
+        (_, 0) => Verdict::Lost(joined("its remote shell left before its agent linked back", stderr)),
+        _ => Verdict::Lost(said()),
+    }
+}
+
+fn contains(text: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| text.contains(word))
+}
+
+/// `uname -m` has other names for some.
+fn needed_arch(stderr: &str) -> Option<&str> {
+    let line = stderr.lines().rev().find_map(|line| line.trim().strip_prefix(NEEDED_WORDS))?;
+    Some(match line.trim() {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        "ppc64le" => "powerpc64",
+        arch => arch,
+    })
+}
+
+/// What was said, on one line, without `ssh`'s warnings where more was said.
+fn shown(stderr: &str) -> String {
+    let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let telling: Vec<&str> = lines.iter().copied().filter(|line| !line.starts_with("Warning: ")).collect();
+    (if telling.is_empty() { lines } else { telling }).join("; ")
+}
+
+pub fn joined(how: &str, stderr: &str) -> String {
+    let said = shown(stderr);
+    if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exited(how: How, code: u8, stderr: &str) -> Verdict {
+        verdict(how, ExitStatus::Exited(code), stderr, true, false)
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_looked_for_and_then_sent() {
+        assert_eq!(exited(How::Plain, 127, "sh: wireup: not found"), Verdict::Other(How::Look));
+        assert_eq!(exited(How::Plain, 126, "Exec format error"), Verdict::Other(How::Look));
+        let here = format!("motd\n{NEEDED_WORDS} {}\n", std::env::consts::ARCH);
+        assert_eq!(exited(How::Look, NEEDED, &here), Verdict::Other(How::Send));
+        assert!(
+            matches!(exited(How::Look, NEEDED, "wireup-needed s390x"), Verdict::Lost(why) if why.contains("s390x"))
+        );
+        assert_eq!(exited(How::Send, 0, ""), Verdict::Other(How::Look));
+        assert!(matches!(exited(How::Send, 88, "no room"), Verdict::Lost(why) if why.contains("no room")));
+        assert!(matches!(exited(How::Look, 127, "sh: not found"), Verdict::Lost(_)));
+    }
+
+    #[test]
+    fn a_throttled_sshd_is_asked_again_and_a_locked_one_is_not() {
+        for words in [
+            "kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.1 port 22",
+            "kex_exchange_identification: read: Connection reset by peer",
+            "ssh_exchange_identification: Connection closed by remote host",
+            "Not allowed at this time",
+        ] {
+            assert!(matches!(exited(How::Look, 255, words), Verdict::Busy(_)), "{words}");
+        }
+        for words in [
+            "ssh: connect to host n3 port 22: Connection refused",
+            "user@n3: Permission denied (publickey).\nConnection closed by 10.0.0.1 port 22",
+            "Host key verification failed.",
+            "ssh: Could not resolve hostname n9: Name or service not known",
+        ] {
+            assert!(matches!(exited(How::Look, 255, words), Verdict::Lost(_)), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_probe_is_content_with_an_answer() {
+        let probe = |how, code, stderr: &str| verdict(how, ExitStatus::Exited(code), stderr, true, true);
+        assert_eq!(probe(How::Look, 0, ""), Verdict::Reached);
+        assert_eq!(probe(How::Look, NEEDED, "wireup-needed"), Verdict::Reached);
+        assert!(matches!(probe(How::Look, 255, "No route to host"), Verdict::Lost(_)));
+    }
+
+    #[test]
+    fn children_of_this_machine_are_not_looked_for() {
+        assert!(matches!(verdict(How::Plain, ExitStatus::Exited(127), "", false, false), Verdict::Lost(_)));
+    }
+}
