@@ -78,7 +78,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         Some(hosts) => Layout::of_hosts(hosts, &here.host),
         None => Layout::here(low.virtual_nodes, &here.host),
     };
-    let remote_shell = remote_shell(low.remote_shell.as_deref(), hosts.is_some())?;
+    let remote_shell = remote_shell(low.remote_shell.as_deref(), hosts.is_some(), &here)?;
     let local = layout.is_alone() || remote_shell == RemoteShell::Local;
 
     let stdin = stdin_target(low.stdin, job_size)?;
@@ -175,12 +175,16 @@ fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
     }
 }
 
-fn remote_shell(command: Option<&str>, hosts: bool) -> Result<RemoteShell, FlagError> {
-    let words: Vec<String> = match command {
+fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
+    let mut words: Vec<String> = match command {
         Some(command) => command.split_whitespace().map(str::to_owned).collect(),
         None if hosts => SSH.map(str::to_owned).to_vec(),
         None => return Ok(RemoteShell::Local),
     };
+    // Agents do not work in the launcher's directory.
+    if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
+        *program = absolute(program.trim_start_matches("./").to_owned(), here);
+    }
     match words.first() {
         None => Err(FlagError::EmptyRemoteShell),
         Some(program) if Path::new(program).file_name().is_some_and(|name| name == "ssh") => {

@@ -19,6 +19,8 @@ enum Kind {
     NotLinked,
     Busy,
     NoRoom,
+    /// The remote shell itself is not there.
+    NoShell,
     /// The problem's own words hold the cure.
     Told,
     Other,
@@ -108,6 +110,7 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         {
             Kind::Busy
         }
+        () if says(&["(finding the program)"]) => Kind::NoShell,
         () if says(&["no space left", "quota exceeded", "read-only file system"]) => Kind::NoRoom,
         () => Kind::Other,
     }
@@ -136,6 +139,7 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
             "its sshd takes no more log-ins at once: raise MaxStartups in its sshd_config, or lower --fanout".to_owned()
         }
         Kind::NoRoom => "make room in ~/.cache there, or install wireup on its PATH".to_owned(),
+        Kind::NoShell => "is the remote shell installed where it is called? --remote-shell names another".to_owned(),
         Kind::Told => return None,
         Kind::Other if setting.local => "is there memory for another process, and does ulimit -u allow one?".to_owned(),
         Kind::Other => format!("try \"{by_hand}\""),
@@ -190,6 +194,7 @@ mod tests {
             ("its agent did not link back within 60 s", "--interface says which network"),
             ("kex_exchange_identification: Connection closed by remote host", "raise MaxStartups"),
             ("cannot write: No space left on device", "make room"),
+            ("ssh (finding the program)", "--remote-shell names another"),
             ("something else", "try \"ssh root@n5 true\""),
         ] {
             let said = said(&[(5, problem)]);

@@ -90,6 +90,8 @@ fn a_remote_shell_is_words() {
     let Ok(Wish::Run(low)) = parse(words) else { panic!("parses") };
     let high = resolve(*low, here()).expect("valid");
     assert_eq!(high.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
+    let own = self::high("--remote-shell bin/ssh --hosts n1 ./a");
+    assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
     let Ok(Wish::Run(low)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("parses") };
     assert_eq!(resolve(*low, here()), Err(FlagError::EmptyRemoteShell));
 }
@@ -163,7 +165,7 @@ fn flags_across_machines_reach_the_session() {
     let session = high(line).session;
     assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (true, Some("ib0"), true));
     assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
-    assert_eq!(session.remote_shell, RemoteShell::Command(vec!["./rsh".into()]));
+    assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
 }
 
 #[test]
