@@ -63,6 +63,28 @@ const NAMES: &[&str] = &[
     "WIREUP_NODE",
 ];
 
+/// What a log-in says about the machine it is on: wrong, or of no use, on another.
+const MACHINE_NAMES: &[&str] = &[
+    "HOSTNAME",
+    "HOST",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SSH_AUTH_SOCK",
+    "SSH_AGENT_PID",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID",
+    "XDG_SESSION_TYPE",
+    "XDG_SESSION_CLASS",
+    "XDG_SESSION_PATH",
+    "DBUS_SESSION_BUS_ADDRESS",
+];
+
+/// Whether a variable speaks of the machine alone.
+fn is_of_machine(name: &[u8]) -> bool {
+    MACHINE_NAMES.iter().any(|machine| machine.as_bytes() == name)
+}
+
 /// Whether a variable speaks of an outer job.
 fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
@@ -72,10 +94,16 @@ fn is_of_outer_job(name: &[u8]) -> bool {
             || NAMES.iter().any(|outer| outer.as_bytes() == name))
 }
 
-/// The environment of the whole job, `NAME=VALUE`: what was inherited, cleaned, then `extra`; each name once.
-pub fn job_env(inherited: impl Iterator<Item = (OsString, OsString)>, extra: &[Vec<u8>]) -> Vec<Vec<u8>> {
+/// The environment of the whole job, `NAME=VALUE`: what was inherited, cleaned (for other machines more than for this
+/// one), then `extra`; each name once.
+pub fn job_env<'a>(
+    inherited: impl Iterator<Item = (OsString, OsString)>,
+    other_machines: bool,
+    extra: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Vec<Vec<u8>> {
     let mut env: Vec<Vec<u8>> = inherited
         .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
+        .filter(|(name, _)| !(other_machines && is_of_machine(name.as_bytes())))
         .map(|(name, value)| joined(name, &value))
         .collect();
     for variable in extra {
@@ -120,7 +148,7 @@ mod tests {
     use super::*;
 
     fn cleaned(names: &[&str]) -> Vec<String> {
-        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), &[]);
+        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), false, &[]);
         env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII").replace("=1", "")).collect()
     }
 
@@ -177,9 +205,21 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_on_one_machine_stays_there() {
+        let names = ["HOME", "HOSTNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "SSH"];
+        let env = |other_machines| {
+            let inherited = names.iter().map(|name| (OsString::from(name), OsString::new()));
+            job_env(inherited, other_machines, &[b"HOST=h".to_vec()])
+        };
+        assert_eq!(env(false).len(), names.len() + 1);
+        let kept = [b"HOME=".to_vec(), b"XDG_DATA_HOME=".to_vec(), b"SSH=".to_vec(), b"HOST=h".to_vec()];
+        assert_eq!(env(true), kept);
+    }
+
+    #[test]
     fn the_last_of_a_name_wins() {
         let inherited = [("A".into(), "1".into()), ("AB".into(), "2".into())];
-        let env = job_env(inherited.into_iter(), &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
+        let env = job_env(inherited.into_iter(), false, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
         assert_eq!(env, [b"A=3".to_vec(), b"AB=2".to_vec(), b"C=5".to_vec()]);
     }
 

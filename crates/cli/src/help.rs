@@ -7,6 +7,7 @@ pub const OVERVIEW: &str = "\
 wireup starts parallel jobs: many processes (ranks), over many nodes, that find each other by PMI.
 
   wireup run -n 16 ./app                      16 ranks on this machine
+  wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
@@ -25,6 +26,8 @@ wireup run: start a job.
 
   wireup run ./app                                    one rank per cpu of this machine
   wireup run -n 16 ./app input.dat                    16 ranks; what follows the program is the program's
+  wireup run --hosts n[0-3] --ppn 16 ./app            4 machines, 16 ranks each
+  wireup run --hostfile hosts --label ./app           machines from a file, a rank per slot
   wireup run -n 64 --virtual-nodes 4 ./app            4 nodes on this machine, 16 ranks each
   wireup run -n 8 --label ./app : -n 2 ./other        two programs in one job: ranks 0-7 and 8-9
   wireup run -n 4 -x OMP_NUM_THREADS=2 ./app          a variable for the ranks
@@ -38,7 +41,9 @@ behind them, all others to the job.
 
 const RUN_END: &str = "
 Ranks find WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREUP_NODE in their environment, which is
-else this one, without the variables of an outer launcher.
+else this one, without the variables of an outer launcher. With other machines it is also without what holds on this one
+only, unless -x names it: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS. Working directory,
+umask and soft limits (ulimit) are those of wireup run on every machine, as far as its hard limits allow.
 
 While a job runs: Ctrl-C is passed on to the ranks, a second one kills them; other signals are passed on; SIGALRM
 (kill -ALRM) to wireup asks which ranks the others wait for.
@@ -49,6 +54,7 @@ itself could not do what was asked, 126 if the program cannot be executed, 127 i
 
 const GROUPS: &[(Group, &str)] = &[
     (Group::Placement, "How many, and where"),
+    (Group::Machines, "Machines"),
     (Group::Environment, "What ranks start with"),
     (Group::Output, "Standard input and output"),
     (Group::Ends, "Ends and hangs"),

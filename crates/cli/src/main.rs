@@ -4,10 +4,12 @@
 //! install handlers for its overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
+mod env_file;
 mod environment;
 mod flags;
 mod help;
 mod here;
+mod hosts;
 mod linked;
 mod out;
 mod pmi;

@@ -93,12 +93,12 @@ mod tests {
             agents: vec![AgentSpec { host: "a".into() }],
             remote_shell: RemoteShell::Local,
             shells_max: 1,
-            program: String::new(),
+            program: "wireup".into(),
+            start_timeout_ns: 1,
             node_timeout_ns: 1,
             encrypt: false,
             interface: None,
             verbose: false,
-            start_timeout_ns: 1,
             record_dir: None,
         };
         let header = Header { agent: AgentId(0), session, born: Born::default() };

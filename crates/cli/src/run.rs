@@ -34,7 +34,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
 }
 
 fn resolve(low: Low) -> Result<(High, Mapping), String> {
-    let here = Here::read().map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+    let here = Here::read(low.names_hosts())
+        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
     let nodes = high.job.nodes.len() as u32;
     let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), nodes);
@@ -56,7 +57,7 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
     if high.verbose {
         out::tell(&show::choices(&high, mapping));
     }
-    let mut voice = Voice::new(Setting::of(&high.job, &high.session.remote_shell, high.verbose));
+    let mut voice = Voice::new(Setting::of(&high.job, &high.session));
     let job = high.job.clone();
     let tree = Tree::new(high.session.agents.len() as u32, high.session.fanout);
     let profile = high.profile;

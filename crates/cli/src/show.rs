@@ -1,8 +1,9 @@
 //! The map of a job and what was chosen for it, as text.
 
 use crate::flags::high::High;
-use crate::flags::low::MapBy;
-use crate::words::{count, ranges};
+use crate::flags::low::{MapBy, Start};
+use crate::hosts::collapse_short;
+use crate::words::{count, ranges, shell};
 use std::fmt::Write as _;
 use wireup_coll::{Mapping, Tree};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
@@ -24,8 +25,13 @@ pub fn map(high: &High, mapping: &Mapping) -> String {
             let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
             write!(line, "  {noun} {}  {program}", ranges(ranks.iter().copied())).expect("a string takes every text");
         }
+        if let Some(slots) = high.slots.get(index) {
+            write!(line, "  {}", count(*slots, "slot")).expect("a string takes every text");
+        }
         if !ranks.is_empty() {
-            write!(line, "  ({})", binding(high, node.shared, ranks.len() as u32)).expect("a string takes every text");
+            let elsewhere = node.agent != AgentId(0) && is_remote(high);
+            let binding = binding(high, node.shared, elsewhere, ranks.len() as u32);
+            write!(line, "  ({binding})").expect("a string takes every text");
         }
         text.push_str(&line);
         text.push('\n');
@@ -48,11 +54,13 @@ fn by_program<'a>(high: &'a High, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> 
 }
 
 /// How the ranks of one node are bound. Counts cpus of this machine, the only one known before the start.
-fn binding(high: &High, shared: bool, ranks: u32) -> String {
+fn binding(high: &High, shared: bool, elsewhere: bool, ranks: u32) -> String {
     let cpus = high.cpus;
     match high.job.options.bind_to {
         BindTo::None => "not bound: --bind-to none".to_owned(),
+        _ if shared && is_remote(high) => "not bound: nodes share their machine".to_owned(),
         _ if shared => "not bound: virtual nodes share this machine".to_owned(),
+        BindTo::Even if elsewhere => "its cpus divided".to_owned(),
         BindTo::Even if ranks > cpus => format!("not bound: more ranks than the {}", count(cpus, "cpu")),
         BindTo::Even if cpus.checked_rem(ranks) == Some(0) => format!("{} each", count(cpus / ranks, "cpu")),
         BindTo::Even => format!("{} to {} each", cpus / ranks, count(cpus / ranks + 1, "cpu")),
@@ -69,22 +77,43 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
         PmiFlavour::Simple => "pmi: 1 or 2, as each program asks, over an inherited socket (no port, no path)",
         PmiFlavour::None => "pmi: none (--pmi none)",
     };
-    let first = job.nodes.first().is_some_and(|node| node.shared);
+    let first = job.nodes.first();
+    let shared = first.is_some_and(|node| node.shared);
+    let elsewhere = is_remote(high) && first.is_some_and(|node| node.agent != AgentId(0));
     let fullest = mapping.local_size(NodeId(0)).max(1);
     let agents = high.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
     format!(
-        "{} on {} ({}); {pmi}; binding: {}; {}; exchange: {exchange}",
+        "{} on {} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
         count(job.job_size(), "rank"),
-        count(job.nodes.len() as u32, "node"),
+        nodes(high),
         placement(high),
-        binding(high, first, fullest),
+        binding(high, shared, elsewhere, fullest),
         tree(high, agents),
+        links(high),
     )
+}
+
+/// Agents are reached by a remote shell.
+fn is_remote(high: &High) -> bool {
+    high.session.agents.len() > 1 && high.session.remote_shell != RemoteShell::Local
+}
+
+/// How many, and which if they are other machines.
+fn nodes(high: &High) -> String {
+    let nodes = &high.job.nodes;
+    let number = count(nodes.len() as u32, "node");
+    if !is_remote(high) {
+        return number;
+    }
+    let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    names.dedup();
+    format!("{number} {}", collapse_short(names))
 }
 
 fn placement(high: &High) -> String {
     match high.map_by {
+        MapBy::Slot if !high.slots.is_empty() => "node after node by slots".to_owned(),
         MapBy::Slot => "consecutive ranks together".to_owned(),
         MapBy::Node => "one rank a node in turn".to_owned(),
         MapBy::Ppr(per_node) => format!("{per_node} a node"),
@@ -92,17 +121,34 @@ fn placement(high: &High) -> String {
 }
 
 fn tree(high: &High, agents: u32) -> String {
-    let fanout = high.session.fanout;
-    let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
-    let why = if high.fanout_given { "as asked" } else { "fewest levels with at most 32 children" };
-    let shell = match &high.session.remote_shell {
-        RemoteShell::Local => "children of this machine".to_owned(),
-        RemoteShell::Command(words) | RemoteShell::Ssh(words) => format!("started by {}", words.join(" ")),
-    };
     if agents <= 1 {
         return "tree: one agent, in this process".to_owned();
     }
+    let fanout = high.session.fanout;
+    let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
+    let why = match high.start {
+        Start::Flat => "--start ssh-flat",
+        Start::Serial => "--start serial-ssh: one remote shell a rank, in sequence; only to measure against",
+        Start::Tree if high.fanout_given => "as asked",
+        Start::Tree => "fewest levels with at most 32 children",
+    };
+    let shell = match &high.session.remote_shell {
+        RemoteShell::Local => "children of this machine".to_owned(),
+        remote => format!("started by {}", shell(remote)),
+    };
     format!("tree: {agents} agents ({shell}), fan-out {fanout}, depth {depth} ({why})")
+}
+
+/// What links between machines may use.
+fn links(high: &High) -> String {
+    let session = &high.session;
+    if !is_remote(high) && session.interface.is_none() && !session.encrypt {
+        return String::new();
+    }
+    let interface =
+        session.interface.as_deref().map_or("any interface".to_owned(), |which| format!("interface {which}"));
+    let cipher = if session.encrypt { "encrypted" } else { "proven, not encrypted" };
+    format!("links: {interface}, {cipher}; ")
 }
 
 #[cfg(test)]
@@ -113,19 +159,7 @@ mod tests {
     use crate::here::Here;
 
     fn resolved(line: &str) -> (High, Mapping) {
-        let here = Here {
-            host: "cn17".into(),
-            program: "/bin/wireup".into(),
-            pid: 1,
-            tag: 1,
-            cpus: 8,
-            cwd: Ok("/".into()),
-            env: Vec::new(),
-            umask: 0,
-            limits: Vec::new(),
-            stdin_is_terminal: false,
-            terminal: None,
-        };
+        let here = Here { cpus: 8, ..Here::example() };
         let Ok(Wish::Run(low)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
         let high = resolve(*low, here).expect(line);
         let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), high.job.nodes.len() as u32).expect(line);
@@ -169,5 +203,28 @@ mod tests {
             "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi none); binding: 8 cpus each; tree: one \
              agent, in this process; exchange: inside the one agent"
         );
+    }
+
+    #[test]
+    fn machines_and_their_slots_are_shown() {
+        assert_eq!(
+            map_of("--hosts n1:2,cn17:1,n2:1 -n 3 ./a"),
+            "n1    ranks 0-1  ./a  2 slots  (its cpus divided)\n\
+             cn17  rank 2  ./a  1 slot  (8 cpus each)\n\
+             n2    no ranks  1 slot\n"
+        );
+        let (high, mapping) = resolved("--hosts n[1-4] --ppn 2 --encrypt --interface eth0 ./a");
+        let said = choices(&high, &mapping);
+        for part in [
+            "8 ranks on 4 nodes n[1-4] (consecutive",
+            "binding: its cpus divided; tree: 5 agents (started by ssh), fan-out 4, depth 1",
+            "; links: interface eth0, encrypted; exchange",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let (high, mapping) = resolved("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
+        let said = choices(&high, &mapping);
+        assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
+        assert!(said.contains("only to measure against"), "{said}");
     }
 }

@@ -57,6 +57,14 @@ impl<W: Iterator<Item = OsString>> Behind<'_, W> {
         values::seconds_ns(&self.name, &word)
     }
 
+    /// More than none.
+    pub fn some_seconds_ns(&mut self) -> Result<u64, FlagError> {
+        match self.seconds_ns()? {
+            0 => Err(FlagError::ZeroSeconds { flag: self.name.clone() }),
+            ns => Ok(ns),
+        }
+    }
+
     pub fn choice<T: Copy>(&mut self, list: &[(&'static str, T)], choices: &'static str) -> Result<T, FlagError> {
         let word = self.word()?;
         values::choice(&self.name, &word, list, choices)

@@ -1,5 +1,7 @@
 //! Everything that can be wrong with a command line, each in one line that names the next step.
 
+use crate::env_file::EnvFileError;
+use crate::hosts::HostsError;
 use thiserror::Error;
 use wireup_coll::MappingError;
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
@@ -16,6 +18,8 @@ pub enum FlagError {
     NotANumber { flag: String, value: String, min: u32, max: u32 },
     #[error("{flag} {value}: give seconds from 0 to {max}, such as 30 or 0.5")]
     NotSeconds { flag: String, value: String, max: u32 },
+    #[error("{flag} 0 would give up at once; give more seconds")]
+    ZeroSeconds { flag: String },
     #[error("{flag} {value}: {}", suggestion(nearest, choices))]
     NotAChoice { flag: String, value: String, choices: &'static str, nearest: Option<String> },
     #[error("{flag} {value}: write NAME=VALUE, with a name that is not empty")]
@@ -39,19 +43,48 @@ pub enum FlagError {
     Placement(MappingError),
     #[error(
         "{ranks} ranks do not fit into {nodes} x {slots} slots; lower -n, raise --slots, use more nodes, or leave \
-         --slots out to let ranks share cpus"
+         --slots out (or add --oversubscribe) to let ranks share cpus"
     )]
     SlotsExceeded { ranks: u32, nodes: u32, slots: u32 },
     #[error(
         "{ranks} ranks do not fit with --map-by ppr:{per_node}:node on {nodes} node(s); lower -n or raise the number"
     )]
     PprExceeded { ranks: u32, nodes: u32, per_node: u32 },
+    #[error(
+        "{ranks} ranks do not fit into the {slots} slots of {hosts} host(s); lower -n, state more slots, name more hosts, \
+         or add --oversubscribe to run more ranks than slots"
+    )]
+    HostSlotsExceeded { ranks: u32, slots: u64, hosts: u32 },
+    #[error(
+        "host {host} would get {ranks} ranks and has {slots} slots; lower --ppn, state more slots, or add --oversubscribe"
+    )]
+    HostTooFull { host: String, ranks: u32, slots: u32 },
+    #[error("host {host} would get {ranks} ranks, its max_slots is {max}; lower -n, or raise max_slots")]
+    HostMaxSlots { host: String, ranks: u32, max: u32 },
     #[error("--ppn {ppn} contradicts --map-by ppr:{ppr}:node; leave one of them out")]
     PpnContradicts { ppn: u32, ppr: u32 },
     #[error("{flag} {rank}: the job has ranks 0 to {last}; name one of them")]
     NoSuchRank { flag: &'static str, rank: u32, last: u32 },
     #[error("--remote-shell is empty; give a command such as ssh, or leave it out")]
     EmptyRemoteShell,
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    #[error(transparent)]
+    EnvFile(#[from] EnvFileError),
+    #[error("--hosts and --hostfile both say where to run; leave one of them out")]
+    HostsTwice,
+    #[error("{flag} belongs to the whole job and stands before the first program; its ranks are placed in order")]
+    HostsOfOneProgram { flag: String },
+    #[error("--virtual-nodes are nodes on this machine, --hosts are others; leave one of them out")]
+    VirtualHosts,
+    #[error(
+        "--start {start} lets the root start all agents, --fanout says how many each starts; leave one of them out"
+    )]
+    FanoutContradicts { start: &'static str },
+    #[error("--start serial-ssh starts a remote shell per rank; say where with --hosts or --hostfile")]
+    SerialWithoutHosts,
+    #[error("{flag} {value}: {problem}; give an interface (eth0), an address of one, or a network (10.1.0.0/16)")]
+    Interface { flag: String, value: String, problem: &'static str },
     #[error("too many programs on one command line ({0}); put them into a script that looks at WIREUP_RANK")]
     TooManyPrograms(usize),
     #[error("working directory {path}: {problem}; create it or name another with --wdir")]

@@ -1,18 +1,20 @@
 //! What a command line means: one job and the session that runs it.
 
 use super::error::FlagError;
-use super::low::{Low, MapBy, Section, Stdin};
-use super::{placement, values};
-use crate::environment;
+use super::layout::{self, Layout};
+use super::low::{Low, MapBy, Section, Start, Stdin};
+use super::placement::{self, Places};
+use super::values;
 use crate::here::Here;
+use crate::hosts::{self, Hosts, Names};
+use crate::{env_file, environment};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use wireup_coll::mapping::Mapping;
-use wireup_coll::tree;
-use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
-use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
-use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
+use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, PmiFlavour, PtySpec, StdinTarget};
+use wireup_wire::peer::{RemoteShell, SessionSpec};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
@@ -21,8 +23,15 @@ const KILL_GRACE_NS: u64 = 2 * SECOND_NS;
 const STALL_REPORT_NS: u64 = 30 * SECOND_NS;
 /// An agent that has not linked back by then is lost. Chosen: a slow log-in takes seconds, not a minute.
 const START_TIMEOUT_NS: u64 = 60 * SECOND_NS;
+/// A node that has not answered for so long is lost. Chosen: a node that swaps or a switch that reboots answers in less.
+const NODE_TIMEOUT_NS: u64 = 30 * SECOND_NS;
 /// Where no terminal says otherwise.
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
+/// The remote shell when hosts are named. The user's configuration counts, but nothing of it that gets in the way of a
+/// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind.
+pub const SSH: [&str; 9] =
+    ["ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"];
+
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct High {
@@ -39,18 +48,38 @@ pub struct High {
     /// The user chose the fan-out.
     pub fanout_given: bool,
     pub map_by: MapBy,
+    /// Slots of each node, if any were stated.
+    pub slots: Vec<u32>,
+    pub start: Start,
     /// One-line remarks that stop nothing.
     pub warnings: Vec<String>,
 }
 
 /// Applies defaults, looks for contradictions.
 pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
-    let nodes = nodes(low.virtual_nodes, &here.host);
-    let node_count = nodes.len() as u32;
-    let ranks = placement::ranks_per_app(&low, node_count, here.cpus)?;
+    let hosts = hosts(&low, &here)?;
+    let start = start(&low, hosts.is_some())?;
+    let places = match &hosts {
+        Some(hosts) => Places::Hosts(hosts),
+        None => Places::Here { nodes: low.virtual_nodes.unwrap_or(1), cpus: here.cpus },
+    };
+    let ranks = placement::ranks_per_app(&low, places)?;
     let job_size: u32 = ranks.iter().sum();
-    let blocks = placement::blocks(&low, job_size, node_count)?;
-    let mapping = Mapping::new(&blocks, job_size, node_count).map_err(FlagError::Placement)?;
+    let mut blocks = placement::blocks(&low, job_size, places)?;
+    let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
+    let mut mapping = placed(&blocks, places.nodes())?;
+    let layout = match &hosts {
+        Some(hosts) if start == Start::Serial => {
+            let layout = Layout::of_ranks(hosts, &mapping, &here.host);
+            blocks = layout::rank_blocks(job_size);
+            mapping = placed(&blocks, job_size)?;
+            layout
+        }
+        Some(hosts) => Layout::of_hosts(hosts, &here.host),
+        None => Layout::here(low.virtual_nodes, &here.host),
+    };
+    let remote_shell = remote_shell(low.remote_shell.as_deref(), hosts.is_some(), &here)?;
+    let local = layout.is_alone() || remote_shell == RemoteShell::Local;
 
     let stdin = stdin_target(low.stdin, job_size)?;
     let pty = pty_spec(low.pty, job_size, here.terminal)?;
@@ -68,33 +97,37 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         limits: here.limits.clone(),
         kill_grace_ns: low.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
         stall_report_ns: low.stall_report_ns.unwrap_or(if low.verbose { STALL_REPORT_NS } else { 0 }),
-        stdin_inherit: may_inherit_stdin(stdin, pty, &mapping, here.stdin_is_terminal),
+        stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
-    let remote_shell = remote_shell(low.remote_shell.as_deref())?;
-    let (apps, warnings) = apps(low.sections, &ranks, &here, remote_shell == RemoteShell::Local)?;
+    let (apps, warnings) = apps(low.sections, &ranks, &here, local)?;
+    let mut env = Vec::new();
+    for file in &low.env_files {
+        env.extend(env_file::read_file(file)?);
+    }
+    env.extend(low.genv);
     let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
     Ok(High {
         session: SessionSpec {
             name: nspace.clone(),
-            fanout: low.fanout.unwrap_or_else(|| tree::default_fanout(node_count)),
-            agents: nodes.iter().map(|node| AgentSpec { host: node.name.clone() }).collect(),
+            fanout: layout.fanout(start, low.fanout),
+            agents: layout.agents,
             remote_shell,
-            shells_max: 64,
+            shells_max: layout::shells_max(start),
             program: here.program.clone(),
-            start_timeout_ns: START_TIMEOUT_NS,
-            node_timeout_ns: 30 * SECOND_NS,
-            encrypt: false,
-            interface: None,
+            start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
+            node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
+            encrypt: low.encrypt,
+            interface: low.interface,
             verbose: low.verbose,
             record_dir: low.record.map(|directory| absolute(directory, &here)),
         },
         job: JobSpec {
             job: JobId(0),
             nspace,
-            nodes,
+            nodes: layout.nodes,
             blocks,
             apps,
-            env: environment::job_env(here.env.into_iter(), &low.genv),
+            env: environment::job_env(here.env.into_iter(), !local, &env),
             options,
         },
         timeout_ns: low.timeout_ns,
@@ -106,24 +139,59 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         cpus: here.cpus,
         fanout_given: low.fanout.is_some(),
         map_by: low.map_by.unwrap_or(MapBy::Slot),
+        slots: hosts
+            .filter(|hosts| hosts.stated && start != Start::Serial)
+            .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
+        start,
         warnings,
     })
 }
 
-/// This machine, or as many virtual nodes on it.
-fn nodes(virtual_nodes: Option<u32>, host: &str) -> Vec<NodeSpec> {
-    match virtual_nodes {
-        None => vec![NodeSpec { agent: AgentId(0), name: host.to_owned(), shared: false }],
-        Some(count) => (0..count)
-            .map(|node| NodeSpec { agent: AgentId(node), name: format!("node{node}"), shared: count > 1 })
-            .collect(),
+/// The hosts of the job, if the user named any.
+fn hosts(low: &Low, here: &Here) -> Result<Option<Hosts>, FlagError> {
+    let mut entries = Vec::new();
+    match (low.hosts.is_empty(), low.host_files.is_empty()) {
+        (true, true) => return Ok(None),
+        (false, false) => return Err(FlagError::HostsTwice),
+        _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
+        (false, true) => entries = hosts::list(&low.hosts.join(",")).map_err(hosts::HostsError::List)?,
+        (true, false) => {
+            for file in &low.host_files {
+                entries.extend(hosts::read_file(file)?);
+            }
+        }
+    }
+    let names = Names::new(&here.host, here.addresses.clone(), &entries);
+    Ok(Some(Hosts::new(entries, low.slots, &names)?))
+}
+
+fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
+    let start = low.start.unwrap_or_default();
+    match (start, low.fanout) {
+        (Start::Flat, Some(_)) => Err(FlagError::FanoutContradicts { start: "ssh-flat" }),
+        (Start::Serial, Some(_)) => Err(FlagError::FanoutContradicts { start: "serial-ssh" }),
+        (Start::Serial, None) if !hosts => Err(FlagError::SerialWithoutHosts),
+        (Start::Tree | Start::Flat | Start::Serial, _) => Ok(start),
     }
 }
 
-fn remote_shell(command: Option<&str>) -> Result<RemoteShell, FlagError> {
-    let Some(command) = command else { return Ok(RemoteShell::Local) };
-    let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-    if words.is_empty() { Err(FlagError::EmptyRemoteShell) } else { Ok(RemoteShell::Command(words)) }
+fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
+    let mut words: Vec<String> = match command {
+        Some(command) => command.split_whitespace().map(str::to_owned).collect(),
+        None if hosts => SSH.map(str::to_owned).to_vec(),
+        None => return Ok(RemoteShell::Local),
+    };
+    // Agents do not work in the launcher's directory.
+    if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
+        *program = absolute(program.trim_start_matches("./").to_owned(), here);
+    }
+    match words.first() {
+        None => Err(FlagError::EmptyRemoteShell),
+        Some(program) if Path::new(program).file_name().is_some_and(|name| name == "ssh") => {
+            Ok(RemoteShell::Ssh(words))
+        }
+        Some(_) => Ok(RemoteShell::Command(words)),
+    }
 }
 
 fn apps(
@@ -210,11 +278,17 @@ fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, Flag
 /// Whether the reader of standard input gets the launcher's own descriptor: cheapest, and nothing is read that nobody
 /// asked for. Not a terminal, which the ranks, in a session of their own, cannot read; not a rank elsewhere, or one
 /// that reads from its pseudo-terminal.
-fn may_inherit_stdin(stdin: StdinTarget, pty: Option<PtySpec>, mapping: &Mapping, is_terminal: bool) -> bool {
+fn may_inherit_stdin(
+    stdin: StdinTarget,
+    pty: Option<PtySpec>,
+    layout: &Layout,
+    mapping: &Mapping,
+    is_terminal: bool,
+) -> bool {
     match stdin {
         StdinTarget::None | StdinTarget::All => false,
         StdinTarget::One(rank) => {
-            let here = mapping.place(rank).is_some_and(|(node, _)| node == NodeId(0));
+            let here = mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));
             here && !is_terminal && pty.is_none_or(|pty| pty.rank != rank)
         }
     }

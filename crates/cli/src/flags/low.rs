@@ -7,6 +7,7 @@
 
 use super::behind::Behind;
 use super::error::FlagError;
+use super::interface;
 use super::nearest;
 use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
@@ -29,8 +30,18 @@ pub struct Low {
     pub ppn: Option<u32>,
     pub map_by: Option<MapBy>,
     pub slots: Option<u32>,
+    pub oversubscribe: bool,
+    /// All that was given, in order.
+    pub hosts: Vec<String>,
+    pub host_files: Vec<PathBuf>,
+    pub start: Option<Start>,
     pub fanout: Option<u32>,
     pub remote_shell: Option<String>,
+    pub interface: Option<String>,
+    pub encrypt: bool,
+    pub start_timeout_ns: Option<u64>,
+    pub node_timeout_ns: Option<u64>,
+    pub env_files: Vec<PathBuf>,
     /// `NAME=VALUE`, in the order typed.
     pub genv: Vec<Vec<u8>>,
     pub rank_env: bool,
@@ -78,6 +89,18 @@ pub enum MapBy {
     Ppr(u32),
 }
 
+/// Who starts the agents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// Each agent those below it.
+    #[default]
+    Tree,
+    /// The launcher all of them.
+    Flat,
+    /// The launcher one for each rank, one after the other.
+    Serial,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stdin {
     None,
@@ -92,6 +115,8 @@ const BINDINGS: &[(&str, BindTo)] = &[
     ("thread", BindTo::Thread),
     ("socket", BindTo::Socket),
 ];
+
+const STARTS: &[(&str, Start)] = &[("ssh-tree", Start::Tree), ("ssh-flat", Start::Flat), ("serial-ssh", Start::Serial)];
 
 /// Reads the words behind `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
@@ -143,6 +168,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError
 }
 
 impl Low {
+    pub fn names_hosts(&self) -> bool {
+        !self.hosts.is_empty() || !self.host_files.is_empty()
+    }
+
     fn apply<W: Iterator<Item = OsString>>(
         &mut self,
         section: &mut Section,
@@ -158,6 +187,20 @@ impl Low {
             Id::Ppn => self.ppn = Some(behind.number(1)?),
             Id::MapBy => self.map_by = Some(behind.map_by()?),
             Id::Slots => self.slots = Some(behind.number(1)?),
+            Id::Oversubscribe => self.oversubscribe = true,
+            Id::Hosts | Id::HostFile if !self.sections.is_empty() => {
+                return Err(FlagError::HostsOfOneProgram { flag: behind.name.clone() });
+            }
+            Id::Hosts => self.hosts.push(behind.text()?),
+            Id::HostFile => self.host_files.push(behind.word()?.into()),
+            Id::Start => {
+                self.start = Some(behind.choice(STARTS, "choose ssh-tree, ssh-flat or serial-ssh")?);
+            }
+            Id::Interface => self.interface = Some(interface::checked(&behind.name.clone(), behind.text()?)?),
+            Id::Encrypt => self.encrypt = true,
+            Id::StartTimeout => self.start_timeout_ns = Some(behind.some_seconds_ns()?),
+            Id::NodeTimeout => self.node_timeout_ns = Some(behind.some_seconds_ns()?),
+            Id::EnvFile => self.env_files.push(behind.word()?.into()),
             Id::Fanout => self.fanout = Some(behind.number(1)?),
             Id::RemoteShell => self.remote_shell = Some(behind.text()?),
             Id::RankEnv => self.rank_env = true,

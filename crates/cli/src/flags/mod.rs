@@ -6,6 +6,8 @@
 mod behind;
 pub mod error;
 pub mod high;
+mod interface;
+mod layout;
 pub mod low;
 mod nearest;
 mod placement;

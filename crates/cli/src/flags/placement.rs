@@ -2,16 +2,44 @@
 
 use super::error::FlagError;
 use super::low::{Low, MapBy};
+use crate::hosts::Hosts;
 use wireup_coll::mapping::{self, Mapping, MappingError};
+use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
 use wireup_wire::limits::JOB_SIZE_MAX;
 
+/// The nodes that ranks are placed on.
+#[derive(Clone, Copy, Debug)]
+pub enum Places<'a> {
+    /// This machine, or virtual nodes; with this many cpus.
+    Here {
+        nodes: u32,
+        cpus: u32,
+    },
+    Hosts(&'a Hosts),
+}
+
+impl Places<'_> {
+    pub fn nodes(&self) -> u32 {
+        match self {
+            Places::Here { nodes, .. } => *nodes,
+            Places::Hosts(hosts) => hosts.list.len() as u32,
+        }
+    }
+
+    /// Ranks of a job whose user named no number.
+    fn ranks(&self, per_node: Option<u32>) -> u64 {
+        match (self, per_node) {
+            (_, Some(per_node)) => u64::from(per_node) * u64::from(self.nodes()),
+            (Places::Here { cpus, .. }, None) => u64::from(*cpus),
+            (Places::Hosts(hosts), None) => hosts.slots(),
+        }
+    }
+}
+
 /// Ranks of each program.
-pub fn ranks_per_app(low: &Low, nodes: u32, cpus: u32) -> Result<Vec<u32>, FlagError> {
-    let by_default = match low.ppn.or(ppr(low)) {
-        Some(ppn) => u64::from(ppn) * u64::from(nodes),
-        None => u64::from(cpus),
-    };
+pub fn ranks_per_app(low: &Low, places: Places) -> Result<Vec<u32>, FlagError> {
+    let by_default = places.ranks(low.ppn.or(ppr(low)));
     let alone = low.sections.len() == 1;
     let mut total = 0;
     let mut ranks = Vec::with_capacity(low.sections.len());
@@ -36,11 +64,12 @@ pub fn ranks_per_app(low: &Low, nodes: u32, cpus: u32) -> Result<Vec<u32>, FlagE
     Ok(ranks)
 }
 
-/// The blocks that place `job_size` ranks on `nodes` nodes.
+/// The blocks that place `job_size` ranks.
 ///
 /// `--ppn` is how many ranks a node gets before the next one is looked at; as with Hydra, ranks beyond all nodes start
-/// over. `--slots` and `ppr` are limits.
-pub fn blocks(low: &Low, job_size: u32, nodes: u32) -> Result<Vec<Block>, FlagError> {
+/// over. Slots and `ppr` are limits.
+pub fn blocks(low: &Low, job_size: u32, places: Places) -> Result<Vec<Block>, FlagError> {
+    let nodes = places.nodes();
     if let Some(per_node) = ppr(low) {
         if let Some(ppn) = low.ppn.filter(|&ppn| ppn != per_node) {
             return Err(FlagError::PpnContradicts { ppn, ppr: per_node });
@@ -49,23 +78,107 @@ pub fn blocks(low: &Low, job_size: u32, nodes: u32) -> Result<Vec<Block>, FlagEr
             return Err(FlagError::PprExceeded { ranks: job_size, nodes, per_node });
         }
     }
-    let blocks = match (low.map_by, low.ppn.or(ppr(low)), low.slots) {
+    let slots = match places {
+        Places::Hosts(hosts) if hosts.stated => Slots::Of(hosts),
+        Places::Hosts(_) | Places::Here { .. } => low.slots.map_or(Slots::Unlimited, Slots::Alike),
+    };
+    if let Slots::Of(hosts) = slots
+        && u64::from(job_size) > hosts.slots()
+        && !low.oversubscribe
+    {
+        return Err(FlagError::HostSlotsExceeded { ranks: job_size, slots: hosts.slots(), hosts: nodes });
+    }
+    let blocks = match (low.map_by, low.ppn.or(ppr(low)), slots) {
+        (Some(MapBy::Node), _, Slots::Of(hosts)) => in_turn(hosts, job_size),
         (Some(MapBy::Node), _, _) => mapping::by_node(nodes, job_size),
         (_, Some(ppn), _) => mapping::by_ppn(nodes, ppn, job_size),
-        (_, None, Some(slots)) => mapping::by_ppn(nodes, slots, job_size),
-        (_, None, None) => mapping::evenly(nodes, job_size),
+        (_, None, Slots::Of(hosts)) => mapping::by_slot(&slots_of(hosts), job_size),
+        (_, None, Slots::Alike(slots)) => mapping::by_ppn(nodes, slots, job_size),
+        (_, None, Slots::Unlimited) => mapping::evenly(nodes, job_size),
     };
     let placed = Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
         MappingError::NodeTooFull { node, ranks } => FlagError::NodeTooFull { node, ranks },
         other => FlagError::Placement(other),
     })?;
-    if let Some(slots) = low.slots {
+    match slots {
+        Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, low.oversubscribe)?,
         // The blocks above fill the first node first, so it is never less full than another.
-        if placed.local_size(wireup_wire::ids::NodeId(0)) > slots {
+        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !low.oversubscribe => {
             return Err(FlagError::SlotsExceeded { ranks: job_size, nodes, slots });
         }
+        Slots::Alike(_) | Slots::Unlimited => {}
     }
     Ok(blocks)
+}
+
+/// What limits the ranks of a node.
+#[derive(Clone, Copy)]
+enum Slots<'a> {
+    Unlimited,
+    Alike(u32),
+    Of(&'a Hosts),
+}
+
+fn slots_of(hosts: &Hosts) -> Vec<u32> {
+    hosts.list.iter().map(|host| host.slots).collect()
+}
+
+/// One rank a host in turn, past those whose slots are taken; once all are, from the beginning. Costs O(ranks + hosts).
+fn in_turn(hosts: &Hosts, job_size: u32) -> Vec<Block> {
+    let slots = slots_of(hosts);
+    if slots.iter().all(|of_host| *of_host == slots[0]) {
+        return mapping::by_node(hosts.list.len() as u32, job_size);
+    }
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut free: Vec<u32> = (0..slots.len() as u32).collect();
+    let (mut left, mut round) = (u64::from(job_size), 0);
+    while left > 0 && !free.is_empty() {
+        let mut first_of_round = true;
+        for &node in &free {
+            match blocks.last_mut() {
+                Some(last) if !first_of_round && last.first_node + last.nodes == node => last.nodes += 1,
+                _ => blocks.push(Block { first_node: node, nodes: 1, ppn: 1 }),
+            }
+            first_of_round = false;
+        }
+        left = left.saturating_sub(free.len() as u64);
+        round += 1;
+        free.retain(|&node| slots[node as usize] > round);
+    }
+    blocks
+}
+
+/// No host has more ranks than its slots, or with `oversubscribe` than its `max_slots`.
+fn check_hosts(hosts: &Hosts, blocks: &[Block], job_size: u32, oversubscribe: bool) -> Result<(), FlagError> {
+    if oversubscribe && hosts.list.iter().all(|host| host.slots_max.is_none()) {
+        return Ok(());
+    }
+    for (host, ranks) in hosts.list.iter().zip(fill(blocks, hosts.list.len(), job_size)) {
+        if ranks > host.slots && !oversubscribe {
+            return Err(FlagError::HostTooFull { host: host.name.clone(), ranks, slots: host.slots });
+        }
+        if let Some(max) = host.slots_max.filter(|&max| ranks > max) {
+            return Err(FlagError::HostMaxSlots { host: host.name.clone(), ranks, max });
+        }
+    }
+    Ok(())
+}
+
+/// Ranks of each node. Costs O(ranks + blocks).
+fn fill(blocks: &[Block], nodes: usize, job_size: u32) -> Vec<u32> {
+    let mut fill = vec![0; nodes];
+    let mut left = job_size;
+    for block in blocks.iter().cycle() {
+        for node in block.first_node..block.first_node + block.nodes {
+            if left == 0 {
+                return fill;
+            }
+            let ranks = block.ppn.min(left);
+            fill[node as usize] += ranks;
+            left -= ranks;
+        }
+    }
+    fill
 }
 
 fn ppr(low: &Low) -> Option<u32> {
@@ -79,6 +192,20 @@ fn ppr(low: &Low) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::flags::low::{Wish, parse};
+    use crate::hosts::{Names, list};
+
+    const HERE: Places = Places::Here { nodes: 4, cpus: 6 };
+
+    fn hosts(text: &str, slots: Option<u32>) -> Hosts {
+        let entries = list(text).expect(text);
+        let names = Names::new("launcher", Vec::new(), &entries);
+        Hosts::new(entries, slots, &names).expect(text)
+    }
+
+    /// What `--hosts` and the flags in `line` lead to.
+    fn on_hosts(text: &str, line: &str) -> Result<Vec<(u32, u32, u32)>, String> {
+        placed_on(line, Places::Hosts(&hosts(text, low(line).slots)))
+    }
 
     fn low(line: &str) -> Low {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
@@ -88,23 +215,27 @@ mod tests {
     }
 
     fn placed(line: &str, nodes: u32) -> Result<Vec<(u32, u32, u32)>, String> {
+        placed_on(line, Places::Here { nodes, cpus: 8 })
+    }
+
+    fn placed_on(line: &str, places: Places) -> Result<Vec<(u32, u32, u32)>, String> {
         let low = low(line);
-        let job_size = ranks_per_app(&low, nodes, 8).map_err(|error| error.to_string())?.iter().sum();
-        let blocks = blocks(&low, job_size, nodes).map_err(|error| error.to_string())?;
+        let job_size = ranks_per_app(&low, places).map_err(|error| error.to_string())?.iter().sum();
+        let blocks = blocks(&low, job_size, places).map_err(|error| error.to_string())?;
         Ok(blocks.into_iter().map(|block| (block.first_node, block.nodes, block.ppn)).collect())
     }
 
     #[test]
     fn counts_default_to_cpus_or_nodes_times_ppn() {
-        assert_eq!(ranks_per_app(&low("./a"), 4, 6), Ok(vec![6]));
-        assert_eq!(ranks_per_app(&low("--ppn 3 ./a"), 4, 6), Ok(vec![12]));
-        assert_eq!(ranks_per_app(&low("--map-by ppr:2:node ./a"), 4, 6), Ok(vec![8]));
-        assert_eq!(ranks_per_app(&low("-n 2 ./a : -n 3 ./b"), 1, 6), Ok(vec![2, 3]));
+        assert_eq!(ranks_per_app(&low("./a"), HERE), Ok(vec![6]));
+        assert_eq!(ranks_per_app(&low("--ppn 3 ./a"), HERE), Ok(vec![12]));
+        assert_eq!(ranks_per_app(&low("--map-by ppr:2:node ./a"), HERE), Ok(vec![8]));
+        assert_eq!(ranks_per_app(&low("-n 2 ./a : -n 3 ./b"), HERE), Ok(vec![2, 3]));
     }
 
     #[test]
     fn counts_are_bounded() {
-        let refused = |line: &str| ranks_per_app(&low(line), 4, 6).expect_err("out of bounds").to_string();
+        let refused = |line: &str| ranks_per_app(&low(line), HERE).expect_err("out of bounds").to_string();
         assert_eq!(refused("-n 0 ./a"), "-n 0 starts nothing; ask for at least 1 rank");
         assert_eq!(
             refused("-n 4194304 ./a : -n 1 ./b"),
@@ -138,5 +269,48 @@ mod tests {
         assert!(placed("-n 5 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 4 --ppn 1 --map-by ppr:2:node ./a", 2).is_err());
         assert!(placed("-n 65536 ./a", 1).expect_err("too full").contains("at most 65535 fit on one node"));
+    }
+
+    #[test]
+    fn hosts_without_slots_share_evenly_and_have_no_limit() {
+        assert_eq!(on_hosts("a,b", "./p"), Ok(vec![(0, 2, 1)]));
+        assert_eq!(on_hosts("a,b", "-n 1000 ./p"), Ok(vec![(0, 2, 500)]));
+        assert_eq!(on_hosts("a,b", "--ppn 3 ./p"), Ok(vec![(0, 2, 3)]));
+        assert_eq!(on_hosts("a,b,c", "-n 4 --map-by node ./p"), Ok(vec![(0, 3, 1)]));
+    }
+
+    #[test]
+    fn stated_slots_are_filled_host_after_host() {
+        assert_eq!(on_hosts("a:2,b:4", "./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));
+        assert_eq!(on_hosts("a:2,b:4", "-n 3 ./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));
+        assert_eq!(on_hosts("a,b,a", "./p"), Ok(vec![(0, 1, 2), (1, 1, 1)]));
+        assert_eq!(on_hosts("a,b:1", "--slots 3 ./p"), Ok(vec![(0, 1, 3), (1, 1, 1)]));
+        assert_eq!(on_hosts("a:2,b:4", "--ppn 2 ./p"), Ok(vec![(0, 2, 2)]));
+    }
+
+    #[test]
+    fn ranks_beyond_stated_slots_are_refused_until_that_is_asked_for() {
+        assert_eq!(
+            on_hosts("a:2,b:4", "-n 7 ./p"),
+            Err("7 ranks do not fit into the 6 slots of 2 host(s); lower -n, state more slots, name more hosts, or add \
+                 --oversubscribe to run more ranks than slots"
+                .into())
+        );
+        assert_eq!(on_hosts("a:2,b:4", "-n 7 --oversubscribe ./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));
+        let full = on_hosts("a:2,b:4", "-n 6 --ppn 3 ./p").expect_err("a has 2");
+        assert!(full.starts_with("host a would get 3 ranks and has 2 slots"), "{full}");
+        assert!(placed("-n 9 --slots 4 --oversubscribe ./a", 2).is_ok());
+        let mut limited = hosts("a:1,b:1", None);
+        limited.list[0].slots_max = Some(2);
+        assert!(placed_on("-n 4 --oversubscribe ./p", Places::Hosts(&limited)).is_ok());
+        let over = placed_on("-n 5 --oversubscribe ./p", Places::Hosts(&limited)).expect_err("a takes 2");
+        assert!(over.starts_with("host a would get 3 ranks, its max_slots is 2"), "{over}");
+    }
+
+    #[test]
+    fn ranks_in_turn_pass_full_hosts() {
+        assert_eq!(on_hosts("a:2,b:2", "-n 3 --map-by node ./p"), Ok(vec![(0, 2, 1)]));
+        assert_eq!(on_hosts("a:1,b:3,c:2", "--map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1), (1, 1, 1)]));
+        assert_eq!(on_hosts("a:1,b:3,c:2", "-n 4 --map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1)]));
     }
 }

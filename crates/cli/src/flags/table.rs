@@ -8,12 +8,21 @@ pub enum Id {
     Ppn,
     MapBy,
     Slots,
+    Oversubscribe,
+    Hosts,
+    HostFile,
+    Start,
     Fanout,
     RemoteShell,
+    Interface,
+    Encrypt,
+    StartTimeout,
+    NodeTimeout,
     Wdir,
     Env,
     Genv,
     Export,
+    EnvFile,
     RankEnv,
     Pmi,
     BindTo,
@@ -50,6 +59,7 @@ pub enum Takes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     Placement,
+    Machines,
     Environment,
     Output,
     Ends,
@@ -92,7 +102,7 @@ const fn flag(id: Id, names: &'static [&'static str], takes: Takes, group: Group
     Flag { id, names, takes, group, help }
 }
 
-use Group::{Ends, Environment, Hidden, Insight, Output, Placement};
+use Group::{Ends, Environment, Hidden, Insight, Machines, Output, Placement};
 use Takes::{MaybeNumber, Nothing, Variable, Word};
 
 pub const FLAGS: &[Flag] = &[
@@ -101,7 +111,7 @@ pub const FLAGS: &[Flag] = &[
         &["n", "np"],
         Word("N"),
         Placement,
-        "Number of ranks. Default: one per allowed cpu, or nodes times --ppn. Per program.",
+        "Number of ranks. Default: nodes times --ppn; else with hosts one per slot, or per host if no slots are stated; else one per allowed cpu. Per program.",
     ),
     flag(
         Id::VirtualNodes,
@@ -129,7 +139,14 @@ pub const FLAGS: &[Flag] = &[
         &["slots"],
         Word("N"),
         Placement,
-        "Refuse more than N ranks on a node, and fill node after node up to N. Default: no limit.",
+        "Refuse more than N ranks on a node, and fill node after node up to N. Default: no limit, or what the list of hosts states.",
+    ),
+    flag(
+        Id::Oversubscribe,
+        &["oversubscribe"],
+        Nothing,
+        Placement,
+        "Take more ranks than there are slots: those beyond start over at the first node. max_slots of a host file stay.",
     ),
     flag(
         Id::BindTo,
@@ -139,18 +156,67 @@ pub const FLAGS: &[Flag] = &[
         "even (default): a node's allowed cpus divided among its ranks. none, core, thread, socket. Virtual nodes share the machine unbound.",
     ),
     flag(
+        Id::Hosts,
+        &["hosts", "H", "host"],
+        Word("LIST"),
+        Machines,
+        "Run on these: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]. Behind a colon: slots. No limit unless slots are stated, by a number or by naming a host more than once; then a host without a number has one for each time it is named, or --slots.",
+    ),
+    flag(
+        Id::HostFile,
+        &["hostfile", "f", "machinefile"],
+        Word("FILE"),
+        Machines,
+        "The same from a file, a host or a range a line: n0, n0:4, n0 slots=4 max_slots=8. # begins a comment.",
+    ),
+    flag(
+        Id::Start,
+        &["start"],
+        Word("HOW"),
+        Machines,
+        "ssh-tree (default): agents start the agents below them. ssh-flat: all are started from here. serial-ssh: one ssh per rank, one after the other; only to measure against.",
+    ),
+    flag(
         Id::Fanout,
         &["fanout"],
         Word("K"),
-        Placement,
+        Machines,
         "Children of each agent in the tree. Default: as few levels as 32 allow, then the smallest that needs no more.",
     ),
     flag(
         Id::RemoteShell,
         &["remote-shell"],
         Word("CMD"),
-        Placement,
-        "Start agents by this command, called as CMD HOST COMMAND. Default: child processes of this machine.",
+        Machines,
+        "Start agents by this command, called as CMD HOST COMMAND. Default with hosts: ssh, with your configuration and without questions; else child processes of this machine.",
+    ),
+    flag(
+        Id::Interface,
+        &["interface", "iface"],
+        Word("WHICH"),
+        Machines,
+        "Let agents use only this network among themselves: an interface (eth0), an address of one, or a network (10.1.0.0/16). Default: as the remote shell came, then any other.",
+    ),
+    flag(
+        Id::Encrypt,
+        &["encrypt"],
+        Nothing,
+        Machines,
+        "Encrypt what agents tell each other. Without it both ends still prove to know the run's secret.",
+    ),
+    flag(
+        Id::StartTimeout,
+        &["start-timeout"],
+        Word("SECONDS"),
+        Machines,
+        "Hosts that are not there by then fail the job, all named in one message. Default: 60.",
+    ),
+    flag(
+        Id::NodeTimeout,
+        &["node-timeout"],
+        Word("SECONDS"),
+        Machines,
+        "A node that has not answered for so long is lost. Default: 30.",
     ),
     flag(
         Id::Wdir,
@@ -172,6 +238,13 @@ pub const FLAGS: &[Flag] = &[
         Word("NAME[=V]"),
         Environment,
         "The same; -x NAME alone takes the value from here. Per program.",
+    ),
+    flag(
+        Id::EnvFile,
+        &["env-file"],
+        Word("FILE"),
+        Environment,
+        "Set the variables in FILE for all ranks: NAME=VALUE a line, as in a shell, but nothing is expanded.",
     ),
     flag(Id::Genv, &["genv"], Variable, Environment, "Set a variable for all ranks of all programs."),
     flag(Id::RankEnv, &["rank-env"], Nothing, Environment, "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE."),
@@ -238,7 +311,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
     flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),
-    flag(Id::Ignored, &["genvall", "envall", "oversubscribe", "allow-run-as-root", "quiet", "q"], Nothing, Hidden, ""),
+    flag(Id::Ignored, &["genvall", "envall", "allow-run-as-root", "quiet", "q"], Nothing, Hidden, ""),
 ];
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! What ended a job, where, and what to do about it, in one line.
 
-use super::{Setting, signals};
+use super::{Setting, missing, one_line, signals};
 use wireup_wire::peer::{Cause, Failure, SpawnError, SpawnStep};
 
 /// The line, without `wireup: ` in front. What others wrote (a rank's abort message) cannot break it.
 pub fn line(failure: &Failure, setting: &Setting) -> String {
-    sentence(failure, setting).chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    one_line(&sentence(failure, setting))
 }
 
 fn sentence(failure: &Failure, setting: &Setting) -> String {
@@ -44,14 +44,13 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{who} broke the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi none \
              offers it nothing"
         ),
-        Cause::AgentsMissing { missing } => {
-            let problems: Vec<&str> = missing.iter().map(|missing| missing.problem.as_str()).collect();
-            format!("{}: its agent did not start: {}; {}", node(failure), problems.join("; "), start_advice(setting))
-        }
+        Cause::AgentsMissing { missing } => missing::sentence(missing, setting),
         Cause::AgentLost { problem, .. } => {
-            let advice =
-                if setting.local { "out of memory? dmesg tells" } else { "is the node up? look at its system log" };
-            format!("{}: the link to its agent broke: {problem}{others}; {advice}", node(failure))
+            format!(
+                "{}: the link to its agent broke: {problem}{others}; {}",
+                node(failure),
+                lost_advice(problem, setting)
+            )
         }
         Cause::KeeperLost => format!(
             "{}: the process that watches its ranks was killed{others}; out of memory? dmesg tells",
@@ -79,11 +78,13 @@ fn node(failure: &Failure) -> String {
     if failure.host.is_empty() { "this machine".to_owned() } else { format!("node {}", failure.host) }
 }
 
-fn start_advice(setting: &Setting) -> &'static str {
-    if setting.local {
-        "is there memory for another process, and does ulimit -u allow one?"
-    } else {
-        "try the remote shell by hand, with true as the command"
+fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
+    match () {
+        () if setting.local => "out of memory? dmesg tells",
+        () if problem.contains("answer") => {
+            "did the node lose power or network, or is it stopped? --node-timeout says how long to wait for it"
+        }
+        () => "is the node up? look at its system log",
     }
 }
 

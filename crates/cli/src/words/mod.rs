@@ -1,6 +1,8 @@
 //! What a person at the terminal is told while a job runs: each notice as one line, or none.
 
 mod failure;
+mod missing;
+mod notes;
 mod profile;
 mod ranges;
 mod signals;
@@ -9,13 +11,16 @@ mod stall;
 pub use profile::table;
 pub use ranges::ranges;
 
+use crate::flags::high::SSH;
+use notes::Notes;
 use stall::Stalls;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Failure, RemoteShell};
+use wireup_wire::peer::{Failure, RemoteShell, SessionSpec};
 
 /// What the words depend on besides the notice itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
     pub job_size: u32,
     pub node_count: u32,
@@ -23,18 +28,42 @@ pub struct Setting {
     pub verbose: bool,
     /// Agents are children of this machine, not reached by a remote shell.
     pub local: bool,
+    /// The remote shell as one would type it.
+    pub shell: String,
+    /// Hosts by agent.
+    pub agents: Vec<String>,
 }
 
 impl Setting {
-    pub fn of(job: &JobSpec, remote_shell: &RemoteShell, verbose: bool) -> Setting {
+    pub fn of(job: &JobSpec, session: &SessionSpec) -> Setting {
         Setting {
             job_size: job.job_size(),
             node_count: job.nodes.len() as u32,
             label: job.options.label,
-            verbose,
-            local: *remote_shell == RemoteShell::Local,
+            verbose: session.verbose,
+            local: session.remote_shell == RemoteShell::Local || session.agents.len() == 1,
+            shell: shell(&session.remote_shell),
+            agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
         }
     }
+
+    fn host(&self, agent: AgentId) -> &str {
+        self.agents.get(agent.index()).map_or("a node", String::as_str)
+    }
+}
+
+/// As one would type it: our own options for ssh are no news.
+pub fn shell(remote_shell: &RemoteShell) -> String {
+    match remote_shell {
+        RemoteShell::Local => "sh -c".to_owned(),
+        RemoteShell::Ssh(words) if words.iter().eq(SSH.iter()) => "ssh".to_owned(),
+        RemoteShell::Ssh(words) | RemoteShell::Command(words) => words.join(" "),
+    }
+}
+
+/// What others wrote cannot break a line of ours.
+fn one_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 /// Says things once and in order.
@@ -42,11 +71,13 @@ pub struct Voice {
     setting: Setting,
     failed: bool,
     stalls: Stalls,
+    notes: Notes,
 }
 
 impl Voice {
     pub fn new(setting: Setting) -> Voice {
-        Voice { setting, failed: false, stalls: Stalls::new(setting.node_count) }
+        let stalls = Stalls::new(setting.node_count);
+        Voice { setting, failed: false, stalls, notes: Notes::default() }
     }
 
     /// What to write to standard error; empty: nothing.
@@ -57,8 +88,13 @@ impl Voice {
     /// The lines for a notice, without `wireup: ` in front.
     fn lines(&mut self, notice: &Notice) -> Vec<String> {
         match notice {
-            Notice::Started { ranks } if self.setting.verbose => vec![format!("{} started", count(*ranks, "rank"))],
-            Notice::Started { .. } | Notice::Trace(_) | Notice::Note(_) => Vec::new(),
+            Notice::Started { ranks } => {
+                let mut lines = self.notes.summary(&self.setting);
+                lines.extend(self.setting.verbose.then(|| format!("{} started", count(*ranks, "rank"))));
+                lines
+            }
+            Notice::Trace(_) => Vec::new(),
+            Notice::Note(note) => self.notes.lines(note, &self.setting).iter().map(|line| one_line(line)).collect(),
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Interrupt { signal, again } => vec![signals::interrupt(*signal, *again)],
@@ -71,7 +107,9 @@ impl Voice {
         if std::mem::replace(&mut self.failed, true) {
             return Vec::new();
         }
-        vec![failure::line(failure, &self.setting)]
+        let mut lines = self.notes.summary(&self.setting);
+        lines.push(failure::line(failure, &self.setting));
+        lines
     }
 }
 
@@ -81,12 +119,28 @@ pub fn count(number: u32, noun: &str) -> String {
 }
 
 #[cfg(test)]
+impl Setting {
+    /// Two virtual nodes.
+    fn example() -> Setting {
+        Setting {
+            job_size: 4,
+            node_count: 2,
+            label: true,
+            verbose: false,
+            local: true,
+            shell: "sh -c".into(),
+            agents: vec!["node0".into(), "node1".into()],
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::peer::{Cause, Ended};
+    use wireup_wire::peer::{Cause, Ended, Note};
 
     fn voice(verbose: bool) -> Voice {
-        Voice::new(Setting { job_size: 4, node_count: 2, label: true, verbose, local: true })
+        Voice::new(Setting { verbose, ..Setting::example() })
     }
 
     fn failure(code: u8) -> Failure {
@@ -107,6 +161,14 @@ mod tests {
         let ended = Ended { failure: Some(failure(1)), done: Default::default() };
         assert_eq!(voice(false).lines(&Notice::Ended(ended)).len(), 1);
         assert!(voice(false).lines(&Notice::Ended(Ended { failure: None, done: Default::default() })).is_empty());
+    }
+
+    #[test]
+    fn links_are_told_when_the_job_has_started() {
+        let mut voice = voice(true);
+        let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1:5".into() };
+        assert!(voice.lines(&Notice::Note(note)).is_empty());
+        assert_eq!(voice.lines(&Notice::Started { ranks: 4 }), ["links: 1 agent by 127.0.0.1", "4 ranks started"]);
     }
 
     #[test]

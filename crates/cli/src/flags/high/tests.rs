@@ -1,20 +1,10 @@
 use super::*;
 use crate::flags::low::{Wish, parse};
+use wireup_coll::tree;
+use wireup_wire::job::NodeSpec;
 
 fn here() -> Here {
-    Here {
-        host: "cn17".into(),
-        program: "/bin/wireup".into(),
-        pid: 42,
-        tag: 0xbeef,
-        cpus: 6,
-        cwd: Ok("/".into()),
-        env: vec![("HOME".into(), "/h".into()), ("PMI_RANK".into(), "7".into())],
-        umask: 0o27,
-        limits: Vec::new(),
-        stdin_is_terminal: false,
-        terminal: Some((50, 132)),
-    }
+    Here::example()
 }
 
 fn try_high(line: &str, here: Here) -> Result<High, String> {
@@ -41,7 +31,7 @@ fn a_bare_program_runs_once_a_cpu_on_this_machine() {
     let options = &high.job.options;
     assert_eq!((options.pmi, options.bind_to), (PmiFlavour::Simple, BindTo::Even));
     assert_eq!((options.stdin, options.stdin_inherit), (StdinTarget::One(Rank(0)), true));
-    assert_eq!(options.umask, 0o27);
+    assert_eq!((options.umask, options.limits[0].soft), (0o27, 1024));
     assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 0));
     assert_eq!((options.profile, options.split_output, options.pty), (false, false, None));
 }
@@ -99,7 +89,9 @@ fn a_remote_shell_is_words() {
     let words = ["--remote-shell", "ssh -q  -T", "./a"].map(OsString::from);
     let Ok(Wish::Run(low)) = parse(words) else { panic!("parses") };
     let high = resolve(*low, here()).expect("valid");
-    assert_eq!(high.session.remote_shell, RemoteShell::Command(vec!["ssh".into(), "-q".into(), "-T".into()]));
+    assert_eq!(high.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
+    let own = self::high("--remote-shell bin/ssh --hosts n1 ./a");
+    assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
     let Ok(Wish::Run(low)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("parses") };
     assert_eq!(resolve(*low, here()), Err(FlagError::EmptyRemoteShell));
 }
@@ -121,4 +113,99 @@ fn contradictions_are_refused() {
     let gone = Here { cwd: Err("No such file or directory".into()), ..here() };
     assert!(try_high("./a", gone.clone()).expect_err("gone").starts_with("the current directory is gone"));
     assert!(try_high("--wdir /tmp ./a", gone).is_ok());
+}
+
+fn agents(high: &High) -> Vec<&str> {
+    high.session.agents.iter().map(|agent| agent.host.as_str()).collect()
+}
+
+fn nodes(high: &High) -> Vec<(u32, &str, bool)> {
+    high.job.nodes.iter().map(|node| (node.agent.0, node.name.as_str(), node.shared)).collect()
+}
+
+#[test]
+fn hosts_are_agents_below_the_launcher() {
+    let high = high("--hosts n[1-3] --ppn 2 ./a");
+    assert_eq!(high.job.job_size(), 6);
+    assert_eq!(agents(&high), ["cn17", "n1", "n2", "n3"]);
+    assert_eq!(nodes(&high), [(1, "n1", false), (2, "n2", false), (3, "n3", false)]);
+    let session = &high.session;
+    assert_eq!(session.remote_shell, RemoteShell::Ssh(SSH.map(str::to_owned).to_vec()));
+    assert_eq!((session.fanout, session.shells_max), (tree::default_fanout(4), 64));
+    assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
+    assert_eq!((session.program.as_str(), session.encrypt, &session.interface), ("/opt/bin/wireup", false, &None));
+    assert!(!high.job.options.stdin_inherit);
+}
+
+#[test]
+fn this_machine_among_the_hosts_is_agent_0() {
+    let high = high("--hosts n1,cn17.site,n2 --stdin 1 ./a");
+    assert_eq!(agents(&high), ["cn17.site", "n1", "n2"]);
+    assert_eq!(nodes(&high), [(1, "n1", false), (0, "cn17.site", false), (2, "n2", false)]);
+    assert!(high.job.options.stdin_inherit);
+    let alone = self::high("--hosts 10.0.0.17,localhost ./a");
+    assert_eq!((nodes(&alone), alone.job.job_size()), (vec![(0, "10.0.0.17", false)], 2));
+}
+
+#[test]
+fn ways_to_start() {
+    let flat = high("--hosts n[1-40] --start ssh-flat ./a");
+    assert_eq!((flat.session.fanout, flat.session.shells_max), (41, 64));
+    let serial = high("--hosts n1:1,cn17:3 --start serial-ssh ./a");
+    assert_eq!(agents(&serial), ["cn17", "n1", "cn17", "cn17", "cn17"]);
+    assert_eq!(nodes(&serial), [(1, "n1", false), (2, "cn17", true), (3, "cn17", true), (4, "cn17", true)]);
+    assert_eq!((serial.session.fanout, serial.session.shells_max), (5, 1));
+    assert_eq!(serial.job.blocks, [Block { first_node: 0, nodes: 4, ppn: 1 }]);
+    assert_eq!(high("--hosts n[1-40] --fanout 3 ./a").session.fanout, 3);
+}
+
+#[test]
+fn flags_across_machines_reach_the_session() {
+    let line = "--hosts a,b --encrypt --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
+    let session = high(line).session;
+    assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (true, Some("ib0"), true));
+    assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
+    assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
+}
+
+#[test]
+fn variables_of_this_machine_stay_here_unless_named() {
+    let env = vec![("HOME".into(), "/h".into()), ("SSH_AUTH_SOCK".into(), "/s".into())];
+    let here = || Here { env: env.clone(), ..here() };
+    let local = try_high("--hosts localhost ./a", here()).expect("valid");
+    assert_eq!(local.job.env, [b"HOME=/h".to_vec(), b"SSH_AUTH_SOCK=/s".to_vec()]);
+    let remote = try_high("--hosts n1 -x SSH_AUTH_SOCK ./a", here()).expect("valid");
+    assert_eq!(remote.job.env, [b"HOME=/h".to_vec()]);
+    assert_eq!(remote.job.apps[0].env, [b"SSH_AUTH_SOCK=/s".to_vec()]);
+}
+
+#[test]
+fn files_are_read() {
+    let directory = std::env::temp_dir().join(format!("wireup-flags-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a temporary directory");
+    let path = |name: &str| directory.join(name).display().to_string();
+    std::fs::write(path("hosts"), "n1 slots=2\nn2 slots=2\n").expect("written");
+    std::fs::write(path("vars"), "A=1\nB=2\n").expect("written");
+    let line = format!("-f {} --env-file {} --genv A=3 ./a", path("hosts"), path("vars"));
+    let read = high(&line);
+    std::fs::remove_dir_all(&directory).expect("ours");
+    assert_eq!((read.job.job_size(), read.slots.as_slice()), (4, &[2, 2][..]));
+    assert_eq!(read.job.env, [b"HOME=/h".to_vec(), b"A=3".to_vec(), b"B=2".to_vec()]);
+    assert!(try_high(&line, here()).expect_err("gone").starts_with("host file "));
+}
+
+#[test]
+fn contradictions_across_machines_are_refused() {
+    let refused = |line: &str| try_high(line, here()).expect_err(line);
+    assert!(refused("--hosts a --virtual-nodes 2 ./a").starts_with("--virtual-nodes are nodes on this machine"));
+    assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile both say where"));
+    assert!(refused("--hosts a --start serial-ssh --fanout 2 ./a").starts_with("--start serial-ssh lets the root"));
+    assert!(refused("--hosts a --start ssh-flat --fanout 2 ./a").starts_with("--start ssh-flat lets the root"));
+    assert!(refused("--start serial-ssh ./a").contains("say where with --hosts"));
+    assert!(refused("--hosts n[3-1] ./a").starts_with("--hosts [3-1]: the range goes down"));
+    assert!(refused("--hosts a:2,b:1 -n 4 ./a").contains("do not fit into the 3 slots of 2 host(s)"));
+    let typed = |line: &str| parse(line.split_whitespace().map(OsString::from)).expect_err(line).to_string();
+    assert!(typed("--node-timeout 0 ./a").starts_with("--node-timeout 0 would give up at once"));
+    assert!(typed("--interface 10.0.0.0/99 ./a").starts_with("--interface 10.0.0.0/99: no length of a network"));
+    assert!(typed("-n 1 ./a : -n 1 -host b ./b").starts_with("-host belongs to the whole job"));
 }

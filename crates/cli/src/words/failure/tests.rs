@@ -1,7 +1,6 @@
 use super::*;
 use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
-
-const SETTING: Setting = Setting { job_size: 4, node_count: 2, label: true, verbose: false, local: true };
+use wireup_wire::peer::MissingAgent;
 
 fn said_in(cause: Cause, setting: Setting) -> String {
     let failure = Failure { node: NodeId(1), host: "node1".into(), rank: Some(Rank(3)), pid: Some(4711), cause };
@@ -9,7 +8,7 @@ fn said_in(cause: Cause, setting: Setting) -> String {
 }
 
 fn said(cause: Cause) -> String {
-    said_in(cause, SETTING)
+    said_in(cause, Setting::example())
 }
 
 fn of_node(cause: Cause, setting: Setting) -> String {
@@ -36,9 +35,9 @@ fn ends_of_ranks() {
         said(Cause::Exited(2)),
         "rank 3 (node 1 node1, pid 4711) left with exit code 2; the other ranks were ended"
     );
-    let unlabelled = said_in(Cause::Exited(2), Setting { label: false, ..SETTING });
+    let unlabelled = said_in(Cause::Exited(2), Setting { label: false, ..Setting::example() });
     assert!(unlabelled.ends_with("; --label shows which rank wrote what"));
-    let alone = said_in(Cause::Exited(2), Setting { job_size: 1, ..SETTING });
+    let alone = said_in(Cause::Exited(2), Setting { job_size: 1, ..Setting::example() });
     assert_eq!(alone, "rank 3 (node 1 node1, pid 4711) left with exit code 2");
 }
 
@@ -82,29 +81,31 @@ fn pmi_ends() {
     assert!(left(None, true, 1).contains("left after PMI finalize while 1 rank waits for it in fence 2"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
     assert!(broke.contains("broke the PMI protocol: unknown command; the other ranks were ended; is its PMI library"));
-    let node = of_node(Cause::Pmi { problem: "too many bytes".into() }, SETTING);
+    let node = of_node(Cause::Pmi { problem: "too many bytes".into() }, Setting::example());
     assert!(node.starts_with("node node1 broke the PMI protocol: too many bytes"));
 }
 
 #[test]
 fn failures_of_our_own() {
-    let start = Cause::AgentsMissing {
-        missing: vec![wireup_wire::peer::MissingAgent { agent: AgentId(1), problem: "exit code 255".into() }],
-    };
+    let missing = vec![MissingAgent { agent: AgentId(1), problem: "exit code 255".into() }];
+    let start = Cause::AgentsMissing { missing };
     assert_eq!(
-        of_node(start.clone(), SETTING),
-        "node node1: its agent did not start: exit code 255; is there memory for another process, and does ulimit -u \
-         allow one?"
+        of_node(start.clone(), Setting::example()),
+        "no agent on 1 of 2 nodes: node1: exit code 255; is there memory for another process, and does ulimit -u allow one?"
     );
-    assert!(
-        of_node(start, Setting { local: false, ..SETTING })
-            .ends_with("try the remote shell by hand, with true as the command")
-    );
+    let remote = Setting { local: false, shell: "rsh".into(), ..Setting::example() };
+    assert!(of_node(start, remote.clone()).ends_with("try \"rsh node1 true\""));
+    let silent = Cause::AgentLost { agent: AgentId(1), problem: "no answer for 30 s".into() };
+    assert!(of_node(silent, remote).ends_with("--node-timeout says how long to wait for it"));
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
-    assert!(of_node(lost.clone(), SETTING).ends_with("out of memory? dmesg tells"));
-    assert!(of_node(lost, Setting { local: false, ..SETTING }).contains("broke: connection reset; the other ranks"));
+    assert!(of_node(lost.clone(), Setting::example()).ends_with("out of memory? dmesg tells"));
     assert!(
-        of_node(Cause::KeeperLost, SETTING).starts_with("node node1: the process that watches its ranks was killed")
+        of_node(lost, Setting { local: false, ..Setting::example() })
+            .contains("broke: connection reset; the other ranks")
+    );
+    assert!(
+        of_node(Cause::KeeperLost, Setting::example())
+            .starts_with("node node1: the process that watches its ranks was killed")
     );
 }
 
@@ -112,7 +113,7 @@ fn failures_of_our_own() {
 fn ends_that_the_launcher_decides() {
     let own = |cause| {
         let failure = Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause };
-        line(&failure, &SETTING)
+        line(&failure, &Setting::example())
     };
     assert!(
         own(Cause::TimedOut { after_ns: 1_500_000_000 }).starts_with("the job reached its time limit of 1.5 s and")

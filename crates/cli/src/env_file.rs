@@ -1,0 +1,160 @@
+//! Files of variables: `NAME=VALUE` a line, as shell assignments without expansion.
+//!
+//! `export` may stand before a name, `#` begins a comment, quotes and backslashes work as in a shell; `$` and `` ` ``
+//! stand for themselves. What a shell would run as a command is an error.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use thiserror::Error;
+
+/// Longest file: Linux takes no larger environment.
+const FILE_BYTES_MAX: u64 = 2 << 20;
+
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum EnvFileError {
+    #[error("--env-file {file}: {problem}")]
+    Read { file: String, problem: String },
+    #[error("--env-file {file}: longer than {} MiB, more than an environment can hold", FILE_BYTES_MAX >> 20)]
+    TooLong { file: String },
+    #[error("--env-file {file}, line {line}: {problem}")]
+    Line { file: String, line: usize, problem: LineProblem },
+}
+
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LineProblem {
+    #[error("write NAME=VALUE, with a name of letters, digits and _")]
+    Name,
+    #[error("a quote is not closed; close it on the same line")]
+    OpenQuote,
+    #[error("a word follows the value; put a value with blanks into quotes")]
+    Rest,
+    #[error("holds a zero byte; is it a text file?")]
+    Zero,
+}
+
+/// All variables of a file, `NAME=VALUE`, in order.
+pub fn read_file(path: &Path) -> Result<Vec<Vec<u8>>, EnvFileError> {
+    let file = path.display().to_string();
+    let read = |bytes: &mut Vec<u8>| File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(bytes);
+    let mut bytes = Vec::new();
+    if let Err(error) = read(&mut bytes) {
+        return Err(EnvFileError::Read { file, problem: error.to_string() });
+    }
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(EnvFileError::TooLong { file });
+    }
+    parse(&file, &bytes)
+}
+
+fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EnvFileError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut variables = Vec::new();
+    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let refused = |problem| EnvFileError::Line { file: file.to_owned(), line: index + 1, problem };
+        variables.push(assignment(line).map_err(refused)?);
+    }
+    Ok(variables)
+}
+
+fn assignment(line: &[u8]) -> Result<Vec<u8>, LineProblem> {
+    if line.contains(&0) {
+        return Err(LineProblem::Zero);
+    }
+    let exported = line.strip_prefix(b"export").filter(|rest| rest.first().is_some_and(u8::is_ascii_whitespace));
+    let line = exported.map_or(line, <[u8]>::trim_ascii_start);
+    let at = line.iter().position(|&byte| byte == b'=').ok_or(LineProblem::Name)?;
+    let name = &line[..at];
+    let letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    if name.is_empty() || name[0].is_ascii_digit() || !name.iter().all(letter) {
+        return Err(LineProblem::Name);
+    }
+    let mut variable = line[..=at].to_vec();
+    value(&mut variable, &line[at + 1..])?;
+    Ok(variable)
+}
+
+/// Appends a value without its quotes, up to a blank outside of them.
+fn value(to: &mut Vec<u8>, text: &[u8]) -> Result<(), LineProblem> {
+    let mut quote = None;
+    let mut bytes = text.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match (quote, byte) {
+            (None, b'\'' | b'"') => quote = Some(byte),
+            (Some(open), _) if open == byte => quote = None,
+            (None, b'\\') => to.extend(bytes.next()),
+            (Some(b'"'), b'\\') => match bytes.next_if(|next| b"\\\"$`".contains(next)) {
+                Some(next) => to.push(next),
+                None => to.push(b'\\'),
+            },
+            (None, byte) if byte.is_ascii_whitespace() => {
+                let rest: Vec<u8> = bytes.collect();
+                let rest = rest.trim_ascii_start();
+                return if rest.is_empty() || rest[0] == b'#' { Ok(()) } else { Err(LineProblem::Rest) };
+            }
+            (_, byte) => to.push(byte),
+        }
+    }
+    if quote.is_some() { Err(LineProblem::OpenQuote) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(text: &str) -> Vec<String> {
+        let variables = parse("vars", text.as_bytes()).expect(text);
+        variables.into_iter().map(|variable| String::from_utf8(variable).expect("UTF-8")).collect()
+    }
+
+    fn refused(text: &str) -> String {
+        parse("vars", text.as_bytes()).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn assignments_are_read_as_a_shell_does() {
+        let text = "# all\n\nA=1\r\nexport B=two # said\n\tC='a b'\"c\\\"d\\n\"e\\ f\nD=\nE=$HOME`x`\nF=a#b\nG=\"# no\"\nH=x=y\n\
+                    exported=1\nI='\\'";
+        assert_eq!(
+            parsed(text),
+            ["A=1", "B=two", "C=a bc\"d\\ne f", "D=", "E=$HOME`x`", "F=a#b", "G=# no", "H=x=y", "exported=1", "I=\\"]
+        );
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        assert_eq!(
+            refused("A=1\nfoo bar\n"),
+            "--env-file vars, line 2: write NAME=VALUE, with a name of letters, digits and _"
+        );
+        assert!(refused("A = 1").contains("line 1: write NAME=VALUE"));
+        assert!(refused("1A=1").contains("write NAME=VALUE"));
+        assert!(refused("export A").contains("write NAME=VALUE"));
+        assert!(refused("A='x\n'").starts_with("--env-file vars, line 1: a quote is not closed"));
+        assert!(refused("A=x y").contains("a word follows the value"));
+        assert!(refused("A=\0").contains("a zero byte"));
+        assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("longer than 2 MiB"));
+        assert!(
+            read_file(Path::new("/no/such")).expect_err("no file").to_string().starts_with("--env-file /no/such: ")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn single_quotes_keep_everything(value in "[ -&(-~]{0,40}") {
+            prop_assert_eq!(parsed(&format!("A='{value}'")), [format!("A={value}")]);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok(variables) = parse("vars", &bytes) {
+                prop_assert!(variables.iter().all(|variable| variable.contains(&b'=') && !variable.contains(&0)));
+            }
+        }
+    }
+}

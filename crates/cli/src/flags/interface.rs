@@ -1,0 +1,66 @@
+//! The value of `--interface`: an interface, an address, or a network; looked at only as text, since each machine has
+//! its own.
+
+use super::error::FlagError;
+use std::net::IpAddr;
+
+/// Longest name of an interface on Linux.
+const NAME_LEN_MAX: usize = 15;
+
+/// The value as typed, if it can be one of the three.
+pub fn checked(flag: &str, value: String) -> Result<String, FlagError> {
+    match problem(&value) {
+        None => Ok(value),
+        Some(problem) => Err(FlagError::Interface { flag: flag.to_owned(), value, problem }),
+    }
+}
+
+fn problem(value: &str) -> Option<&'static str> {
+    if let Some((address, bits)) = value.split_once('/') {
+        let Ok(address) = address.parse::<IpAddr>() else { return Some("no address before the \"/\"") };
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
+        let digits = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
+        let fits = digits && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max);
+        return (!fits).then_some("no length of a network behind the \"/\"");
+    }
+    if value.parse::<IpAddr>().is_ok() {
+        return None;
+    }
+    let like_address = value.contains(':') || value.split('.').all(|part| part.parse::<u32>().is_ok());
+    let odd = |letter: char| letter.is_whitespace() || letter.is_control();
+    match () {
+        () if value.is_empty() => Some("is empty"),
+        () if like_address => Some("no address"),
+        () if value.len() > NAME_LEN_MAX || value.contains(odd) => Some("no name of an interface"),
+        () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_addresses_and_networks_pass() {
+        for good in
+            ["eth0", "ib0", "enp3s0f0", "eth0.100", "10.1.2.3", "fd00::1", "10.1.0.0/16", "fd00::/64", "0.0.0.0/0"]
+        {
+            assert_eq!(checked("--interface", good.to_owned()).as_deref(), Ok(good));
+        }
+    }
+
+    #[test]
+    fn slips_are_named() {
+        let refused = |value: &str| checked("--interface", value.to_owned()).expect_err(value).to_string();
+        assert_eq!(
+            refused("10.1.0.0/33"),
+            "--interface 10.1.0.0/33: no length of a network behind the \"/\"; give an interface (eth0), an address of \
+             one, or a network (10.1.0.0/16)"
+        );
+        for bad in
+            ["10.1/16", "10.1.0.0/", "10.1.0.0/+8", "10.1.0", "10.1.0.300", "fd00::zz", "", "a b", "0123456789abcdef"]
+        {
+            refused(bad);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The agents of a session and the nodes of a job: who starts on which machine.
+//!
+//! Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, that node is agent 0's; else
+//! agent 0 has no node. The order of nodes is always the user's.
+
+use super::low::Start;
+use crate::hosts::Hosts;
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree;
+use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::job::{Block, NodeSpec};
+use wireup_wire::peer::AgentSpec;
+
+/// Remote shells under way at once below one agent. Chosen: more than the default fan-out, so that only `--start
+/// ssh-flat` waits; few enough for the memory and the process limit of a log-in node.
+const SHELLS_MAX: u32 = 64;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    pub agents: Vec<AgentSpec>,
+    pub nodes: Vec<NodeSpec>,
+}
+
+impl Layout {
+    /// This machine, or as many virtual nodes on it.
+    pub fn here(virtual_nodes: Option<u32>, own: &str) -> Layout {
+        let nodes: Vec<NodeSpec> = match virtual_nodes {
+            None => vec![NodeSpec { agent: AgentId(0), name: own.to_owned(), shared: false }],
+            Some(count) => (0..count)
+                .map(|node| NodeSpec { agent: AgentId(node), name: format!("node{node}"), shared: count > 1 })
+                .collect(),
+        };
+        Layout { agents: nodes.iter().map(|node| AgentSpec { host: node.name.clone() }).collect(), nodes }
+    }
+
+    /// One agent a host.
+    pub fn of_hosts(hosts: &Hosts, own: &str) -> Layout {
+        let own = hosts.list.iter().find(|host| host.here).map_or(own, |host| &host.name);
+        let mut agents = vec![AgentSpec { host: own.to_owned() }];
+        let mut nodes = Vec::with_capacity(hosts.list.len());
+        for host in &hosts.list {
+            let agent = if host.here { AgentId(0) } else { add(&mut agents, &host.name) };
+            nodes.push(NodeSpec { agent, name: host.name.clone(), shared: false });
+        }
+        Layout { agents, nodes }
+    }
+
+    /// One agent a rank, each a node of its own, where the mapping has placed the rank. Also those on this machine come
+    /// by the remote shell.
+    pub fn of_ranks(hosts: &Hosts, mapping: &Mapping, own: &str) -> Layout {
+        let mut agents = vec![AgentSpec { host: own.to_owned() }];
+        let mut places: Vec<usize> = vec![0; mapping.job_size() as usize];
+        let mut shared = vec![false; hosts.list.len()];
+        for (index, shared) in shared.iter_mut().enumerate() {
+            let mut ranks = 0;
+            for rank in mapping.ranks_of(NodeId(index as u32)) {
+                places[rank.index()] = index;
+                ranks += 1;
+            }
+            *shared = ranks > 1;
+        }
+        let node = |place: usize| {
+            let name = hosts.list[place].name.clone();
+            NodeSpec { agent: add(&mut agents, &name), name, shared: shared[place] }
+        };
+        let nodes = places.into_iter().map(node).collect();
+        Layout { agents, nodes }
+    }
+
+    /// Whether agents run on this machine only, if their remote shell does not say otherwise.
+    pub fn is_alone(&self) -> bool {
+        self.agents.len() == 1
+    }
+
+    /// Children of each agent.
+    pub fn fanout(&self, start: Start, asked: Option<u32>) -> u32 {
+        let agents = self.agents.len() as u32;
+        match start {
+            Start::Tree => asked.unwrap_or_else(|| tree::default_fanout(agents)),
+            Start::Flat | Start::Serial => agents,
+        }
+    }
+}
+
+fn add(agents: &mut Vec<AgentSpec>, host: &str) -> AgentId {
+    agents.push(AgentSpec { host: host.to_owned() });
+    AgentId(agents.len() as u32 - 1)
+}
+
+/// One rank on each node.
+pub fn rank_blocks(job_size: u32) -> Vec<Block> {
+    vec![Block { first_node: 0, nodes: job_size, ppn: 1 }]
+}
+
+pub fn shells_max(start: Start) -> u32 {
+    match start {
+        Start::Tree | Start::Flat => SHELLS_MAX,
+        Start::Serial => 1,
+    }
+}

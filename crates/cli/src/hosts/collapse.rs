@@ -1,0 +1,148 @@
+//! Names of hosts as short text: `n[2-5,7],gpu[01-04]-ib`, which `--hosts` takes again.
+//!
+//! One pass: a name joins the one before it if both differ in one number only. The order stays.
+
+/// Groups that are shown before the rest is only counted.
+const GROUPS_SHOWN: usize = 8;
+
+/// Names that differ in one number.
+struct Group<'a> {
+    /// Its first name, and where in it the number stands once a second name has told.
+    first: &'a str,
+    number: Option<(usize, usize)>,
+    /// Runs of numbers: the first one's digits, the first, the last.
+    runs: Vec<(&'a str, u64, u64)>,
+}
+
+/// All names.
+#[cfg(test)]
+fn collapse<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let groups: Vec<String> = groups(names).iter().map(Group::shown).collect();
+    groups.join(",")
+}
+
+/// The first groups of names, then how many there are in all.
+pub fn collapse_short<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut count = 0;
+    let groups = groups(names.into_iter().inspect(|_| count += 1));
+    let mut text: Vec<String> = groups.iter().take(GROUPS_SHOWN).map(Group::shown).collect();
+    if groups.len() > GROUPS_SHOWN {
+        text.push(format!("... ({count} in all)"));
+    }
+    text.join(",")
+}
+
+fn groups<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group> = Vec::new();
+    for name in names {
+        let joined = groups.last_mut().is_some_and(|group| group.take(name));
+        if !joined {
+            groups.push(Group { first: name, number: None, runs: Vec::new() });
+        }
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// Whether `name` belongs to the group; if so it is in it now.
+    fn take(&mut self, name: &'a str) -> bool {
+        let Some((start, end)) = self.number.or_else(|| place_of_difference(self.first, name)) else { return false };
+        let (before, behind) = (&self.first[..start], &self.first[end..]);
+        let middle = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+        let Some((digits, number)) = middle.and_then(|text| Some((text, number(text)?))) else { return false };
+        if self.runs.is_empty() {
+            let Some(first) = self::number(&self.first[start..end]) else { return false };
+            self.number = Some((start, end));
+            self.runs.push((&self.first[start..end], first, first));
+        }
+        match self.runs.last_mut() {
+            Some((first, _, last)) if *last + 1 == number && written(number, first.len()) == digits => *last = number,
+            _ => self.runs.push((digits, number, number)),
+        }
+        true
+    }
+
+    fn shown(&self) -> String {
+        let Some((start, end)) = self.number else { return alone(self.first) };
+        let runs: Vec<String> = self.runs.iter().map(shown_run).collect();
+        format!("{}[{}]{}", &self.first[..start], runs.join(","), &self.first[end..])
+    }
+}
+
+fn shown_run((digits, first, last): &(&str, u64, u64)) -> String {
+    if first == last { (*digits).to_owned() } else { format!("{digits}-{}", written(*last, digits.len())) }
+}
+
+/// An IPv6 address gets its brackets back.
+fn alone(name: &str) -> String {
+    match name.rsplit_once('@') {
+        _ if !name.contains(':') => name.to_owned(),
+        Some((user, address)) => format!("{user}@[{address}]"),
+        None => format!("[{name}]"),
+    }
+}
+
+/// The number in which two names begin to differ: its place in the first one. Names with colons are addresses.
+fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
+    if left.contains(':') || right.contains(':') {
+        return None;
+    }
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let same = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+    let digits_before = left[..same].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let start = same - digits_before;
+    let end = start + left[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (end > start).then_some((start, end))
+}
+
+/// As the list syntax reads it.
+fn number(digits: &str) -> Option<u64> {
+    let plain = (1..=18).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| plain)
+}
+
+fn written(number: u64, digits: usize) -> String {
+    format!("{number:0digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::{list, names_of};
+    use proptest::prelude::*;
+
+    fn collapsed(names: &str) -> String {
+        collapse(names.split(' '))
+    }
+
+    #[test]
+    fn runs_become_ranges() {
+        assert_eq!(collapsed("n2 n3 n4 n5"), "n[2-5]");
+        assert_eq!(collapsed("n3 n4 n5 n7"), "n[3-5,7]");
+        assert_eq!(collapsed("n8 n9 n10"), "n[8-10]");
+        assert_eq!(collapsed("n08 n09 n10"), "n[08-10]");
+        assert_eq!(collapsed("n0 n1-ib0 n2-ib0 gpu"), "n0,n[1-2]-ib0,gpu");
+        assert_eq!(collapsed("r1n1 r1n2 r2n1 r2n2"), "r1n[1-2],r2n[1-2]");
+        assert_eq!(collapsed("10.0.0.1 10.0.0.2"), "10.0.0.[1-2]");
+        assert_eq!(collapsed("a"), "a");
+        assert_eq!(collapsed("fd00::1 root@fd00::2"), "[fd00::1],root@[fd00::2]");
+        assert_eq!(collapse([]), "");
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let names: Vec<String> = (0..12).map(|index| format!("host{}", "x".repeat(index))).collect();
+        let text = collapse_short(names.iter().map(String::as_str));
+        assert!(text.ends_with("... (12 in all)") && text.split(',').count() == 9, "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_collapsed_expands_to_the_same(names in proptest::collection::vec("[a-c]{0,2}[0-2]{0,3}[a-b-]{0,1}[0-1]{0,2}x", 1..30)) {
+            prop_assume!(names.iter().all(|name| !name.starts_with('-')));
+            let text = collapse(names.iter().map(String::as_str));
+            let expanded = names_of(&list(&text).expect("own text is valid"));
+            prop_assert_eq!(expanded, names, "{}", text);
+        }
+    }
+}

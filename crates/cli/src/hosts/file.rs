@@ -1,0 +1,176 @@
+//! Host files, in the dialects of other launchers.
+//!
+//! A line is a host or a range of hosts, then how much room it has: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI),
+//! `n0 ppn=4`, `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends do not
+//! matter.
+
+use super::pattern::Pattern;
+use super::problem::{HostProblem, HostsError};
+use super::{Entry, expand, words};
+use crate::flags::nearest;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Longest host file. Chosen: a million hosts with names of a usual length.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+const SLOTS: [&str; 5] = ["slots", "ppn", "cpu", "cpus", "count"];
+const SLOTS_MAX: [&str; 2] = ["max_slots", "max-slots"];
+
+/// Reads all hosts of a file.
+pub fn read_file(path: &Path) -> Result<Vec<Entry>, HostsError> {
+    let file = path.display().to_string();
+    let read = |bytes: &mut Vec<u8>| File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(bytes);
+    let mut bytes = Vec::new();
+    if let Err(error) = read(&mut bytes) {
+        return Err(HostsError::Read { file, problem: error.to_string() });
+    }
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(HostsError::TooLong { file, bytes_max: FILE_BYTES_MAX });
+    }
+    parse(&file, &bytes)
+}
+
+pub fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Entry>, HostsError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut entries = Vec::new();
+    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let read = std::str::from_utf8(line).map_err(|_| HostProblem::NotUtf8);
+        read.and_then(|line| parse_line(&mut entries, line)).map_err(|problem| HostsError::Line {
+            file: file.to_owned(),
+            line: index + 1,
+            problem,
+        })?;
+    }
+    if entries.is_empty() { Err(HostsError::Empty { file: file.to_owned() }) } else { Ok(entries) }
+}
+
+fn parse_line(entries: &mut Vec<Entry>, line: &str) -> Result<(), HostProblem> {
+    let line = line.split('#').next().unwrap_or_default();
+    let (mut slots, mut slots_max) = (None, None);
+    let tokens = tokens(line);
+    let Some((hosts, room)) = tokens.split_first() else { return Ok(()) };
+    for word in room {
+        let (place, number) = room_of(word, &mut slots, &mut slots_max)?;
+        if place.replace(number).is_some() {
+            return Err(HostProblem::SlotsTwice { word: word.clone() });
+        }
+    }
+    for host in words(hosts) {
+        let pattern = Pattern::parse(host)?;
+        if pattern.slots.is_some() && slots.is_some() {
+            return Err(HostProblem::SlotsTwice { word: host.to_owned() });
+        }
+        let slots = slots.or(pattern.slots);
+        if let (Some(slots), Some(max)) = (slots, slots_max)
+            && max < slots
+        {
+            return Err(HostProblem::MaxBelowSlots { slots, max });
+        }
+        expand(entries, &pattern, slots, slots_max)?;
+    }
+    Ok(())
+}
+
+/// The words of a line; blanks around `=` are no ends of words.
+fn tokens(line: &str) -> Vec<String> {
+    let mut tokens: Vec<String> = Vec::new();
+    for word in line.split_whitespace() {
+        match tokens.last_mut() {
+            Some(last) if last.ends_with('=') || word.starts_with('=') => last.push_str(word),
+            _ => tokens.push(word.to_owned()),
+        }
+    }
+    tokens
+}
+
+/// What a word says about the room on a host, and where that belongs.
+fn room_of<'a>(
+    word: &str,
+    slots: &'a mut Option<u32>,
+    slots_max: &'a mut Option<u32>,
+) -> Result<(&'a mut Option<u32>, u32), HostProblem> {
+    let (name, value) = word.split_once('=').unwrap_or(("slots", word));
+    let place = match name {
+        _ if SLOTS.contains(&name) => slots,
+        _ if SLOTS_MAX.contains(&name) => slots_max,
+        _ => return Err(unknown(word, name)),
+    };
+    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse().ok().filter(|_| digits) {
+        Some(number) => Ok((place, number)),
+        None if word.contains('=') => Err(HostProblem::Slots { text: word.to_owned() }),
+        None => Err(unknown(word, word)),
+    }
+}
+
+fn unknown(word: &str, name: &str) -> HostProblem {
+    let cure = match name {
+        "user" | "username" => "write user@host".to_owned(),
+        "port" => "set Port for that host in ~/.ssh/config".to_owned(),
+        _ => match nearest(name, SLOTS.into_iter().chain(SLOTS_MAX)) {
+            Some(known) => format!("did you mean {known}=N?"),
+            None => "a line is HOST, HOST:SLOTS or HOST slots=N max_slots=M".to_owned(),
+        },
+    };
+    HostProblem::Word { word: word.to_owned(), cure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<(String, Option<u32>, Option<u32>)> {
+        let entries = parse("hosts", text.as_bytes()).expect(text);
+        entries.into_iter().map(|entry| (entry.name, entry.slots, entry.slots_max)).collect()
+    }
+
+    fn refused(text: &str) -> String {
+        parse("hosts", text.as_bytes()).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn common_dialects_are_read() {
+        let text = "\u{feff}# all\r\n\r\nn0\r\nn1:4   # head\nn2 slots=4 max_slots=8\n  n3\tslots = 2\nn4 ppn=3\nn5 6\n\
+                    n[6-7]:2\nn8 max-slots=9\nroot@[fd00::1]:2 \nn9";
+        let expected: [(&str, Option<u32>, Option<u32>); 11] = [
+            ("n0", None, None),
+            ("n1", Some(4), None),
+            ("n2", Some(4), Some(8)),
+            ("n3", Some(2), None),
+            ("n4", Some(3), None),
+            ("n5", Some(6), None),
+            ("n6", Some(2), None),
+            ("n7", Some(2), None),
+            ("n8", None, Some(9)),
+            ("root@fd00::1", Some(2), None),
+            ("n9", None, None),
+        ];
+        let expected: Vec<_> = expected.iter().map(|&(name, slots, max)| (name.to_owned(), slots, max)).collect();
+        assert_eq!(parsed(text), expected);
+    }
+
+    #[test]
+    fn errors_name_file_line_word_and_cure() {
+        assert_eq!(refused("n0\nn1 slot=4\n"), "hosts, line 2: unknown word slot=4; did you mean slots=N?");
+        assert_eq!(
+            refused("n0 binding=user\n"),
+            "hosts, line 1: unknown word binding=user; a line is HOST, HOST:SLOTS or HOST slots=N max_slots=M"
+        );
+        assert_eq!(
+            refused("10.0.0.1 n1"),
+            "hosts, line 1: unknown word n1; a line is HOST, HOST:SLOTS or HOST slots=N max_slots=M"
+        );
+        assert!(refused("n0 user=root").ends_with("write user@host"));
+        assert!(refused("n0 slots=four").contains("line 1: slots=four: slots are a whole number"));
+        assert!(refused("n0:4 slots=4").contains("n0:4 says again"));
+        assert!(refused("n0 slots=4 ppn=4").contains("ppn=4 says again"));
+        assert!(refused("n0 slots=4 max_slots=2").contains("max_slots=2 is less than slots=4"));
+        assert!(refused("# nothing\n").starts_with("hosts names no host"));
+        assert!(refused("n0\n\nn[1-").starts_with("hosts, line 3: n[1-: brackets do not match"));
+        assert!(parse("h", b"n\xff").expect_err("no text").to_string().contains("line 1: not valid UTF-8"));
+        assert!(read_file(Path::new("/no/such")).expect_err("no file").to_string().starts_with("host file /no/such: "));
+        assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("is longer than 32 MiB"));
+    }
+}

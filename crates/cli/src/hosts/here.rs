@@ -1,0 +1,108 @@
+//! Which of the hosts is the machine that the launcher runs on. No name is looked up.
+//!
+//! Taking this machine for another one costs a log-in to itself; taking another one for this machine would start its
+//! ranks in the wrong place. So a full name counts as this machine's short one only if it is the only such name in the
+//! list.
+
+use super::Entry;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The names and addresses of this machine.
+pub struct Names {
+    own: String,
+    addresses: Vec<IpAddr>,
+    /// Some full name of the list may be this machine's.
+    full_names: bool,
+}
+
+impl Names {
+    /// `own` is this machine's name; `entries` are all hosts.
+    pub fn new(own: &str, addresses: Vec<IpAddr>, entries: &[Entry]) -> Names {
+        let mut candidates = entries.iter().map(|entry| entry.name.as_str()).filter(|name| extends(name, own));
+        let first = candidates.next();
+        let full_names = candidates.all(|name| Some(name) == first);
+        Names { own: own.to_owned(), addresses, full_names }
+    }
+
+    /// Whether a name, as the user wrote it, is this machine's. With a user before it, it is not: that is another
+    /// log-in.
+    pub fn is_here(&self, name: &str) -> bool {
+        if let Ok(address) = name.parse::<IpAddr>() {
+            let loopback = address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST;
+            return loopback || self.addresses.contains(&address);
+        }
+        name == "localhost"
+            || (!name.is_empty() && name == self.own)
+            || extends(&self.own, name)
+            || (self.full_names && extends(name, &self.own))
+    }
+}
+
+/// Whether `full` is `short` with a domain.
+fn extends(full: &str, short: &str) -> bool {
+    !short.is_empty() && full.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// The addresses of this machine's interfaces; none where the kernel does not tell.
+pub fn addresses() -> Vec<IpAddr> {
+    let v4 = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
+    let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    local_v4(&v4).map(IpAddr::V4).chain(v6.lines().filter_map(local_v6).map(IpAddr::V6)).collect()
+}
+
+/// A local address is a leaf `|-- 10.0.0.1` with a line `/32 host LOCAL` below it.
+fn local_v4(trie: &str) -> impl Iterator<Item = Ipv4Addr> {
+    let mut leaf = None;
+    trie.lines().filter_map(move |line| {
+        if let Some(address) = line.trim_start().strip_prefix("|-- ") {
+            leaf = address.parse().ok();
+        }
+        leaf.filter(|_| line.trim_start() == "/32 host LOCAL")
+    })
+}
+
+/// The address is the first word, 32 hexadecimal digits.
+fn local_v6(line: &str) -> Option<Ipv6Addr> {
+    let digits = line.split_ascii_whitespace().next().filter(|digits| digits.len() == 32)?;
+    u128::from_str_radix(digits, 16).ok().map(Ipv6Addr::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::list;
+
+    fn here(own: &str, hosts: &str) -> Vec<String> {
+        let entries = list(hosts).expect(hosts);
+        let names = Names::new(own, vec!["10.0.0.7".parse().expect("an address")], &entries);
+        entries.into_iter().map(|entry| entry.name).filter(|name| names.is_here(name)).collect()
+    }
+
+    #[test]
+    fn this_machine_has_short_and_full_names_and_addresses() {
+        assert_eq!(here("cn17.site.org", "cn1,cn17,cn17.site.org,cn17.other"), ["cn17", "cn17.site.org"]);
+        assert_eq!(here("cn17", "cn1,cn17.site.org,cn170"), ["cn17.site.org"]);
+        assert_eq!(
+            here("cn17", "localhost,127.0.0.1,[::1],10.0.0.7,10.0.0.8,127.0.0.2"),
+            ["localhost", "127.0.0.1", "::1", "10.0.0.7"]
+        );
+        assert_eq!(here("cn17", "root@cn17"), [""; 0]);
+    }
+
+    #[test]
+    fn names_that_share_their_short_form_are_not_guessed() {
+        assert_eq!(here("worker", "worker.1.org,worker.2.org"), [""; 0]);
+        assert_eq!(here("worker", "worker.1.org,worker.1.org"), ["worker.1.org", "worker.1.org"]);
+    }
+
+    #[test]
+    fn the_kernel_tells_addresses() {
+        let trie = "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.77.0.0\n        /24 link UNICAST\n     |-- 10.77.0.1\n        \
+                    /32 host LOCAL\n     |-- 10.77.0.255\n        /32 link BROADCAST\n";
+        assert_eq!(local_v4(trie).collect::<Vec<_>>(), [Ipv4Addr::new(10, 77, 0, 1)]);
+        let v6 = "fd000000000000000000000000000001 02 40 00 80     eth0";
+        assert_eq!(local_v6(v6), "fd00::1".parse().ok());
+        assert_eq!(local_v6("zz"), None);
+    }
+}

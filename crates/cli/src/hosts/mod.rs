@@ -1,0 +1,158 @@
+//! The hosts that a job runs on: from `--hosts` and host files to a list of nodes with their slots.
+//!
+//! One rule for slots: there is no limit unless the user stated one, by a number or by naming a host more than once.
+//! Where one is stated, a host without a number has one slot for each time that it is named (or `--slots`). So a file
+//! that names each host once a cpu, as batch systems write it, works as people expect.
+
+mod collapse;
+mod file;
+mod here;
+mod pattern;
+mod problem;
+
+pub use collapse::collapse_short;
+pub use file::read_file;
+pub use here::{Names, addresses};
+pub use problem::{HostProblem, HostsError};
+
+use pattern::Pattern;
+use std::collections::HashMap;
+
+/// Hosts of one job. Chosen: more than any machine has, few enough to be held while the command line is read.
+pub const HOSTS_MAX: u64 = 1_000_000;
+
+/// One mention of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// For the remote shell: `user@` may stand before it.
+    pub name: String,
+    pub slots: Option<u32>,
+    pub slots_max: Option<u32>,
+}
+
+/// A host with the room it offers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Host {
+    /// As first mentioned.
+    pub name: String,
+    pub slots: u32,
+    /// A limit that `--oversubscribe` does not lift.
+    pub slots_max: Option<u32>,
+    /// It is the machine that the launcher runs on.
+    pub here: bool,
+}
+
+/// All hosts of a job, in the order in which they were first named. Never empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hosts {
+    pub list: Vec<Host>,
+    /// The user said how many slots there are.
+    pub stated: bool,
+}
+
+/// Reads `n0,n1:8,n[2-5]`.
+pub fn list(text: &str) -> Result<Vec<Entry>, HostProblem> {
+    let mut entries = Vec::new();
+    for word in words(text) {
+        let pattern = Pattern::parse(word)?;
+        expand(&mut entries, &pattern, pattern.slots, None)?;
+    }
+    Ok(entries)
+}
+
+/// Adds all hosts of a pattern.
+fn expand(
+    entries: &mut Vec<Entry>,
+    pattern: &Pattern,
+    slots: Option<u32>,
+    slots_max: Option<u32>,
+) -> Result<(), HostProblem> {
+    if (entries.len() as u64).saturating_add(pattern.count()) > HOSTS_MAX {
+        return Err(HostProblem::TooMany);
+    }
+    entries.extend(pattern.names().into_iter().map(|name| Entry { name, slots, slots_max }));
+    Ok(())
+}
+
+/// The words between commas that stand outside brackets.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0i64;
+    text.split(move |letter| {
+        depth += i64::from(letter == '[') - i64::from(letter == ']');
+        letter == ',' && depth <= 0
+    })
+}
+
+impl Hosts {
+    /// Adds up what was said about each host. `slots` is for those without a number.
+    pub fn new(entries: Vec<Entry>, slots: Option<u32>, names: &Names) -> Result<Hosts, HostsError> {
+        let mut sums: Vec<Sum> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
+        let mut place_here = None;
+        let mut stated = slots.is_some();
+        for entry in entries {
+            let here = names.is_here(&entry.name);
+            let known = if here { place_here } else { places.get(&entry.name).copied() };
+            stated |= known.is_some() || entry.slots.is_some() || entry.slots_max.is_some();
+            let at = known.unwrap_or(sums.len());
+            if known.is_none() {
+                if here {
+                    place_here = Some(at);
+                } else {
+                    places.insert(entry.name.clone(), at);
+                }
+                sums.push(Sum { name: entry.name.clone(), here, ..Sum::default() });
+            }
+            sums[at].add(&entry);
+        }
+        let list: Vec<Host> = sums.into_iter().map(|sum| sum.host(slots)).filter(|host| host.slots > 0).collect();
+        if list.is_empty() { Err(HostsError::NoSlots) } else { Ok(Hosts { list, stated }) }
+    }
+
+    /// The slots of all hosts together.
+    pub fn slots(&self) -> u64 {
+        self.list.iter().map(|host| u64::from(host.slots)).sum()
+    }
+}
+
+/// What was said about one host.
+#[derive(Default)]
+struct Sum {
+    name: String,
+    here: bool,
+    stated: Option<u32>,
+    /// Mentions without a number.
+    bare: u32,
+    slots_max: Option<u32>,
+}
+
+impl Sum {
+    fn add(&mut self, entry: &Entry) {
+        match entry.slots.or(entry.slots_max) {
+            Some(slots) => self.stated = Some(self.stated.unwrap_or(0).saturating_add(slots)),
+            None => self.bare += 1,
+        }
+        if let Some(max) = entry.slots_max {
+            self.slots_max = Some(self.slots_max.unwrap_or(0).saturating_add(max));
+        }
+    }
+
+    fn host(self, default: Option<u32>) -> Host {
+        let slots = match (self.stated, default) {
+            (Some(stated), _) => stated.saturating_add(self.bare),
+            (None, Some(default)) => default,
+            (None, None) => self.bare,
+        };
+        // A mention without a limit must not make less room than there are slots.
+        let slots_max = self.slots_max.map(|max| max.max(slots));
+        Host { name: self.name, slots, slots_max, here: self.here }
+    }
+}
+
+#[cfg(test)]
+pub fn names_of(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| entry.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! One host as people write it: `n[2-5]:8`, `gpu[01-04,07]-ib`, `user@n1`, `[fd00::1]:2`.
+//!
+//! Brackets have two uses, told apart by what they hold: with a colon it is an IPv6 address, which is the whole name (a
+//! user may stand before it); else it is a list of numbers and ranges, any number of such lists in one name. A number
+//! is written with as many digits as the first of its range, so leading zeros stay.
+
+use super::problem::HostProblem;
+use std::net::Ipv6Addr;
+
+/// Digits of a number in a range: any more would not fit 64 bits.
+const DIGITS_MAX: usize = 18;
+/// What no name of a host has, because shells, ssh's own configuration or this syntax give it a meaning.
+const FORBIDDEN: &str = "\"'`$&|;<>(){}*?!\\/#=,~^";
+
+/// A host or several, as one word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pattern {
+    parts: Vec<Part>,
+    /// Behind the last colon.
+    pub slots: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(String),
+    Numbers(Vec<Range>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    first: u64,
+    last: u64,
+    digits: usize,
+}
+
+impl Pattern {
+    /// Reads one word.
+    pub fn parse(word: &str) -> Result<Pattern, HostProblem> {
+        let (name, slots) = cut_slots(word)?;
+        if name.is_empty() || name.ends_with('@') {
+            return Err(HostProblem::NoName);
+        }
+        Ok(Pattern { parts: parts(name)?, slots })
+    }
+
+    /// How many names it stands for.
+    pub fn count(&self) -> u64 {
+        self.parts.iter().fold(1, |count, part| match part {
+            Part::Text(_) => count,
+            Part::Numbers(ranges) => count.saturating_mul(
+                ranges.iter().fold(0, |sum: u64, range| sum.saturating_add(range.last - range.first + 1)),
+            ),
+        })
+    }
+
+    /// All names, the last bracket's numbers in turn first. The caller has looked at [`Pattern::count`].
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![String::new()];
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
+                Part::Numbers(ranges) => {
+                    names = names.iter().flat_map(|name| ranges.iter().flat_map(|range| range.names(name))).collect();
+                }
+            }
+        }
+        names
+    }
+}
+
+impl Range {
+    fn parse(text: &str) -> Result<Range, HostProblem> {
+        let refused = || HostProblem::Range { text: text.to_owned() };
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let number = |digits: &str| {
+            let plain = (1..=DIGITS_MAX).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse::<u64>().ok().filter(|_| plain).ok_or_else(refused)
+        };
+        let range = Range { first: number(first)?, last: number(last)?, digits: first.len() };
+        if range.last < range.first {
+            return Err(HostProblem::RangeDown { text: text.to_owned() });
+        }
+        Ok(range)
+    }
+
+    fn names<'a>(&self, before: &'a str) -> impl Iterator<Item = String> + use<'a> {
+        let digits = self.digits;
+        (self.first..=self.last).map(move |number| format!("{before}{number:0digits$}"))
+    }
+}
+
+/// The name, and the slots behind its last colon outside brackets.
+fn cut_slots(word: &str) -> Result<(&str, Option<u32>), HostProblem> {
+    let (mut depth, mut colon) = (0, None);
+    for (at, letter) in word.char_indices() {
+        match letter {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ':' if depth == 0 && colon.is_some() => return Err(HostProblem::Colons { name: word.to_owned() }),
+            ':' if depth == 0 => colon = Some(at),
+            _ => {}
+        }
+    }
+    let Some(at) = colon else { return Ok((word, None)) };
+    let text = &word[at + 1..];
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse().ok().filter(|_| digits) {
+        Some(slots) => Ok((&word[..at], Some(slots))),
+        None => Err(HostProblem::Slots { text: word.to_owned() }),
+    }
+}
+
+fn parts(name: &str) -> Result<Vec<Part>, HostProblem> {
+    let unmatched = || HostProblem::Brackets { name: name.to_owned() };
+    let (mut parts, mut rest) = (Vec::new(), name);
+    while let Some((text, behind)) = rest.split_once('[') {
+        let (inner, behind) = behind.split_once(']').ok_or_else(unmatched)?;
+        if inner.contains('[') || text.contains(']') {
+            return Err(unmatched());
+        }
+        push_text(&mut parts, text, name)?;
+        if inner.contains(':') {
+            let alone = behind.is_empty() && parts.len() <= 1 && (text.is_empty() || text.ends_with('@'));
+            parts.push(Part::Text(ipv6(inner, alone)?));
+        } else {
+            parts.push(Part::Numbers(inner.split(',').map(Range::parse).collect::<Result<_, _>>()?));
+        }
+        rest = behind;
+    }
+    if rest.contains(']') {
+        return Err(unmatched());
+    }
+    push_text(&mut parts, rest, name)?;
+    Ok(parts)
+}
+
+fn push_text(parts: &mut Vec<Part>, text: &str, name: &str) -> Result<(), HostProblem> {
+    let wrong = |letter: &char| letter.is_whitespace() || letter.is_control() || FORBIDDEN.contains(*letter);
+    if let Some(letter) = text.chars().find(wrong) {
+        return Err(HostProblem::Letter { name: name.to_owned(), letter });
+    }
+    // A remote shell would take such a word for an option.
+    if parts.is_empty() && text.starts_with('-') {
+        return Err(HostProblem::Dash { name: name.to_owned() });
+    }
+    if !text.is_empty() {
+        parts.push(Part::Text(text.to_owned()));
+    }
+    Ok(())
+}
+
+/// The address without brackets, as remote shells take it. It may end in a zone: `fe80::1%eth0`.
+fn ipv6(text: &str, alone: bool) -> Result<String, HostProblem> {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "0"));
+    let zone_fits =
+        !zone.is_empty() && zone.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+    match address.parse::<Ipv6Addr>() {
+        Ok(_) if alone && zone_fits => Ok(text.to_owned()),
+        Ok(_) | Err(_) => Err(HostProblem::Ipv6 { text: format!("[{text}]") }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(word: &str) -> Vec<String> {
+        let pattern = Pattern::parse(word).expect(word);
+        let names = pattern.names();
+        assert_eq!(pattern.count(), names.len() as u64);
+        names
+    }
+
+    fn refused(word: &str) -> String {
+        Pattern::parse(word).expect_err(word).to_string()
+    }
+
+    #[test]
+    fn ranges_keep_leading_zeros_and_brackets_multiply() {
+        assert_eq!(names("n0"), ["n0"]);
+        assert_eq!(names("n[2-5]"), ["n2", "n3", "n4", "n5"]);
+        assert_eq!(names("n[8-11]"), ["n8", "n9", "n10", "n11"]);
+        assert_eq!(names("gpu[01-03,07]-ib"), ["gpu01-ib", "gpu02-ib", "gpu03-ib", "gpu07-ib"]);
+        assert_eq!(names("r[1-2]n[1-2]"), ["r1n1", "r1n2", "r2n1", "r2n2"]);
+        assert_eq!(names("[1-2]"), ["1", "2"]);
+        assert_eq!(names("user@n[1-2].site"), ["user@n1.site", "user@n2.site"]);
+    }
+
+    #[test]
+    fn slots_stand_behind_a_colon() {
+        let slots = |word: &str| Pattern::parse(word).expect(word).slots;
+        assert_eq!(slots("n1:8"), Some(8));
+        assert_eq!(slots("n[1-2]:0"), Some(0));
+        assert_eq!(slots("n1"), None);
+        assert_eq!(slots("[fd00::1]:3"), Some(3));
+        assert_eq!(slots("[fd00::1]"), None);
+        assert!(refused("n1:x").starts_with("n1:x: slots are a whole number"));
+        assert!(refused("n1:").contains("slots are a whole number"));
+        assert!(refused("n1:+4").contains("slots are a whole number"));
+        assert!(refused("n1:4294967296").contains("slots are a whole number"));
+    }
+
+    #[test]
+    fn the_two_uses_of_brackets_are_told_apart() {
+        assert_eq!(names("[fd00::1]"), ["fd00::1"]);
+        assert_eq!(names("root@[fe80::1%eth0]:2"), ["root@fe80::1%eth0"]);
+        assert!(refused("fd00::1").contains("an IPv6 address stands in brackets"));
+        assert!(refused("n[fd00::1]").starts_with("[fd00::1]: no IPv6 address"));
+        assert!(refused("[fd00::1]n").starts_with("[fd00::1]: no IPv6 address"));
+        assert!(refused("[fd00::zz]").starts_with("[fd00::zz]: no IPv6 address"));
+        assert!(refused("[fd00::1%]").starts_with("[fd00::1%]: no IPv6 address"));
+    }
+
+    #[test]
+    fn slips_are_named() {
+        assert!(refused("").contains("a host's name is missing"));
+        assert!(refused(":4").contains("a host's name is missing"));
+        assert!(refused("root@:4").contains("a host's name is missing"));
+        assert!(refused("n[1-2").starts_with("n[1-2: brackets do not match"));
+        assert!(refused("n1-2]").starts_with("n1-2]: brackets do not match"));
+        assert!(refused("n[[1]]").contains("brackets do not match"));
+        assert!(refused("n]1[").contains("brackets do not match"));
+        assert!(refused("n[5-2]").starts_with("[5-2]: the range goes down"));
+        assert!(refused("n[]").starts_with("[]: no range of numbers"));
+        assert!(refused("n[1,]").starts_with("[]: no range of numbers"));
+        assert!(refused("n[a-c]").starts_with("[a-c]: no range of numbers"));
+        assert!(refused("n[1-2-3]").contains("no range of numbers"));
+        assert!(refused("n[1234567890123456789]").contains("no range of numbers"));
+        assert!(refused("-oProxyCommand=x").contains("has no '='"));
+        assert!(refused("-n1").starts_with("-n1: a host's name does not begin with \"-\""));
+        assert!(refused("n 1").contains("has no ' '"));
+        assert!(refused("n1;ls").contains("has no ';'"));
+    }
+
+    #[test]
+    fn counting_does_not_expand() {
+        let pattern = Pattern::parse("n[1-999999999999999999][1-999999999999999999]").expect("a pattern");
+        assert_eq!(pattern.count(), u64::MAX);
+    }
+}

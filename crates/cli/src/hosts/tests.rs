@@ -1,0 +1,74 @@
+use super::*;
+use proptest::prelude::*;
+
+fn hosts_with(text: &str, slots: Option<u32>) -> Result<Hosts, HostsError> {
+    let entries = list(text).expect(text);
+    let names = Names::new("cn17", Vec::new(), &entries);
+    Hosts::new(entries, slots, &names)
+}
+
+fn hosts(text: &str) -> Hosts {
+    hosts_with(text, None).expect(text)
+}
+
+fn shown(hosts: &Hosts) -> Vec<(&str, u32)> {
+    hosts.list.iter().map(|host| (host.name.as_str(), host.slots)).collect()
+}
+
+#[test]
+fn lists_are_cut_at_commas_outside_brackets() {
+    let entries = list("n0,n1:8,n[2-3,5],gpu[01-02]-ib:2").expect("a list");
+    assert_eq!(names_of(&entries), ["n0", "n1", "n2", "n3", "n5", "gpu01-ib", "gpu02-ib"]);
+    let slots: Vec<Option<u32>> = entries.iter().map(|entry| entry.slots).collect();
+    assert_eq!(slots, [None, Some(8), None, None, None, Some(2), Some(2)]);
+    assert!(list("n0,,n1").is_err());
+    assert!(list("n0,").is_err());
+    assert!(list("").is_err());
+    assert_eq!(list("n[1-1000000]").expect("at the bound").len(), 1_000_000);
+    assert_eq!(list("n[1-1000000],m"), Err(HostProblem::TooMany));
+    assert_eq!(list("n[0-9][0-9][0-9][0-9][0-9][0-9][0-9]"), Err(HostProblem::TooMany));
+}
+
+#[test]
+fn slots_are_a_limit_only_when_stated() {
+    assert_eq!((hosts("a,b").stated, hosts("a,b").slots()), (false, 2));
+    assert!(hosts("a:1,b").stated);
+    assert_eq!(shown(&hosts("a:4,b")), [("a", 4), ("b", 1)]);
+    let alike = hosts_with("a,b:2", Some(6)).expect("hosts");
+    assert_eq!((shown(&alike), alike.stated), (vec![("a", 6), ("b", 2)], true));
+}
+
+#[test]
+fn the_same_host_twice_adds_slots() {
+    let twice = hosts("a,b,a");
+    assert_eq!((shown(&twice), twice.stated), (vec![("a", 2), ("b", 1)], true));
+    assert_eq!(shown(&hosts("a:3,b,a:2,a")), [("a", 6), ("b", 1)]);
+    assert_eq!(shown(&hosts("a:4294967295,a:2")), [("a", u32::MAX)]);
+    // All names of this machine are one node.
+    let here = hosts("localhost:2,n1,cn17:3,127.0.0.1");
+    assert_eq!(shown(&here), [("localhost", 6), ("n1", 1)]);
+    assert!(here.list[0].here && !here.list[1].here);
+}
+
+#[test]
+fn hosts_without_slots_are_left_out() {
+    assert_eq!(shown(&hosts("a:0,b:2")), [("b", 2)]);
+    assert_eq!(hosts_with("a:0", None), Err(HostsError::NoSlots));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "[a-c0-9,:@%.\\[\\]-]{0,40}|.{0,40}") {
+        if let Ok(entries) = list(&text) {
+            prop_assert!(!entries.is_empty());
+            prop_assert!(entries.iter().all(|entry| !entry.name.is_empty() && !entry.name.starts_with('-')));
+            let names = Names::new("a", Vec::new(), &entries);
+            let _ = Hosts::new(entries, None, &names);
+        }
+    }
+
+    #[test]
+    fn no_file_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = file::parse("f", &bytes);
+    }
+}

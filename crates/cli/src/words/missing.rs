@@ -1,0 +1,213 @@
+//! Hosts where no agent started: all of them in one sentence, those with one problem together, with advice for each
+//! problem.
+
+use super::Setting;
+use crate::hosts::collapse_short;
+use wireup_wire::peer::MissingAgent;
+
+/// Problems that are told before the rest is only counted.
+const PROBLEMS_SHOWN: usize = 6;
+
+/// What is behind a problem, as far as its words tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Denied,
+    HostKey,
+    NoName,
+    Refused,
+    Unreachable,
+    NotLinked,
+    Busy,
+    NoRoom,
+    /// The remote shell itself is not there.
+    NoShell,
+    /// The problem's own words hold the cure.
+    Told,
+    Other,
+}
+
+/// Agents with one problem.
+struct Group<'a> {
+    kind: Kind,
+    problem: String,
+    first: &'a str,
+    hosts: Vec<&'a str>,
+}
+
+pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
+    let groups = groups(missing, setting);
+    let mut told: Vec<String> = groups.iter().take(PROBLEMS_SHOWN).map(Group::shown).collect();
+    let more: usize = groups.iter().skip(PROBLEMS_SHOWN).map(|group| group.hosts.len()).sum();
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    let mut advised = Vec::new();
+    for group in groups.iter().take(PROBLEMS_SHOWN) {
+        if !advised.contains(&group.kind) {
+            advised.push(group.kind);
+            told.extend(advice(group, setting));
+        }
+    }
+    let nodes = super::count(setting.node_count, "node");
+    format!("no agent on {} of {nodes}: {}", missing.len(), told.join("; "))
+}
+
+/// The largest group first.
+fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut sorted: Vec<&MissingAgent> = missing.iter().collect();
+    sorted.sort_by_key(|missing| missing.agent);
+    for MissingAgent { agent, problem } in sorted {
+        let host = setting.host(*agent);
+        let kind = kind(problem, setting);
+        // Each host's own name is no difference.
+        let general = problem.replace(bare(host), "HOST");
+        let alike = |group: &&mut Group| group.kind == kind && (kind != Kind::Other || group.problem == general);
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.hosts.push(host),
+            None => groups.push(Group { kind, problem: general, first: host, hosts: vec![host] }),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.hosts.len()));
+    groups
+}
+
+impl Group<'_> {
+    fn shown(&self) -> String {
+        let problem = match self.hosts.len() {
+            1 => self.problem.replace("HOST", bare(self.first)),
+            _ => self.problem.clone(),
+        };
+        let mut hosts = self.hosts.clone();
+        hosts.dedup();
+        format!("{}: {}", collapse_short(hosts), problem.trim_end_matches(['.', '\r', '\n', ' ']))
+    }
+}
+
+/// A host without its user, as messages of ssh name it.
+fn bare(host: &str) -> &str {
+    host.rsplit_once('@').map_or(host, |(_, host)| host)
+}
+
+fn kind(problem: &str, setting: &Setting) -> Kind {
+    let problem = problem.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));
+    match () {
+        () if setting.local => Kind::Other,
+        () if says(&["permission denied (", "permission denied,", "too many authentication failures"]) => Kind::Denied,
+        () if says(&["host key verification failed", "identification has changed", "no matching host key"]) => {
+            Kind::HostKey
+        }
+        () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
+            Kind::NoName
+        }
+        () if says(&["machine and has no wireup", "install wireup", "install the same wireup"]) => Kind::Told,
+        () if says(&["did not link back", "address of the parent"]) => Kind::NotLinked,
+        () if says(&["connection refused"]) => Kind::Refused,
+        () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
+        () if says(&["exchange_identification", "banner exchange", "connection closed by", "connection reset by"])
+            || says(&["not allowed at this time"]) =>
+        {
+            Kind::Busy
+        }
+        () if says(&["(finding the program)"]) => Kind::NoShell,
+        () if says(&["no space left", "quota exceeded", "read-only file system"]) => Kind::NoRoom,
+        () => Kind::Other,
+    }
+}
+
+fn advice(group: &Group, setting: &Setting) -> Option<String> {
+    let by_hand = format!("{} {} true", setting.shell, group.first);
+    let host = bare(group.first);
+    Some(match group.kind {
+        Kind::Denied => format!(
+            "\"{by_hand}\" must work without a question: install a key there (ssh-copy-id) or load it into an agent \
+             (ssh-add)"
+        ),
+        Kind::HostKey => {
+            format!("log in once by hand to accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts")
+        }
+        Kind::NoName => format!("is the name right? \"getent hosts {host}\" must find it"),
+        Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
+        Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
+        Kind::NotLinked => {
+            "its shell came, its link did not: does a firewall stand between the nodes? --interface says \
+                            which network to use"
+                .to_owned()
+        }
+        Kind::Busy => {
+            "its sshd takes no more log-ins at once: raise MaxStartups in its sshd_config, or lower --fanout".to_owned()
+        }
+        Kind::NoRoom => "make room in ~/.cache there, or install wireup on its PATH".to_owned(),
+        Kind::NoShell => "is the remote shell installed where it is called? --remote-shell names another".to_owned(),
+        Kind::Told => return None,
+        Kind::Other if setting.local => "is there memory for another process, and does ulimit -u allow one?".to_owned(),
+        Kind::Other => format!("try \"{by_hand}\""),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::AgentId;
+
+    fn setting() -> Setting {
+        let agents = ["head", "n1", "n2", "n3", "n4", "root@n5"].map(str::to_owned).to_vec();
+        Setting { node_count: 5, agents, local: false, shell: "ssh".into(), ..Setting::example() }
+    }
+
+    fn said(missing: &[(u32, &str)]) -> String {
+        let missing: Vec<MissingAgent> = missing
+            .iter()
+            .map(|&(agent, problem)| MissingAgent { agent: AgentId(agent), problem: problem.into() })
+            .collect();
+        sentence(&missing, &setting())
+    }
+
+    #[test]
+    fn hosts_with_one_problem_are_named_together() {
+        let refused = |host: &str| format!("ssh: connect to host {host} port 22: Connection refused");
+        assert_eq!(
+            said(&[
+                (3, &refused("n3")),
+                (1, &refused("n1")),
+                (2, &refused("n2")),
+                (4, "it did not answer within 60 s")
+            ]),
+            "no agent on 4 of 5 nodes: n[1-3]: ssh: connect to host HOST port 22: Connection refused; n4: it did not \
+             answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh n4 \
+             true\"; --start-timeout gives it more time"
+        );
+        assert_eq!(
+            said(&[(1, "odd n1"), (2, "odd n2")]),
+            "no agent on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\""
+        );
+    }
+
+    #[test]
+    fn advice_fits_the_problem() {
+        for (problem, advice) in [
+            ("root@n5: Permission denied (publickey,password).", "\"ssh root@n5 true\" must work without a question"),
+            ("Host key verification failed.", "ssh-keyscan n5 >> ~/.ssh/known_hosts"),
+            ("ssh: Could not resolve hostname n5: Name or service not known", "\"getent hosts n5\" must find it"),
+            ("ssh: connect to host n5 port 22: No route to host", "is the node up?"),
+            ("its agent did not link back within 60 s", "--interface says which network"),
+            ("kex_exchange_identification: Connection closed by remote host", "raise MaxStartups"),
+            ("cannot write: No space left on device", "make room"),
+            ("ssh (finding the program)", "--remote-shell names another"),
+            ("something else", "try \"ssh root@n5 true\""),
+        ] {
+            let said = said(&[(5, problem)]);
+            assert!(said.starts_with("no agent on 1 of 5 nodes: root@n5: ") && said.contains(advice), "{said}");
+        }
+        let told = "it is an s390x machine and has no wireup; this one is for x86_64: install wireup for s390x there";
+        assert_eq!(said(&[(5, told)]), format!("no agent on 1 of 5 nodes: root@n5: {told}"));
+    }
+
+    #[test]
+    fn many_problems_are_counted() {
+        let problems: Vec<String> = (0..9).map(|index| format!("odd thing {index}")).collect();
+        let missing: Vec<(u32, &str)> = problems.iter().map(|problem| (1, problem.as_str())).collect();
+        assert!(said(&missing).contains("odd thing 5; and 3 more; try"), "{}", said(&missing));
+    }
+}

@@ -1,0 +1,181 @@
+//! What agents tell about their start: summed up, never a line per node.
+
+use super::{Setting, count};
+use crate::hosts::collapse_short;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Note;
+
+/// Agents started by others than their parents that are told one by one.
+const STARTED_FOR_SHOWN: u32 = 3;
+/// Networks of links that are told.
+const NETWORKS_SHOWN: usize = 4;
+
+#[derive(Default)]
+pub struct Notes {
+    linked: Vec<(AgentId, IpAddr)>,
+    sent: Vec<AgentId>,
+    started_for: u32,
+    retried: bool,
+}
+
+impl Notes {
+    /// The lines that a note leads to at once.
+    pub fn lines(&mut self, note: &Note, setting: &Setting) -> Vec<String> {
+        match note {
+            Note::Linked { agent, address, .. } => {
+                if let Some(address) = ip(address).filter(|_| setting.verbose) {
+                    self.linked.push((*agent, address));
+                }
+                Vec::new()
+            }
+            Note::Sent { agent } => {
+                if setting.verbose {
+                    self.sent.push(*agent);
+                }
+                Vec::new()
+            }
+            Note::StartedFor { agent, parent, starter, problem } => {
+                self.started_for += 1;
+                if self.started_for > STARTED_FOR_SHOWN {
+                    return Vec::new();
+                }
+                let [agent, parent, starter] = [agent, parent, starter].map(|agent| setting.host(*agent));
+                vec![format!("{agent}: {starter} started it, {parent} could not: {problem}")]
+            }
+            Note::Retry { agent, problem, .. } => {
+                if std::mem::replace(&mut self.retried, true) {
+                    return Vec::new();
+                }
+                let host = setting.host(*agent);
+                vec![format!("{host}: its sshd is busy ({problem}), tried again; a higher MaxStartups there avoids it")]
+            }
+        }
+    }
+
+    /// What is left to tell when the start is over; told once.
+    pub fn summary(&mut self, setting: &Setting) -> Vec<String> {
+        let mut lines = Vec::new();
+        let more = self.started_for.saturating_sub(STARTED_FOR_SHOWN);
+        if more > 0 {
+            lines.push(format!("{} more started by others than their parents", count(more, "agent")));
+            self.started_for = STARTED_FOR_SHOWN;
+        }
+        if !self.sent.is_empty() {
+            lines.push(format!("wireup was sent to {}", names(&mut self.sent, setting)));
+            self.sent.clear();
+        }
+        lines.extend(links(std::mem::take(&mut self.linked), setting));
+        lines
+    }
+}
+
+/// The network that most links use by number, the exceptions by name.
+fn links(linked: Vec<(AgentId, IpAddr)>, setting: &Setting) -> Vec<String> {
+    let mut networks: BTreeMap<IpAddr, Vec<(AgentId, IpAddr)>> = BTreeMap::new();
+    for (agent, address) in linked {
+        networks.entry(network(address)).or_default().push((agent, address));
+    }
+    let mut networks: Vec<_> = networks.into_iter().collect();
+    networks.sort_by_key(|(_, links)| std::cmp::Reverse(links.len()));
+    let mut lines = Vec::new();
+    for (index, (network, links)) in networks.iter().take(NETWORKS_SHOWN).enumerate() {
+        let by = match links.split_first() {
+            Some(((_, first), rest)) if rest.iter().all(|(_, address)| address == first) => first.to_string(),
+            _ if network.is_ipv4() => format!("{network}/24"),
+            _ => format!("{network}/64"),
+        };
+        let mut agents: Vec<AgentId> = links.iter().map(|(agent, _)| *agent).collect();
+        let who = match index {
+            0 => count(agents.len() as u32, "agent"),
+            _ => names(&mut agents, setting),
+        };
+        lines.push(format!("links: {who} by {by}"));
+    }
+    let more: usize = networks.iter().skip(NETWORKS_SHOWN).map(|(_, links)| links.len()).sum();
+    if more > 0 {
+        lines.push(format!("links: {} by other networks", count(more as u32, "agent")));
+    }
+    lines
+}
+
+fn names(agents: &mut [AgentId], setting: &Setting) -> String {
+    agents.sort_unstable();
+    collapse_short(agents.iter().map(|agent| setting.host(*agent)))
+}
+
+/// The address of `ip:port`.
+fn ip(address: &str) -> Option<IpAddr> {
+    let parsed = address.parse::<SocketAddr>().map(|address| address.ip());
+    parsed.or_else(|_| address.parse()).ok()
+}
+
+/// Addresses in one such network are told as one.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => IpAddr::V4((u32::from(address) & !0xff).into()),
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(verbose: bool) -> Setting {
+        let agents = (0..20).map(|index| format!("n{index}")).collect();
+        Setting { agents, verbose, ..Setting::example() }
+    }
+
+    fn linked(agent: u32, address: &str) -> Note {
+        Note::Linked { agent: AgentId(agent), parent: AgentId(0), address: address.into() }
+    }
+
+    #[test]
+    fn links_are_summed_up() {
+        let (mut notes, setting) = (Notes::default(), setting(true));
+        for agent in 1..16 {
+            let address = if agent < 9 { "10.77.0.1:40000" } else { "10.77.0.2:40001" };
+            assert!(notes.lines(&linked(agent, address), &setting).is_empty());
+        }
+        notes.lines(&linked(17, "172.17.0.1:1"), &setting);
+        notes.lines(&linked(16, "172.17.0.1:1"), &setting);
+        notes.lines(&linked(18, "[fd00::1]:1"), &setting);
+        assert_eq!(
+            notes.summary(&setting),
+            ["links: 15 agents by 10.77.0.0/24", "links: n[16-17] by 172.17.0.1", "links: n18 by fd00::1"]
+        );
+        assert!(notes.summary(&setting).is_empty());
+    }
+
+    #[test]
+    fn the_incurious_hear_of_trouble_only() {
+        let (mut notes, setting) = (Notes::default(), setting(false));
+        notes.lines(&linked(1, "10.77.0.1:40000"), &setting);
+        notes.lines(&Note::Sent { agent: AgentId(1) }, &setting);
+        assert!(notes.summary(&setting).is_empty());
+        let started = |agent| Note::StartedFor {
+            agent: AgentId(agent),
+            parent: AgentId(1),
+            starter: AgentId(0),
+            problem: "Permission denied".into(),
+        };
+        assert_eq!(notes.lines(&started(5), &setting), ["n5: n0 started it, n1 could not: Permission denied"]);
+        let told: usize = (6..11).map(|agent| notes.lines(&started(agent), &setting).len()).sum();
+        assert_eq!(told, 2);
+        assert_eq!(notes.summary(&setting), ["3 agents more started by others than their parents"]);
+        let retry = Note::Retry { agent: AgentId(3), attempt: 1, problem: "Connection closed".into() };
+        assert!(notes.lines(&retry, &setting)[0].starts_with("n3: its sshd is busy (Connection closed), tried again"));
+        assert!(notes.lines(&retry, &setting).is_empty());
+    }
+
+    #[test]
+    fn hosts_that_got_wireup_are_named() {
+        let (mut notes, setting) = (Notes::default(), setting(true));
+        for agent in [3, 1, 2] {
+            notes.lines(&Note::Sent { agent: AgentId(agent) }, &setting);
+        }
+        assert_eq!(notes.summary(&setting), ["wireup was sent to n[1-3]"]);
+    }
+}
