@@ -21,11 +21,11 @@ fn folder_umask_and_limits_are_the_users() {
 #[test]
 fn variables_are_the_users() {
     let Some(machines) = machines::by_ssh() else { return };
-    let script = "cd $TMPDIR; printf 'A=from file\\n# no\\nB=\"quoted\"\\n' >vars; FROM_HERE=here NOT_PASSED= $WIREUP run \
-        --hosts n0,n1 --fanout 1 --env-file vars -x GIVEN='two words' -x FROM_HERE sh -c 'echo \"$A.$B.$GIVEN.$FROM_HERE\"'; \
-        code=$?; rm vars; exit $code";
+    let script = "printf 'A=file\\n# no\\nB=\"quoted words\"\\n' >$TMPDIR/vars; FROM_HERE=here $WIREUP run --hosts n0,n1 \
+        --fanout 1 --env-file $TMPDIR/vars -x GIVEN='two words' -x FROM_HERE sh -c 'echo \"$A.$B.$GIVEN.$FROM_HERE\"'; \
+        code=$?; rm $TMPDIR/vars; exit $code";
     let outcome = machines.shell(script).succeed();
-    assert_eq!(outcome.out(), "from file.quoted.two words.here\n".repeat(2), "{outcome}");
+    assert_eq!(outcome.out(), "file.quoted words.two words.here\n".repeat(2), "{outcome}");
 }
 
 #[test]

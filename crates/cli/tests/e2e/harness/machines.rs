@@ -124,7 +124,13 @@ impl Machines {
 
     /// As [`Self::job`], of another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
-        self.on_hub(Run::program(wireup)).arg("run").args(self.flags.split_whitespace()).args(line.split_whitespace())
+        self.on_hub(Run::of(Command::new(wireup))).arg("run").args(self.flags.split_whitespace()).args(line.split_whitespace())
+    }
+
+    /// `wireup run FLAGS`, called on host `i`.
+    pub fn job_from(&self, i: u16, line: &str) -> Run {
+        let run = Run::of(self.in_node(i, super::wireup())).arg("run").args(self.flags.split_whitespace());
+        run.cwd(Path::new("/")).looking_at(&self.testbed).args(line.split_whitespace())
     }
 
     /// `sh -c SCRIPT` on the hub, where `$WIREUP` is the product.
@@ -182,7 +188,11 @@ impl HiddenCopy {
     pub fn new(name: &str) -> Self {
         let folder = Path::new("/tmp").join(format!("end-to-end-hidden-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder in /tmp");
-        fs::copy(super::wireup(), folder.join("wireup")).expect("copy the product");
+        // Smaller where the tool is there: it is sent many times.
+        let stripped = Command::new("strip").arg("-o").arg(folder.join("wireup")).arg(super::wireup()).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            fs::copy(super::wireup(), folder.join("wireup")).expect("copy the product");
+        }
         HiddenCopy(folder)
     }
 

@@ -82,23 +82,26 @@ impl Run {
         Self::command("/bin/sh", ["-c", script]).env("WIREUP", wireup())
     }
 
-    /// Another copy of the product.
-    pub fn program(program: &Path) -> Self {
-        Self::command(program, [""; 0])
+    fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
+        Self::of(Command::new(program)).args(args)
     }
 
-    fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
+    /// A command as it is.
+    fn of(mut command: Command) -> Self {
         let mark = Mark::new();
-        let mut command = Command::new(program);
         command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
         let (shown, stdin) = (String::new(), Feed::Nothing);
-        let run = Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None };
-        run.args(args)
+        Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None }
     }
 
     /// Runs it on the hub of a testbed; see [`machines`].
     fn on(mut self, testbed: &Arc<Testbed>) -> Self {
         testbed.enter(&mut self.command);
+        self.looking_at(testbed)
+    }
+
+    /// It must leave nothing on these hosts.
+    fn looking_at(mut self, testbed: &Arc<Testbed>) -> Self {
         self.testbed = Some(Arc::clone(testbed));
         self
     }
