@@ -1,5 +1,6 @@
 //! Unmodified MPI programs on one node and across virtual nodes.
 
+use crate::harness::machines::{self, Machines};
 use crate::harness::peers::{mpi4py, program, tool};
 use crate::harness::{Outcome, Run};
 use xtask::layout;
@@ -155,4 +156,45 @@ fn leaving_without_finalize_ends_the_job() {
     let outcome = Run::job("-n 4 --virtual-nodes 2").arg(program).finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["rank 1", "MPI_Finalize"]);
+}
+
+/// `wireup run PLACEMENT PROGRAM` on hosts that ssh reaches; nothing if the peer is not here.
+fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
+    let program = program(flavour, name)?;
+    Some(machines.job(placement).arg(program).envs(environment(flavour)).succeed())
+}
+
+#[test]
+fn mpich_5_on_hosts() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for (placement, name, expected) in [
+        ("--hosts n[0-3] --ppn 2 --fanout 1", "ring", "ring of 8: token 28, expected 28\n"),
+        ("--hosts n[0-3] --ppn 2 --encrypt", "allreduce", "allreduce over 8 ranks: 4096 sums are right\n"),
+    ] {
+        let Some(outcome) = on_hosts(&machines, Flavour::Mpich5, name, placement) else { return };
+        assert_eq!(outcome.out(), expected, "{outcome}");
+        outcome.expect_quiet();
+    }
+    let placement = "--hosts hub,n[0-3] --ppn 1 --fanout 2";
+    let Some(hello) = on_hosts(&machines, Flavour::Mpich5, "hello", placement) else { return };
+    for (rank, host) in ["hub", "n0", "n1", "n2", "n3"].iter().enumerate() {
+        assert!(hello.out().contains(&format!("hello from rank {rank} of 5 on {host}, MPICH Version:")), "{hello}");
+    }
+}
+
+#[test]
+fn intel_on_hosts() {
+    let Some(machines) = machines::by_ssh() else { return };
+    let placement = "--hosts n[0-1] --ppn 2 --fanout 1";
+    let Some(outcome) = on_hosts(&machines, Flavour::Intel, "allreduce", placement) else { return };
+    assert_eq!(outcome.out(), "allreduce over 4 ranks: 4096 sums are right\n", "{outcome}");
+}
+
+#[test]
+fn mpi4py_on_hosts() {
+    let Some(python) = mpi4py() else { return };
+    let Some(machines) = machines::by_ssh() else { return };
+    let script = layout::sources().join("python/allreduce.py");
+    let sum = machines.job("--hosts n[0-1] --ppn 2").arg(&python).arg(script).succeed();
+    assert_eq!(sum.out(), "allreduce over 4 ranks: right\n");
 }

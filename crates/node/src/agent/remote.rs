@@ -45,7 +45,7 @@ fn look(program: &str, build: &str) -> String {
     let version = version();
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
-        "{CACHE}; p=\"$h\"/{build}/wireup; [ -O \"$h\" ] && [ -x \"$p\" ] && exec \"$p\" agent {version}; \
+        "{CACHE}; p=\"$h\"/{build}/wireup; [ -O \"$h\" ] && [ -O \"$h\"/{build} ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {version}; \
          for p in {places}; do p=$(command -v $p) && exec \"$p\" agent {version}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )

@@ -2,9 +2,10 @@
 //!
 //! Every run carries a mark in its environment, which all of its processes inherit. A run that does not end by
 //! itself is killed and fails its test with all it said; a run that ends must leave nothing behind: no process with
-//! the mark, no file in its own temporary folder, no panic on stderr.
+//! the mark, no file in its own temporary folder, no panic on stderr; on the hosts of a testbed nothing at all.
 
 mod capture;
+pub mod machines;
 pub mod marked;
 pub mod peers;
 
@@ -18,8 +19,10 @@ use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use wireup_testbed::Testbed;
 
 /// How long a run may take before it counts as hanging: an order of magnitude more than the slowest needs.
 const GUARD: Duration = Duration::from_secs(40);
@@ -40,6 +43,7 @@ pub struct Run {
     stdin: Feed,
     read_stdout: bool,
     guard: Duration,
+    testbed: Option<Arc<Testbed>>,
 }
 
 enum Feed {
@@ -79,11 +83,27 @@ impl Run {
     }
 
     fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
+        Self::of(Command::new(program)).args(args)
+    }
+
+    /// A command as it is.
+    fn of(mut command: Command) -> Self {
         let mark = Mark::new();
-        let mut command = Command::new(program);
         command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
-        let run = Self { command, shown: String::new(), mark, stdin: Feed::Nothing, read_stdout: true, guard: GUARD };
-        run.args(args)
+        let (shown, stdin) = (String::new(), Feed::Nothing);
+        Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None }
+    }
+
+    /// Runs it on the hub of a testbed; see [`machines`].
+    fn on(mut self, testbed: &Arc<Testbed>) -> Self {
+        testbed.enter(&mut self.command);
+        self.looking_at(testbed)
+    }
+
+    /// It must leave nothing on these hosts.
+    fn looking_at(mut self, testbed: &Arc<Testbed>) -> Self {
+        self.testbed = Some(Arc::clone(testbed));
+        self
     }
 
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
@@ -162,6 +182,7 @@ impl Run {
             stdin,
             shown: self.shown,
             mark: self.mark,
+            testbed: self.testbed,
             deadline: Instant::now() + self.guard,
         }
     }
@@ -185,6 +206,7 @@ pub struct Running {
     stderr: Capture,
     shown: String,
     mark: Mark,
+    testbed: Option<Arc<Testbed>>,
     deadline: Instant,
 }
 
@@ -265,6 +287,12 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(5));
         }
+        while let Some(left) = self.testbed.as_deref().map(machines::left).filter(|left| !left.is_empty()) {
+            if Instant::now() > patience {
+                self.fail(&format!("left behind on the hosts: {left:#?}"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
         let outcome = Outcome {
             status,
             stdout: self.stdout.end(),
@@ -293,6 +321,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.mark.kill_all();
+        if let Some(testbed) = self.testbed.as_deref().filter(|_| thread::panicking()) {
+            machines::clear(testbed);
+        }
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(self.mark.folder());
     }

@@ -1,0 +1,187 @@
+//! Jobs on several hosts: who runs where, whatever the tree, and what a job on one machine can do holds there too.
+
+use crate::harness::Run;
+use crate::harness::machines::{self, Machines};
+use rustix::process::Signal;
+
+const WHERE: &str = "echo $WIREUP_RANK $WIREUP_NODE $(hostname)";
+
+/// Each of `ranks` ranks on host `rank / ppn`, and as many lines as ranks.
+fn block(ranks: usize, ppn: usize) -> Vec<String> {
+    let mut lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} {0} n{0}", rank / ppn)).collect();
+    lines.sort();
+    lines
+}
+
+/// `n0` to `n(count - 1)`.
+fn first(count: usize) -> String {
+    format!("n[0-{}]", count - 1)
+}
+
+#[test]
+fn trees_of_every_depth() {
+    let Some(machines) = machines::plain() else { return };
+    // One level, two, three, and a chain.
+    for (hosts, flags) in [
+        (16, "--start ssh-flat"),
+        (16, ""),
+        (16, "--fanout 4"),
+        (13, "--fanout 2"),
+        (5, "--fanout 1"),
+        (1, ""),
+    ] {
+        let outcome = machines.job(&format!("--hosts {} --ppn 2 {flags}", first(hosts))).sh(WHERE).succeed();
+        assert_eq!(outcome.sorted_lines(), block(2 * hosts, 2), "{flags}: {outcome}");
+        outcome.expect_quiet();
+    }
+}
+
+#[test]
+fn the_launchers_machine_may_be_one_of_the_hosts() {
+    let Some(machines) = machines::plain() else { return };
+    for (hosts, expected) in [
+        ("hub,n0,n1", ["0 0 hub", "1 1 n0", "2 2 n1"]),
+        ("n1,hub,n0", ["0 0 n1", "1 1 hub", "2 2 n0"]),
+        ("n0,n1,localhost", ["0 0 n0", "1 1 n1", "2 2 hub"]),
+        ("n0,10.77.0.254,n1", ["0 0 n0", "1 1 hub", "2 2 n1"]),
+    ] {
+        for flags in ["", "--fanout 1"] {
+            let outcome = machines.job(&format!("--hosts {hosts} {flags}")).sh(WHERE).succeed();
+            assert_eq!(outcome.sorted_lines(), expected, "{hosts} {flags}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn one_rank_by_ssh_one_after_the_other() {
+    let Some(machines) = machines::by_ssh() else { return };
+    let outcome = machines.job("--hosts n0,n1 --ppn 2 --start serial-ssh").sh("echo $WIREUP_RANK $(hostname)").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 n0", "1 n0", "2 n1", "3 n1"], "{outcome}");
+}
+
+#[test]
+fn slots_are_what_the_list_says() {
+    let Some(machines) = machines::plain() else { return };
+    let outcome = machines.job("--hosts n2,n0:3,n2").sh("hostname").succeed();
+    assert_eq!(outcome.sorted_lines(), ["n0", "n0", "n0", "n2", "n2"]);
+    machines.job("-n 6 --hosts n2,n0:3,n2").sh("hostname").finish().expect_code(125).expect_err_line(&["6", "5"]);
+    machines.job("-n 6 --hosts n2,n0:3,n2 --oversubscribe").sh("hostname").succeed();
+}
+
+#[test]
+fn host_files_of_every_dialect() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "printf '%b' \"$TEXT\" >$TMPDIR/hosts; $WIREUP run --remote-shell plainsh --hostfile $TMPDIR/hosts \
+        hostname; code=$?; rm $TMPDIR/hosts; exit $code";
+    let run = |text: &str| machines.shell(script).env("TEXT", text).finish();
+    let good = run("# all\\nn0:2\\n\\nn1 slots=1 # half\\n  n[2-3]\\nn4 slots=2 max_slots=2\\n").expect_code(0);
+    assert_eq!(good.sorted_lines(), ["n0", "n0", "n1", "n2", "n3", "n4", "n4"], "{good}");
+    let bad = run("n0\\nn1 slots=many\\nn2\\n").expect_code(125);
+    bad.expect_err_line(&["hosts:2", "many"]);
+}
+
+#[test]
+fn output_comes_from_every_host() {
+    let Some(machines) = machines::plain() else { return };
+    let line = format!("--hosts {} --fanout 2 --label", first(7));
+    let outcome = machines.job(&line).sh("echo out; echo err >&2; seq 1000 | tail -n 1").succeed();
+    for rank in 0..7 {
+        let own: Vec<String> = outcome.out().lines().filter(|line| line.starts_with(&format!("[{rank}]"))).map(str::to_owned).collect();
+        assert_eq!(own, [format!("[{rank}] out"), format!("[{rank}] 1000")], "{outcome}");
+        assert!(outcome.err().contains(&format!("[{rank}] err\n")), "{outcome}");
+    }
+    let megabyte = machines.job(&line).sh("head -c 1000000 /dev/zero | tr '\\0' x; echo").succeed();
+    assert_eq!(megabyte.out().lines().filter(|line| line.len() == 1_000_004).count(), 7);
+}
+
+#[test]
+fn files_by_rank_lie_where_the_launcher_runs() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "$WIREUP run --remote-shell plainsh --hosts n[0-2] --output-dir $TMPDIR/out sh -c \
+        'echo out $(hostname); echo err $(hostname) >&2' && grep -r . $TMPDIR/out; rm -r $TMPDIR/out";
+    let outcome = machines.shell(script).succeed();
+    for host in 0..3 {
+        assert!(outcome.out().contains(&format!(":out n{host}\n")), "{outcome}");
+        assert!(outcome.out().contains(&format!(":err n{host}\n")), "{outcome}");
+    }
+}
+
+#[test]
+fn input_goes_to_a_rank_elsewhere_or_to_all() {
+    let Some(machines) = machines::plain() else { return };
+    let text = "line\n".repeat(100_000);
+    for (flags, expected) in [("", [1, 0, 0, 0]), ("--stdin 3", [0, 0, 0, 1]), ("--stdin all", [1, 1, 1, 1])] {
+        let line = format!("--hosts n[0-3] --fanout 2 {flags}");
+        let outcome = machines.job(&line).sh("echo $WIREUP_RANK $(wc -c)").stdin(text.clone()).succeed();
+        let lines = (0..).zip(expected).map(|(rank, times)| format!("{rank} {}", times * text.len()));
+        assert_eq!(outcome.sorted_lines(), lines.collect::<Vec<_>>(), "{flags}: {outcome}");
+    }
+}
+
+#[test]
+fn a_terminal_for_a_rank_elsewhere() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "test -t 0 && test -t 1 && echo terminal of $WIREUP_RANK on $(hostname); true";
+    let outcome = machines.job("--hosts n[0-3] --fanout 1 --pty 3").sh(script).succeed();
+    assert_eq!(outcome.out().replace('\r', ""), "terminal of 3 on n3\n", "{outcome}");
+}
+
+/// Three levels below the launcher.
+fn deep(machines: &Machines) -> Run {
+    machines.job("--hosts n[0-4] --fanout 1")
+}
+
+#[test]
+fn signals_reach_every_host() {
+    let Some(machines) = machines::plain() else { return };
+    for (name, signal) in
+        [("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1), ("QUIT", Signal::QUIT)]
+    {
+        let script = format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.02; done");
+        let mut running = deep(&machines).sh(&script).start();
+        running.await_out("ready\n", 5);
+        running.signal(signal);
+        let outcome = running.finish().expect_code(0);
+        assert_eq!(outcome.out().matches(&format!("got {name}\n")).count(), 5, "{outcome}");
+    }
+    let mut running = deep(&machines).sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 5);
+    running.signal(Signal::INT);
+    running.finish().expect_code(130);
+}
+
+#[test]
+fn a_stopped_job_stops_everywhere_and_goes_on() {
+    let Some(machines) = machines::plain() else { return };
+    let mut running = deep(&machines).sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 5);
+    let ranks_in = |running: &crate::harness::Running, state: char| {
+        running.processes().iter().filter(|one| one.command.trim() == "sleep 1000" && one.state == state).count()
+    };
+    running.await_that("all sleep", |running| ranks_in(running, 'S') == 5);
+    running.signal(Signal::TSTP);
+    running.await_that("all are stopped", |running| ranks_in(running, 'T') == 5);
+    running.signal(Signal::CONT);
+    running.await_that("all go on", |running| ranks_in(running, 'S') == 5);
+    running.signal(Signal::INT);
+    running.finish().expect_code(130);
+}
+
+#[test]
+fn the_rank_that_failed_is_named_with_its_host() {
+    let Some(machines) = machines::plain() else { return };
+    let at_3 = |what: &str| format!("test $WIREUP_RANK = 3 && {what}; exec sleep 1000");
+    deep(&machines).sh(&at_3("exit 7")).finish().expect_code(7).expect_err_line(&["rank 3", "n3", "7"]);
+    let killed = deep(&machines).sh(&at_3("kill -KILL $$")).finish().expect_code(137);
+    killed.expect_err_line(&["rank 3", "n3", "SIGKILL"]);
+    let lost = machines.job("--hosts n0,n1 --fanout 1 -wdir /run/only-here true").finish();
+    lost.expect_code(125).expect_err_line(&["n0", "/run/only-here"]);
+    deep(&machines).arg("/no/such/program").finish().expect_code(127).expect_err_line(&["/no/such/program"]);
+}
+
+#[test]
+fn a_time_limit_ends_every_host() {
+    let Some(machines) = machines::plain() else { return };
+    let outcome = machines.job("--hosts n[0-4] --fanout 1 --timeout 1 --kill-grace 0.2").sh("trap '' TERM; sleep 1000");
+    outcome.finish().expect_code(124).expect_err_line(&["time limit"]);
+}

@@ -1,0 +1,140 @@
+//! Agents by real ssh: trees, hosts that forbid or throttle it, hosts that are not there, all named at once.
+
+use crate::harness::machines::{self, HiddenCopy, Machines};
+use crate::harness::Outcome;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const WHERE: &str = "echo $WIREUP_RANK $(hostname)";
+const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
+
+#[test]
+fn trees_of_every_depth() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for flags in ["--start ssh-flat", "", "--fanout 2", "--fanout 1"] {
+        let outcome = machines.job(&format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
+        assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
+        outcome.expect_quiet();
+    }
+}
+
+#[test]
+fn the_launcher_may_run_on_a_host_of_the_job() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for (hosts, flags) in [("n[0-3]", "--fanout 2"), ("n[0-3]", "--fanout 1 --interface eth0 --verbose")] {
+        let outcome = machines.job_from(2, &format!("--hosts {hosts} {flags}")).sh(WHERE).succeed();
+        assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
+    }
+}
+
+#[test]
+fn a_host_that_may_not_call_others_is_helped_from_above() {
+    // Log-ins are taken from the hub alone.
+    let rule = (None, "AllowUsers=root@10.77.0.254".to_owned());
+    let Some(machines) = machines::own(4, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
+    let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
+    assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
+    for (agent, parent) in [("n1", "n0"), ("n2", "n1"), ("n3", "n2")] {
+        outcome.expect_err_line(&[&format!("{agent}: "), "started it", &format!("{parent} could not"), "ermission denied"]);
+    }
+}
+
+#[test]
+fn a_host_without_keys_is_helped_by_the_nearest_that_has_them() {
+    let Some(machines) = machines::own(4, |spec| spec.ssh = true) else { return };
+    machines.shadow(1, "/run/wireup-testbed/ssh/user", "", 0o600).expect("a key is hidden");
+    let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
+    assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
+    outcome.expect_err_line(&["n2: n0 started it", "n1 could not"]);
+    assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
+}
+
+/// A folder with a host key that nobody knows; gone in the end.
+struct OtherKey(PathBuf);
+
+impl OtherKey {
+    fn new() -> OtherKey {
+        let folder = std::env::temp_dir().join(format!("end-to-end-key-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        let key = folder.join("key");
+        let mut keygen = Command::new("ssh-keygen");
+        let made = keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
+        assert!(made.is_ok_and(|status| status.success()), "ssh-keygen");
+        OtherKey(folder)
+    }
+}
+
+impl Drop for OtherKey {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Hosts with a fault each: n1 refuses, n2 is silent, n3 has another key, n4 denies, n5 is another kind of machine.
+fn broken(key: &OtherKey) -> Option<Machines> {
+    let machines = machines::own(7, |spec| {
+        spec.ssh = true;
+        spec.sshd_options.push((Some(3), format!("HostKey={}/key", key.0.display())));
+        spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
+        spec.shares.push(key.0.clone());
+    })?;
+    let sshd = machines.daemons(1)[1];
+    let pid = rustix::process::Pid::from_raw(sshd.cast_signed()).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is ours");
+    machines.cut(2).expect("cut off");
+    machines.shadow(5, "/usr/bin/uname", "#!/bin/sh\necho s390x\n", 0o755).expect("another machine");
+    Some(machines)
+}
+
+fn names_all_faults(outcome: Outcome) {
+    let outcome = outcome.expect_code(125);
+    let line = outcome.expect_err_line(&["no agent on 6 of 8 nodes"]);
+    for words in [
+        "n1: ssh: connect to host n1 port 22: Connection refused",
+        "n2: it did not answer within 3 s",
+        "n3: ",
+        "Host key verification failed",
+        "n4: root@n4: Permission denied",
+        "n5: it is an s390x machine and has no wireup",
+        "nowhere: ssh: Could not resolve hostname nowhere",
+    ] {
+        assert!(line.contains(words), "{words:?} is not in: {line}");
+    }
+    for good in ["n0: ", "n6: "] {
+        assert!(!line.contains(good), "{good} is there: {line}");
+    }
+}
+
+/// Those behind others in the tree, too.
+#[test]
+fn all_hosts_that_are_not_there_are_named_in_one_message() {
+    let key = OtherKey::new();
+    let Some(machines) = broken(&key) else { return };
+    let hidden = HiddenCopy::new("broken");
+    for flags in ["--start ssh-flat", "--fanout 1", "--fanout 2"] {
+        let line = format!("--hosts n[0-2],nowhere,n[3-6] --start-timeout 3 {flags}");
+        let run = machines.job_of(&hidden.program(), &line).sh("exec sleep 1000");
+        names_all_faults(run.guard(Duration::from_secs(60)).finish());
+    }
+    machines.ask(0, "rm -r ~/.cache");
+}
+
+#[test]
+fn a_throttled_sshd_is_asked_again() {
+    let rule = (None, "MaxStartups=2:100:2".to_owned());
+    let Some(machines) = machines::own(1, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
+    let names = "n0,root@n0,10.77.0.1,root@10.77.0.1,n0-v6,root@n0-v6,[fd77::1],root@[fd77::1]";
+    let outcome = machines.job(&format!("--hosts {names}")).sh("hostname").succeed();
+    assert_eq!(outcome.out(), "n0\n".repeat(8), "{outcome}");
+    outcome.expect_err_line(&["sshd is busy", "tried again"]);
+}
+
+#[test]
+fn a_failure_far_below_is_the_jobs_code() {
+    let Some(machines) = machines::by_ssh() else { return };
+    let script = "test $WIREUP_RANK = 3 && kill -SEGV $$; exec sleep 1000";
+    let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(script).finish().expect_code(128 + 11);
+    outcome.expect_err_line(&["rank 3", "n3", "SIGSEGV"]);
+}
