@@ -5,6 +5,7 @@
 //! the mark, no file in its own temporary folder, no panic on stderr.
 
 mod capture;
+pub mod faults;
 pub mod marked;
 pub mod peers;
 
