@@ -2,12 +2,13 @@
 
 use super::victim::{Found, Victim, find};
 use super::{Dice, NODES};
-use crate::harness::faults::{Ended, Site, Started, is_sshd, kill, until};
+use crate::harness::faults::{Ended, Shell, Site, Started, is_agent, is_sshd, kill, until};
 use crate::harness::wireup;
 use rustix::process::Signal;
 use std::fmt::{self, Display};
 use std::thread;
 use std::time::{Duration, Instant};
+use wireup_testbed::Process;
 
 const RANKS: usize = 12;
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -191,7 +192,7 @@ impl Trial<'_> {
         match self.report.fault {
             Fault::Kill(victim) => self.kill(job, victim),
             Fault::Stop => self.stop(job),
-            Fault::Cut => self.cut(job),
+            Fault::Cut => return self.cut(job),
             Fault::Blink => self.blink(job),
             Fault::HalfOpen => self.half_open(job),
             Fault::PowerOff => return self.power_off(job),
@@ -247,7 +248,7 @@ impl Trial<'_> {
         }
     }
 
-    fn cut(&mut self, job: Started) {
+    fn cut(&mut self, job: Started) -> bool {
         let cut_at = self.silence();
         let ended = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT));
         if let Some(ended) = &ended {
@@ -260,6 +261,8 @@ impl Trial<'_> {
         if ended.is_some() {
             self.expect_clean(&self.all(), Instant::now());
         }
+        // Its sshd may still hold on to the connection.
+        self.site.shell == Shell::Plain
     }
 
     fn blink(&mut self, job: Started) {
@@ -271,9 +274,7 @@ impl Trial<'_> {
 
     fn half_open(&mut self, job: Started) {
         self.silence();
-        let alone = [self.node];
-        let agents =
-            self.site.left(&alone).into_iter().filter(|(_, process)| process.command.contains("wireup agent "));
+        let agents = self.site.left(&[self.node]).into_iter().filter(|(_, process)| is_agent(process));
         let agents = agents.filter(|(_, process)| kill(process.pid, Signal::KILL)).count();
         self.report.hit += &format!(", {agents} killed there");
         thread::sleep(self.dice.time(BLINK));
@@ -354,10 +355,10 @@ impl Trial<'_> {
 
     /// Nothing of the job is on these nodes, soon.
     fn expect_clean(&mut self, on: &[u16], since: Instant) {
-        let idle = until(CLEAN, || self.site.left(on).is_empty());
+        let idle = until(CLEAN, || self.left(on).is_empty());
         self.report.clean_after = self.report.clean_after.max(since.elapsed());
         if idle.is_none() {
-            let left = self.site.left(on);
+            let left = self.left(on);
             self.report.problems.push(format!("left behind: {left:?}"));
             self.site.clear(on);
         }
@@ -365,13 +366,21 @@ impl Trial<'_> {
         self.expect(files.is_empty(), &format!("left behind: {files:?}"));
     }
 
-    /// Nothing of ours is on the node that was cut off. What its sshd has of the connection is the network's.
+    /// What is left of the job. How long an sshd believes in a client that has fallen silent is its own affair.
+    fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
+        let mut left = self.site.left(on);
+        if matches!(self.report.fault, Fault::Cut | Fault::PowerOff) {
+            left.retain(|(_, process)| !is_sshd(process));
+        }
+        left
+    }
+
+    /// Nothing of ours is on the node that was cut off.
     fn expect_clean_apart(&mut self, since: Instant) {
         let node = [self.node];
-        let ours = || self.site.left(&node).into_iter().filter(|(_, process)| !is_sshd(process)).collect::<Vec<_>>();
-        let idle = until(NODE_TIMEOUT.max(START_TIMEOUT) + CLEAN, || ours().is_empty());
+        let idle = until(NODE_TIMEOUT.max(START_TIMEOUT) + CLEAN, || self.left(&node).is_empty());
         self.report.apart_after = since.elapsed();
-        self.expect(idle.is_some(), &format!("left on the node that was cut off: {:?}", ours()));
+        self.expect(idle.is_some(), &format!("left on the node that was cut off: {:?}", self.left(&node)));
     }
 }
 

@@ -63,7 +63,7 @@ impl Site {
     /// The same, with node `i` in the place of the hub.
     pub fn job_from(&self, i: u16, line: &str, words: &[&str]) -> Command {
         let mut command = self.testbed.in_node(i, wireup());
-        command.args(self.words(line, words));
+        command.args(self.words(line, words)).current_dir("/");
         command
     }
 
@@ -96,6 +96,11 @@ impl Site {
 /// Whether a process is sshd's: the one that a connection has, which the network alone may keep.
 pub fn is_sshd(process: &Process) -> bool {
     process.command.starts_with("sshd") || process.command.contains("/sshd")
+}
+
+/// Whether a process is an agent, and no keeper of one.
+pub fn is_agent(process: &Process) -> bool {
+    process.command.contains("wireup agent ") && short_name(process.pid) == "wireup"
 }
 
 /// Whether there was somebody to take the signal.
@@ -155,6 +160,12 @@ impl Started {
 
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("our child").is_some()
+    }
+
+    /// Waits until `text` stands `count` times on stdout.
+    pub fn await_out(&mut self, text: &str, count: usize) {
+        let there = until(Duration::from_secs(20), || self.stdout.text().1.matches(text).count() >= count);
+        assert!(there.is_some(), "{}: never came: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
     }
 
     /// Processes of the job on the hub, the launcher among them.
