@@ -81,6 +81,9 @@ fn node(failure: &Failure) -> String {
 fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
     match () {
         () if setting.local => "out of memory? dmesg tells",
+        () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
+            "out of memory? dmesg tells, there"
+        }
         () if problem.contains("answer") => {
             "did the node lose power or network, or is it stopped? --node-timeout says how long to wait for it"
         }

@@ -4,6 +4,7 @@ mod bad_input;
 mod bounds;
 mod ends;
 mod env;
+mod faults;
 mod harness;
 mod hosts;
 mod kill;

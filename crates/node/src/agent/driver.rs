@@ -14,7 +14,7 @@ use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
@@ -434,7 +434,8 @@ impl AgentDriver {
     /// A full disk ends the recording, not the job.
     fn stop_recording(&mut self) {
         self.recorder = None;
-        eprintln!("wireup: the recording could not be written and ends here");
+        // Whoever held the other end may be gone: nothing to die of.
+        let _ = writeln!(io::stderr(), "wireup: the recording could not be written and ends here");
     }
 }
 

@@ -5,7 +5,7 @@ use super::remote;
 use super::token::Token;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::{Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
@@ -40,7 +40,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match run(process_ns) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("wireup agent: {error}");
+            // The remote shell may be gone: nobody to tell.
+            let _ = writeln!(io::stderr(), "wireup agent: {error}");
             125
         }
     }

@@ -12,7 +12,10 @@
 //! launcher where they have a parent. An agent whose parent is lost leaves at once, and its keeper ends what it started;
 //! so does its own children's.
 
+mod last_words;
 mod starting;
+#[cfg(test)]
+mod tests;
 
 use crate::children::Children;
 use crate::clock_offset::ClockOffset;
@@ -23,6 +26,7 @@ use crate::outbox::Outbox;
 use crate::starts::Starts;
 use crate::time::Instant;
 use bytes::Bytes;
+use last_words::LastWords;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
@@ -56,6 +60,7 @@ pub struct Agent {
     addresses: Vec<String>,
     /// Children that our remote shell did not reach, and what it said.
     refused: BTreeMap<AgentId, String>,
+    last_words: LastWords,
     clock: ClockOffset,
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
@@ -72,6 +77,7 @@ impl Agent {
             start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
             addresses: Vec::new(),
             refused: BTreeMap::new(),
+            last_words: LastWords::default(),
             clock: ClockOffset::default(),
             config,
             tree,
@@ -144,7 +150,8 @@ impl Agent {
     /// When to call `handle` with `Input::Tick` if nothing else happens first.
     pub fn deadline(&self) -> Option<Instant> {
         let jobs = self.jobs.values().filter_map(Job::deadline);
-        jobs.chain(self.children.deadline()).chain(self.starts.deadline()).chain(self.leaving).min()
+        let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
+        jobs.chain(children).chain(self.starts.deadline()).chain(self.leaving).min()
     }
 
     /// Takes a job on: the bootstrap message's, or one that came down a link.
@@ -283,24 +290,9 @@ impl Agent {
         }
     }
 
-    fn on_child_link_down(&mut self, now: Instant, agent: AgentId, problem: String) {
-        if self.children.on_lost(agent) && self.leaving.is_none() {
-            self.lose_child(now, agent, Cause::AgentLost { agent, problem });
-        }
-    }
-
-    fn lose_child(&mut self, now: Instant, agent: AgentId, cause: Cause) {
-        self.links.forget_child(agent);
-        self.with_all_jobs(now, |job, cx| {
-            if job.has_child(agent) {
-                job.fail_agent(agent, cause.clone(), cx);
-                job.on_child_lost(agent);
-            }
-        });
-    }
-
     fn on_tick(&mut self, now: Instant) {
         self.check_starts(now);
+        self.check_last_words(now);
         self.with_all_jobs(now, |job, cx| job.on_tick(cx));
         if self.leaving.is_some_and(|until| now >= until) {
             self.leave();

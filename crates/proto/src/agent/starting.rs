@@ -69,6 +69,7 @@ impl Agent {
     }
 
     pub(super) fn on_shell_exited(&mut self, now: Instant, shell: ShellId, status: ExitStatus, stderr: &str) {
+        self.on_linked_shell_exited(now, shell, status, stderr);
         match self.starts.on_exited(now, self.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
             Outcome::Again(note) => note.into_iter().for_each(|note| self.note(note)),

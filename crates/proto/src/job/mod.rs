@@ -243,8 +243,10 @@ impl Job {
     pub fn settle(&mut self, cx: &mut Context<'_>) -> bool {
         self.flush_output(cx);
         self.say_started(cx);
+        // Of those behind a child that is missed more may be learnt, and nobody was told of any yet.
+        let told = self.started_said || self.is_ending();
         let children_done = self.children.iter().all(|child| child.done.is_some());
-        if self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
+        if !told || self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
             return false;
         }
         self.say_done(cx);

@@ -15,7 +15,7 @@ mod verdict;
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{NEEDED, NEEDED_WORDS};
+pub use verdict::{NEEDED, NEEDED_WORDS, last_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
@@ -143,6 +143,16 @@ impl Starts {
             }
         }
         found
+    }
+
+    /// The agent whose shell this is, if that shell has done its work and lives no longer than its agent.
+    pub fn linked_by(&self, shell: ShellId) -> Option<AgentId> {
+        self.calls.get(&shell).filter(|(_, state)| *state == State::Linked).map(|(call, _)| call.wish.agent)
+    }
+
+    /// Whether the shell of a linked agent was called here and has not ended.
+    pub fn has_linked(&self, agent: AgentId) -> bool {
+        self.calls.values().any(|(call, state)| *state == State::Linked && call.wish.agent == agent)
     }
 
     /// A shell could not even be called.

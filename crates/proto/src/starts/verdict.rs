@@ -90,6 +90,17 @@ fn shown(stderr: &str) -> String {
     (if telling.is_empty() { lines } else { telling }).join("; ")
 }
 
+/// What the end of a shell tells of the agent that it had brought; empty: nothing. `ssh` says no more of a command that was
+/// killed than that something failed.
+pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> String {
+    let who = if remote { "its remote shell" } else { "its process" };
+    match status {
+        ExitStatus::Exited(0 | SSH_FAILED) => shown(stderr),
+        ExitStatus::Exited(code) => joined(&format!("{who} left with exit code {code}"), stderr),
+        ExitStatus::Signalled { signal, .. } => joined(&format!("{who} was killed by signal {signal}"), stderr),
+    }
+}
+
 pub fn joined(how: &str, stderr: &str) -> String {
     let said = shown(stderr);
     if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }
@@ -143,6 +154,18 @@ mod tests {
         assert_eq!(probe(How::Look, 0, ""), Verdict::Reached);
         assert_eq!(probe(How::Look, NEEDED, "wireup-needed"), Verdict::Reached);
         assert!(matches!(probe(How::Look, 255, "No route to host"), Verdict::Lost(_)));
+    }
+
+    #[test]
+    fn last_words_tell_what_is_known() {
+        assert_eq!(last_words(ExitStatus::Exited(255), "", true), "");
+        assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), "Killed");
+        assert_eq!(
+            last_words(ExitStatus::Exited(101), "a panic", true),
+            "its remote shell left with exit code 101: a panic"
+        );
+        let killed = ExitStatus::Signalled { signal: 9, core_dumped: false };
+        assert_eq!(last_words(killed, "", false), "its process was killed by signal 9");
     }
 
     #[test]

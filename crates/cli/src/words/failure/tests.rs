@@ -99,6 +99,9 @@ fn failures_of_our_own() {
     assert!(of_node(silent, remote).ends_with("--node-timeout says how long to wait for it"));
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
     assert!(of_node(lost.clone(), Setting::example()).ends_with("out of memory? dmesg tells"));
+    let killed = Cause::AgentLost { agent: AgentId(1), problem: "closed by the other end; Killed".into() };
+    let remote = Setting { local: false, ..Setting::example() };
+    assert!(of_node(killed, remote).ends_with("; out of memory? dmesg tells, there"));
     assert!(
         of_node(lost, Setting { local: false, ..Setting::example() })
             .contains("broke: connection reset; the other ranks")

@@ -5,6 +5,7 @@
 //! the mark, no file in its own temporary folder, no panic on stderr; on the hosts of a testbed nothing at all.
 
 mod capture;
+pub mod faults;
 pub mod machines;
 pub mod marked;
 pub mod peers;

@@ -1,0 +1,108 @@
+//! Faults across machines, at random moments: whatever dies, falls silent or is full, the job ends within a bound, says
+//! who it was, and leaves nothing.
+//!
+//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` set number and seed; every trial prints its own. Silence is noticed after
+//! `--node-timeout`, a host that does not start after `--start-timeout`; all else at once.
+
+mod fixed;
+mod trial;
+mod victim;
+
+use crate::harness::faults::{Shell, Site};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use trial::{Report, trial, typical_lengths};
+
+const TRIALS: u64 = 72;
+/// Sites of each kind, side by side.
+const PLAIN_SITES: usize = 3;
+const SSH_SITES: usize = 2;
+pub const NODES: u16 = 6;
+
+#[test]
+fn at_random_moments() {
+    let trials = number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS);
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 % 1_000_000);
+    let seed = number("WIREUP_FAULT_SEED").unwrap_or_else(clock);
+    println!("again with WIREUP_FAULT_SEED={seed} WIREUP_FAULT_TRIALS={trials}");
+    let (next, all) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let shells = [Shell::Plain].repeat(PLAIN_SITES).into_iter().chain([Shell::Ssh].repeat(SSH_SITES));
+    thread::scope(|scope| {
+        for shell in shells {
+            let (next, all) = (&next, &all);
+            scope.spawn(move || at_one_site(shell, seed, trials, next, all));
+        }
+    });
+    let all = all.into_inner().expect("no reporter panics");
+    show_worst(&all);
+    let bad: Vec<&Report> = all.iter().filter(|report| !report.problems.is_empty()).collect();
+    let shown: String = bad.iter().map(|report| format!("\n{report}")).collect();
+    assert!(bad.is_empty(), "{} of {} trials, seed {seed}:{shown}", bad.len(), all.len());
+}
+
+fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<Report>>) {
+    let fresh = || Site::start(NODES, shell, &[Site::share()]);
+    let Some(mut site) = fresh() else { return };
+    let lengths = typical_lengths(&site);
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= trials {
+            return;
+        }
+        let begun = Instant::now();
+        let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let (report, intact) = trial(&site, &lengths, number, &mut dice);
+        println!("{report} [{:.1} s]", begun.elapsed().as_secs_f64());
+        all.lock().expect("no reporter panics").push(report);
+        if !intact {
+            site = fresh().expect("there was one before");
+        }
+    }
+}
+
+/// By kind of fault: how many, the longest until the launcher left, the longest until nothing was left.
+fn show_worst(all: &[Report]) {
+    let mut kinds: BTreeMap<String, (usize, Duration, Duration, Duration)> = BTreeMap::new();
+    for report in all {
+        let (count, end, clean, apart) = kinds.entry(report.kind()).or_default();
+        *count += 1;
+        *end = (*end).max(report.ended_after);
+        *clean = (*clean).max(report.clean_after);
+        *apart = (*apart).max(report.apart_after);
+    }
+    println!(
+        "kind: trials; worst s from fault to end, from end to clean, from fault to clean on a node that was cut off"
+    );
+    for (kind, (count, end, clean, apart)) in kinds {
+        let [end, clean, apart] = [end, clean, apart].map(|time| time.as_secs_f64());
+        println!("{kind:<34} {count:>4}  {end:>6.2} {clean:>6.2} {apart:>6.2}");
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// splitmix64.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+
+    /// Anything up to `longest`.
+    pub fn time(&mut self, longest: Duration) -> Duration {
+        Duration::from_micros(self.below(longest.as_micros() as u64 + 1))
+    }
+}

@@ -1,0 +1,405 @@
+//! One trial: a job, a moment, a fault; then the end is looked at.
+
+use super::victim::{Found, Victim, find};
+use super::{Dice, NODES};
+use crate::harness::faults::{Ended, Shell, Site, Started, is_agent, is_sshd, kill, until};
+use crate::harness::wireup;
+use rustix::process::Signal;
+use std::fmt::{self, Display};
+use std::thread;
+use std::time::{Duration, Instant};
+use wireup_testbed::Process;
+
+const RANKS: usize = 12;
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
+const START_TIMEOUT: Duration = Duration::from_secs(6);
+/// What a job that is told to end may take, on a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(12);
+/// Beyond that something was left; 2 s are promised on a machine with time to spare.
+const CLEAN: Duration = Duration::from_secs(10);
+/// A pause of the network that no job dies of.
+const BLINK: Duration = Duration::from_millis(1200);
+const WRITTEN_BYTES: usize = 400_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    True,
+    Exchange,
+    Sleep,
+    Write,
+}
+
+const WORKS: [Work; 4] = [Work::True, Work::Exchange, Work::Sleep, Work::Write];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Kill(Victim),
+    /// An agent is stopped; then the user presses Ctrl-C twice.
+    Stop,
+    /// A node is off the network until the job has ended.
+    Cut,
+    /// A node is off the network for a moment.
+    Blink,
+    /// An agent dies while its node is off the network, which comes back: nobody heard of it.
+    HalfOpen,
+    /// A node loses its power.
+    PowerOff,
+}
+
+/// Silence costs seconds, so it has fewer of the chances.
+const FAULTS: [Fault; 16] = [
+    Fault::Kill(Victim::Launcher),
+    Fault::Kill(Victim::Agent),
+    Fault::Kill(Victim::Agent),
+    Fault::Kill(Victim::Agent),
+    Fault::Kill(Victim::Keeper),
+    Fault::Kill(Victim::Keeper),
+    Fault::Kill(Victim::Shell),
+    Fault::Kill(Victim::Shell),
+    Fault::Kill(Victim::Session),
+    Fault::Kill(Victim::Rank),
+    Fault::Kill(Victim::Rank),
+    Fault::Stop,
+    Fault::Cut,
+    Fault::Blink,
+    Fault::HalfOpen,
+    Fault::PowerOff,
+];
+
+/// What was done and what came of it.
+pub struct Report {
+    number: u64,
+    shown: String,
+    fault: Fault,
+    site: String,
+    moment: Duration,
+    hit: String,
+    code: Option<i32>,
+    words: String,
+    pub ended_after: Duration,
+    pub clean_after: Duration,
+    pub apart_after: Duration,
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    pub fn kind(&self) -> String {
+        format!("{:?} {:?}", self.site, self.fault).replace('"', "")
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [moment, ended, clean] =
+            [self.moment, self.ended_after, self.clean_after].map(|time| time.as_secs_f64() * 1e3);
+        write!(
+            f,
+            "{:>4} {:<26} at {moment:>6.0} ms, hit {}; code {:?} after {ended:.0} ms, clean after {clean:.0} ms: {} <{}>",
+            self.number,
+            self.kind(),
+            self.hit,
+            self.code,
+            self.words.trim().replace('\n', " | "),
+            self.shown
+        )?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n     PROBLEM: {problem}"))
+    }
+}
+
+fn begin(site: &Site, work: Work, more: &str) -> Started {
+    let program = wireup().display().to_string();
+    let write = format!("head -c {WRITTEN_BYTES} /dev/zero");
+    let words: &[&str] = match work {
+        Work::True => &["true"],
+        Work::Exchange => &[&program, "pmi", "exchange", "--rounds", "3"],
+        Work::Sleep => &["sh", "-c", "sleep 50 & setsid sleep 50 & sleep 0.6"],
+        Work::Write => &["sh", "-c", &write],
+    };
+    let (hosts, node_s, start_s) = (site.testbed.hosts(), NODE_TIMEOUT.as_secs(), START_TIMEOUT.as_secs());
+    let line =
+        format!("--hosts {hosts} -n {RANKS} --node-timeout {node_s} --start-timeout {start_s} --kill-grace 1 {more}");
+    Started::of(site.job(&line, words))
+}
+
+fn is_whole(work: Work, ended: &Ended) -> bool {
+    match work {
+        Work::True | Work::Sleep => true,
+        Work::Exchange => ended.stdout.lines().count() == 1,
+        Work::Write => ended.stdout_bytes == RANKS * WRITTEN_BYTES,
+    }
+}
+
+/// How long each work takes when nothing happens.
+pub fn typical_lengths(site: &Site) -> Vec<(Work, Duration)> {
+    let length = |work: Work| {
+        let run = || {
+            let job = begin(site, work, "--fanout 2");
+            let begun = job.begun;
+            let ended = job.finish(site, AT_ONCE * 2).expect("an undisturbed job ends");
+            assert!(ended.code == 0 && is_whole(work, &ended), "{work:?}: {ended:?}");
+            ended.at - begun
+        };
+        run();
+        (work, run())
+    };
+    WORKS.into_iter().map(length).collect()
+}
+
+/// `false`: the site is of no further use.
+pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (Report, bool) {
+    let (work, length) = *dice.one_of(lengths);
+    let fault = *dice.one_of(&FAULTS);
+    let fanout = *dice.one_of(&[1, 2, 2, 2, 6]);
+    let encrypt = *dice.one_of(&["", "", "--encrypt"]);
+    let moment = dice.time(length);
+    let node = dice.below(u64::from(NODES)) as u16;
+    let job = begin(site, work, &format!("--fanout {fanout} {encrypt}"));
+    let mut report = Report {
+        number,
+        shown: format!("{work:?} --fanout {fanout} {encrypt}"),
+        fault,
+        site: format!("{:?}", site.shell),
+        moment,
+        hit: String::new(),
+        code: None,
+        words: String::new(),
+        ended_after: Duration::ZERO,
+        clean_after: Duration::ZERO,
+        apart_after: Duration::ZERO,
+        problems: Vec::new(),
+    };
+    thread::sleep(moment.saturating_sub(job.begun.elapsed()));
+    let mut trial = Trial { site, work, fanout, node, dice, report: &mut report };
+    let intact = trial.run(job);
+    if !report.problems.is_empty() {
+        // What it left would be found again by all that follow.
+        return (report, false);
+    }
+    (report, intact)
+}
+
+struct Trial<'a> {
+    site: &'a Site,
+    work: Work,
+    fanout: u16,
+    node: u16,
+    dice: &'a mut Dice,
+    report: &'a mut Report,
+}
+
+impl Trial<'_> {
+    fn run(&mut self, job: Started) -> bool {
+        match self.report.fault {
+            Fault::Kill(victim) => self.kill(job, victim),
+            Fault::Stop => self.stop(job),
+            Fault::Cut => return self.cut(job),
+            Fault::Blink => self.blink(job),
+            Fault::HalfOpen => self.half_open(job),
+            Fault::PowerOff => return self.power_off(job),
+        }
+        true
+    }
+
+    /// Finds a victim for as long as the job runs.
+    fn find(&mut self, job: &mut Started, victim: Victim) -> Option<Found> {
+        loop {
+            let found = find(victim, self.site, job, self.dice);
+            if found.is_some() || job.has_ended() {
+                return found;
+            }
+        }
+    }
+
+    fn kill(&mut self, mut job: Started, victim: Victim) {
+        let found = self.find(&mut job, victim).filter(|found| kill(found.pid, Signal::KILL));
+        self.report.hit = found.as_ref().map_or("nobody".into(), |found| {
+            format!("{} on {}: {:.60}", found.pid, found.node.map_or("hub".into(), |i| format!("n{i}")), found.command)
+        });
+        let Some(ended) = self.end(job, AT_ONCE) else { return };
+        match (&found, victim) {
+            (None, _) => self.expect_success(&ended),
+            // It may have ended just before.
+            (Some(_), Victim::Launcher) => self.expect(ended.code == 137 || ended.code == 0, "the launcher's end"),
+            (Some(found), _) => {
+                let named = self.culprits(found);
+                self.expect_success_or_names(&ended, &named);
+            }
+        }
+        self.expect_clean(&self.all(), ended.at);
+    }
+
+    fn stop(&mut self, mut job: Started) {
+        let Some(found) = self.find(&mut job, Victim::Agent).filter(|found| kill(found.pid, Signal::STOP)) else {
+            return self.undisturbed(job);
+        };
+        self.report.hit = format!("{} on n{}", found.pid, found.node.unwrap_or_default());
+        let launcher = job.pid();
+        thread::sleep(Duration::from_millis(200));
+        kill(launcher, Signal::INT);
+        thread::sleep(Duration::from_millis(200));
+        // It may have ended without the stopped one.
+        kill(launcher, Signal::INT);
+        let ended = self.end(job, AT_ONCE);
+        let gone_on = *self.dice.one_of(&[Signal::CONT, Signal::KILL]);
+        let at = Instant::now();
+        kill(found.pid, gone_on);
+        if ended.is_some() {
+            self.expect_clean(&self.all(), at);
+        }
+    }
+
+    fn cut(&mut self, job: Started) -> bool {
+        let cut_at = self.silence();
+        let ended = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT));
+        if let Some(ended) = &ended {
+            self.expect_success_or_names(ended, &[self.node]);
+            let others: Vec<u16> = self.all().into_iter().filter(|&i| i != self.node).collect();
+            self.expect_clean(&others, ended.at);
+        }
+        self.expect_clean_apart(cut_at);
+        self.site.testbed.heal(self.node).expect("heal");
+        if ended.is_some() {
+            self.expect_clean(&self.all(), Instant::now());
+        }
+        // Its sshd may still hold on to the connection.
+        self.site.shell == Shell::Plain
+    }
+
+    fn blink(&mut self, job: Started) {
+        self.silence();
+        thread::sleep(self.dice.time(BLINK));
+        self.site.testbed.heal(self.node).expect("heal");
+        self.undisturbed(job);
+    }
+
+    fn half_open(&mut self, job: Started) {
+        self.silence();
+        let agents = self.site.left(&[self.node]).into_iter().filter(|(_, process)| is_agent(process));
+        let agents = agents.filter(|(_, process)| kill(process.pid, Signal::KILL)).count();
+        self.report.hit += &format!(", {agents} killed there");
+        thread::sleep(self.dice.time(BLINK));
+        self.site.testbed.heal(self.node).expect("heal");
+        if let Some(ended) = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT)) {
+            self.expect_success_or_names(&ended, &[self.node]);
+            self.expect_clean(&self.all(), ended.at);
+        }
+    }
+
+    fn power_off(&mut self, job: Started) -> bool {
+        self.report.hit = format!("n{}", self.node);
+        self.site.testbed.power_off(self.node).expect("power off");
+        if let Some(ended) = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT)) {
+            self.expect_success_or_names(&ended, &[self.node]);
+            let others: Vec<u16> = self.all().into_iter().filter(|&i| i != self.node).collect();
+            self.expect_clean(&others, ended.at);
+        }
+        false
+    }
+
+    fn silence(&mut self) -> Instant {
+        self.report.hit = format!("n{}", self.node);
+        self.site.testbed.cut(self.node).expect("cut");
+        Instant::now()
+    }
+
+    fn undisturbed(&mut self, job: Started) {
+        if let Some(ended) = self.end(job, AT_ONCE + BLINK) {
+            self.expect_success(&ended);
+            self.expect_clean(&self.all(), ended.at);
+        }
+    }
+
+    fn end(&mut self, job: Started, limit: Duration) -> Option<Ended> {
+        let at = Instant::now();
+        let ended = job.finish(self.site, limit);
+        self.expect(ended.is_some(), "the launcher did not end in time");
+        if let Some(ended) = &ended {
+            self.report.ended_after = ended.at.saturating_duration_since(at);
+            self.report.code = Some(ended.code);
+            self.report.words.clone_from(&ended.stderr);
+            self.expect(!ended.stderr.contains("panicked at"), "a panic");
+            self.expect(ended.left_on_hub.is_empty(), &format!("left on the hub: {:?}", ended.left_on_hub));
+            self.expect(ended.code != 0 || is_whole(self.work, ended), "success without all of the output");
+        }
+        ended
+    }
+
+    fn all(&self) -> Vec<u16> {
+        (0..NODES).collect()
+    }
+
+    /// Nodes of which one must be named if this process dies.
+    fn culprits(&self, found: &Found) -> Vec<u16> {
+        let of_command = (0..NODES).filter(|i| found.command.split(' ').any(|word| word == format!("n{i}")));
+        let own = found.node.into_iter();
+        // Agent numbers: the hub's is 0, that of node i is i + 1.
+        let number = found.node.map_or(0, |i| i + 1);
+        let below = (1..=self.fanout).map(|child| number * self.fanout + child - 1).filter(|&i| i < NODES);
+        own.chain(of_command).chain(below.filter(|_| found.command.contains("agent") || found.node.is_none())).collect()
+    }
+
+    fn expect(&mut self, holds: bool, what: &str) {
+        if !holds {
+            self.report.problems.push(what.to_owned());
+        }
+    }
+
+    fn expect_success(&mut self, ended: &Ended) {
+        self.expect(ended.code == 0, "nothing had happened to it, and it failed");
+    }
+
+    fn expect_success_or_names(&mut self, ended: &Ended, nodes: &[u16]) {
+        let named = nodes.iter().any(|&node| names(&ended.stderr, node));
+        self.expect(ended.code == 0 || named, &format!("none of {nodes:?} is named"));
+    }
+
+    /// Nothing of the job is on these nodes, soon.
+    fn expect_clean(&mut self, on: &[u16], since: Instant) {
+        let idle = until(CLEAN, || self.left(on).is_empty());
+        self.report.clean_after = self.report.clean_after.max(since.elapsed());
+        if idle.is_none() {
+            let left = self.left(on);
+            self.report.problems.push(format!("left behind: {left:?}"));
+            self.site.clear(on);
+        }
+        let files = self.site.files_left(on);
+        self.expect(files.is_empty(), &format!("left behind: {files:?}"));
+    }
+
+    /// What is left of the job. How long an sshd believes in a client that has fallen silent is its own affair.
+    fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
+        let mut left = self.site.left(on);
+        if matches!(self.report.fault, Fault::Cut | Fault::PowerOff) {
+            left.retain(|(_, process)| !is_sshd(process));
+        }
+        left
+    }
+
+    /// Nothing of ours is on the node that was cut off.
+    fn expect_clean_apart(&mut self, since: Instant) {
+        let node = [self.node];
+        let idle = until(NODE_TIMEOUT.max(START_TIMEOUT) + CLEAN, || self.left(&node).is_empty());
+        self.report.apart_after = since.elapsed();
+        self.expect(idle.is_some(), &format!("left on the node that was cut off: {:?}", self.left(&node)));
+    }
+}
+
+/// Whether a node is named, alone or in a range.
+fn names(text: &str, node: u16) -> bool {
+    let plain = format!("n{node}");
+    let words = || text.split(|c: char| !(c.is_ascii_alphanumeric() || "[]-,".contains(c)));
+    let in_range = |list: &str| {
+        list.split(',').any(|part| {
+            let (low, high) = part.split_once('-').unwrap_or((part, part));
+            matches!((low.parse::<u16>(), high.parse::<u16>()), (Ok(low), Ok(high)) if (low..=high).contains(&node))
+        })
+    };
+    let ranges = |word: &str| word.split("n[").skip(1).filter_map(|rest| rest.split(']').next()).any(in_range);
+    words().any(|word| word.split(',').any(|part| part == plain) || ranges(word))
+}
+
+#[test]
+fn names_are_found() {
+    assert!(names("wireup: node n3: the link", 3) && names("n[1-3]: refused", 2) && names("on n[0,4-5]:", 5));
+    assert!(!names("node n30: x", 3) && !names("n[1-3]", 4));
+}
