@@ -9,11 +9,13 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup run -n 16 ./app                      16 ranks on this machine
   wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
+  wireup doctor --hosts n[0-63]               whether these machines are fit for it
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
 
 Commands:
   run       start a job
+  doctor    whether machines are fit for a run: each line ok or the cure
   pmi       a PMI client for tests
   bench     measure launchers side by side
   replay    run a recording of wireup run --record again

@@ -4,6 +4,7 @@
 //! install handlers for its overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
+mod doctor;
 mod env_file;
 mod environment;
 mod flags;
@@ -24,7 +25,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
 
-const COMMANDS: [&str; 7] = ["run", "pmi", "bench", "agent", "replay", "help", "version"];
+const COMMANDS: [&str; 8] = ["run", "doctor", "pmi", "bench", "agent", "replay", "help", "version"];
 
 /// The C library calls it once, with one thread.
 // SAFETY: the program has no other symbol `main`.
@@ -54,6 +55,7 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
     match command {
         "run" => run::main(args, process_ns),
         "agent" => wireup_node::agent::main(args, process_ns),
+        "doctor" => doctor::main(args),
         "pmi" => pmi::main(args),
         "replay" => replay::main(args),
         "bench" => wireup_bench::main(args.collect()),
@@ -69,6 +71,7 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
 fn help(topic: Option<&str>) -> u8 {
     match topic {
         Some("run") => out::print(&help::run()),
+        Some("doctor") => out::print(doctor::HELP),
         Some("replay") => out::print(replay::HELP),
         Some("pmi") => return pmi::main(std::iter::once("--help".into())),
         Some("bench") => return wireup_bench::main(vec!["--help".into()]),

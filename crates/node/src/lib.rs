@@ -1,6 +1,7 @@
 //! Joins the machines of `proto` to this machine: processes, sockets, clock, terminal.
 
 pub mod agent;
+pub mod doctor;
 pub mod keeper;
 pub mod launcher;
 pub mod record;

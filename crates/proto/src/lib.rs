@@ -23,7 +23,7 @@ mod output;
 mod plan;
 mod pmi_link;
 mod pmi_state;
-mod starts;
+pub mod starts;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig};

@@ -26,6 +26,8 @@ pub enum FlagError {
     NotAVariable { flag: String, value: String },
     #[error("{flag} {value}: not valid UTF-8; use a name in UTF-8")]
     NotUtf8 { flag: String, value: String },
+    #[error("{word} says nothing to wireup doctor; it takes {takes}")]
+    NotOfDoctor { word: String, takes: String },
     #[error("no program to run; try: wireup run -n 4 ./app")]
     NoProgram,
     #[error("program {section} of the command line is missing: write it before or behind the \":\"")]

@@ -148,7 +148,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
 }
 
 /// The hosts of the job, if the user named any.
-fn hosts(low: &Low, here: &Here) -> Result<Option<Hosts>, FlagError> {
+pub fn hosts(low: &Low, here: &Here) -> Result<Option<Hosts>, FlagError> {
     let mut entries = Vec::new();
     match (low.hosts.is_empty(), low.host_files.is_empty()) {
         (true, true) => return Ok(None),
@@ -175,7 +175,8 @@ fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
     }
 }
 
-fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
+/// `hosts`: some were named.
+pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
     let mut words: Vec<String> = match command {
         Some(command) => command.split_whitespace().map(str::to_owned).collect(),
         None if hosts => SSH.map(str::to_owned).to_vec(),

@@ -172,7 +172,7 @@ impl Low {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
-    fn apply<W: Iterator<Item = OsString>>(
+    pub(super) fn apply<W: Iterator<Item = OsString>>(
         &mut self,
         section: &mut Section,
         behind: &mut Behind<'_, W>,
@@ -228,12 +228,12 @@ impl Low {
     }
 }
 
-fn is_flag(word: &OsStr) -> bool {
+pub(super) fn is_flag(word: &OsStr) -> bool {
     word.as_bytes().first() == Some(&b'-') && word.len() > 1
 }
 
 /// The flag that a word names, the name as typed, and the value attached to it (`--np=4`, `-n4`).
-fn look_up(word: &OsStr) -> Result<(&'static Flag, String, Option<OsString>), FlagError> {
+pub(super) fn look_up(word: &OsStr) -> Result<(&'static Flag, String, Option<OsString>), FlagError> {
     let bytes = word.as_bytes();
     let dashes = if bytes.starts_with(b"--") { 2 } else { 1 };
     let (typed, attached) = match bytes.iter().position(|&byte| byte == b'=') {

@@ -8,6 +8,7 @@ pub mod error;
 pub mod high;
 mod interface;
 mod layout;
+pub mod machines;
 pub mod low;
 mod nearest;
 mod placement;

@@ -3,6 +3,7 @@
 
 use super::Setting;
 use crate::hosts::collapse_short;
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
 
 /// Problems that are told before the rest is only counted.
@@ -32,6 +33,7 @@ struct Group<'a> {
     problem: String,
     first: &'a str,
     hosts: Vec<&'a str>,
+    agents: Vec<AgentId>,
 }
 
 pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
@@ -52,6 +54,25 @@ pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
     format!("no agent on {} of {nodes}: {}", missing.len(), told.join("; "))
 }
 
+/// Hosts with one problem, and what helps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// Positions in what was given.
+    pub agents: Vec<AgentId>,
+    pub problem: String,
+    pub cure: Option<String>,
+}
+
+/// A line for each problem instead of a sentence for all.
+pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Told> {
+    let told = |group: &Group| Told {
+        agents: group.agents.clone(),
+        problem: group.problem_shown(),
+        cure: advice(group, setting),
+    };
+    groups(missing, setting).iter().map(told).collect()
+}
+
 /// The largest group first.
 fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
@@ -64,8 +85,13 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
         let general = replace_word(problem, bare(host), "HOST");
         let alike = |group: &&mut Group| group.kind == kind && (kind != Kind::Other || group.problem == general);
         match groups.iter_mut().find(alike) {
-            Some(group) => group.hosts.push(host),
-            None => groups.push(Group { kind, problem: general, first: host, hosts: vec![host] }),
+            Some(group) => {
+                group.hosts.push(host);
+                group.agents.push(*agent);
+            }
+            None => {
+                groups.push(Group { kind, problem: general, first: host, hosts: vec![host], agents: vec![*agent] });
+            }
         }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.hosts.len()));
@@ -74,13 +100,17 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
 
 impl Group<'_> {
     fn shown(&self) -> String {
+        let mut hosts = self.hosts.clone();
+        hosts.dedup();
+        format!("{}: {}", collapse_short(hosts), self.problem_shown())
+    }
+
+    fn problem_shown(&self) -> String {
         let problem = match self.hosts.len() {
             1 => replace_word(&self.problem, "HOST", bare(self.first)),
             _ => self.problem.clone(),
         };
-        let mut hosts = self.hosts.clone();
-        hosts.dedup();
-        format!("{}: {}", collapse_short(hosts), problem.trim_end_matches(['.', '\r', '\n', ' ']))
+        problem.trim_end_matches(['.', '\r', '\n', ' ']).to_owned()
     }
 }
 
@@ -171,7 +201,6 @@ mod tests {
         assert_eq!(replace_word("n1 and n10, n1", "n1", "HOST"), "HOST and n10, HOST");
         assert_eq!(replace_word("aa", "a", "HOST"), "aa");
     }
-    use wireup_wire::ids::AgentId;
 
     fn setting() -> Setting {
         let agents = ["head", "n1", "n2", "n3", "n4", "root@n5"].map(str::to_owned).to_vec();

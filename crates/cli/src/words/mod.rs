@@ -8,6 +8,7 @@ mod ranges;
 mod signals;
 mod stall;
 
+pub use missing::lines as missing_lines;
 pub use profile::table;
 pub use ranges::ranges;
 

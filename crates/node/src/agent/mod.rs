@@ -7,7 +7,7 @@ mod links;
 mod main;
 mod pipes;
 mod ranks;
-mod remote;
+pub(crate) mod remote;
 mod shells;
 pub mod token;
 mod turn;

@@ -28,9 +28,17 @@ pub fn version() -> String {
 
 /// The words behind `… host`. `build` names this very program among others of its version; `digest` is that of its file.
 pub fn command(how: How, program: &str, build: &str, digest: Option<&str>) -> Vec<Vec<u8>> {
+    command_with(how, program, build, digest, &[&version()])
+}
+
+/// The same with other words behind `agent`, the version first. They need no quotes.
+pub fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
-        How::Plain => vec![program.to_owned(), "agent".into(), version()],
-        How::Look => vec![in_shell(&look(program, build))],
+        How::Plain => {
+            let asked = asked.iter().map(|&word| word.to_owned());
+            [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
+        }
+        How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
     words.into_iter().map(String::into_bytes).collect()
@@ -41,12 +49,12 @@ fn in_shell(script: &str) -> String {
     format!("exec /bin/sh -c '{script}'")
 }
 
-fn look(program: &str, build: &str) -> String {
-    let version = version();
+fn look(program: &str, build: &str, asked: &str) -> String {
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
-        "{CACHE}; p=\"$h\"/{build}/wireup; [ -O \"$h\" ] && [ -O \"$h\"/{build} ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {version}; \
-         for p in {places}; do p=$(command -v $p) && exec \"$p\" agent {version}; done; \
+        "{CACHE}; d=\"$h\"/{build}; p=\"$d\"/wireup; \
+         [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; \
+         for p in {places}; do p=$(command -v $p) && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
 }
@@ -180,7 +188,7 @@ mod tests {
     #[test]
     fn strange_paths_are_not_given_to_a_shell() {
         for path in ["/a b/wireup", "/a'b/wireup", "/$(reboot)/wireup", "/a;b", "/ü"] {
-            assert!(!look(path, BUILD).contains(path), "{path}");
+            assert!(!look(path, BUILD, "1").contains(path), "{path}");
         }
     }
 

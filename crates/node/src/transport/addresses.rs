@@ -190,7 +190,7 @@ pub fn interface_of(ip: IpAddr, own: &[InterfaceAddress]) -> Option<&str> {
 }
 
 /// Whether the address means the same on every interface, and one machine.
-fn leads_out(ip: IpAddr) -> bool {
+pub fn leads_out(ip: IpAddr) -> bool {
     let link_local_v6 = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     !link_local_v6 && !ip.is_unspecified() && !ip.is_multicast()
 }
@@ -201,7 +201,7 @@ fn is_dialable(address: SocketAddr) -> bool {
 
 /// Bridges and tunnels of this machine's own, and networks without configuration: a server's own little network to its
 /// management controller is one, with the same addresses everywhere.
-fn is_accidental(own: &InterfaceAddress) -> bool {
+pub fn is_accidental(own: &InterfaceAddress) -> bool {
     is_virtual(&own.interface) || matches!(own.ip, IpAddr::V4(ip) if ip.is_link_local())
 }
 

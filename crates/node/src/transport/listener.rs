@@ -19,8 +19,8 @@ pub struct Listener {
 }
 
 /// What came of looking for a guest.
-pub enum Accepted {
-    Guest(Box<Link>),
+pub enum Accepted<G> {
+    Guest(G),
     /// One left by itself, or came in where none may. There may be others.
     TurnedAway,
     Nobody,
@@ -56,17 +56,25 @@ impl Listener {
     }
 
     /// The next guest, if one waits.
-    pub fn accept(&self, secret: &Secret, terms: Terms) -> Result<Accepted, AcceptError> {
-        match socket::accept(&self.socket) {
-            Ok((guest, _)) if self.takes(&guest) => {
-                let link = Link::accepted(guest, Handshake::listen(secret, terms)?, terms.encrypt);
-                Ok(Accepted::Guest(Box::new(link)))
+    pub fn accept(&self, secret: &Secret, terms: Terms) -> Result<Accepted<Box<Link>>, AcceptError> {
+        Ok(match self.accept_socket()? {
+            Accepted::Guest(guest) => {
+                Accepted::Guest(Box::new(Link::accepted(guest, Handshake::listen(secret, terms)?, terms.encrypt)))
             }
+            Accepted::TurnedAway => Accepted::TurnedAway,
+            Accepted::Nobody => Accepted::Nobody,
+        })
+    }
+
+    /// The same, without a handshake.
+    pub fn accept_socket(&self) -> io::Result<Accepted<OwnedFd>> {
+        match socket::accept(&self.socket) {
+            Ok((guest, _)) if self.takes(&guest) => Ok(Accepted::Guest(guest)),
             Ok(_) => Ok(Accepted::TurnedAway),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => Ok(Accepted::Nobody),
                 io::ErrorKind::ConnectionAborted => Ok(Accepted::TurnedAway),
-                _ => Err(error.into()),
+                _ => Err(error),
             },
         }
     }

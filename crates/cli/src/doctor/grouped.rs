@@ -1,0 +1,46 @@
+//! Hosts with one finding are told together.
+
+use super::finding::{Finding, Level};
+use crate::hosts::collapse_short;
+
+/// A finding and the hosts that have it.
+pub struct Group {
+    pub finding: Finding,
+    pub hosts: Vec<usize>,
+}
+
+/// Findings that read alike, problems first, else in the order found.
+pub fn group(findings: Vec<(usize, Finding)>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (host, finding) in findings {
+        let alike = |group: &&mut Group| {
+            (group.finding.level, &group.finding.text, &group.finding.cure)
+                == (finding.level, &finding.text, &finding.cure)
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => {
+                if group.finding.single != finding.single {
+                    group.finding.single = None;
+                }
+                group.hosts.push(host);
+            }
+            None => groups.push(Group { finding, hosts: vec![host] }),
+        }
+    }
+    groups.sort_by_key(|group| group.finding.level);
+    groups
+}
+
+impl Group {
+    /// The finding's line and that of its cure.
+    pub fn lines(&self, names: &[&str]) -> String {
+        let hosts = collapse_short(self.hosts.iter().map(|&host| names[host]));
+        let level = match self.finding.level {
+            Level::Problem => "problem",
+            Level::Remark => "remark ",
+        };
+        let text = self.finding.single.as_ref().unwrap_or(&self.finding.text);
+        let cure = self.finding.cure.iter().map(|cure| format!("         cure: {cure}\n"));
+        format!("{level}  {hosts}: {text}\n{}", cure.collect::<String>())
+    }
+}

@@ -1,0 +1,117 @@
+//! `wireup doctor`: each line ok, or the cure.
+
+mod finding;
+mod grouped;
+mod judge;
+mod show;
+mod this_machine;
+
+use crate::flags::high::{self, SSH};
+use crate::flags::machines::{self, Wish};
+use crate::here::Here;
+use crate::hosts::Host;
+use crate::out;
+use crate::words::shell;
+use judge::{Case, Setting};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use wireup_node::doctor::{Facts, Plan, Seen, examine, facts_here};
+use wireup_wire::peer::RemoteShell;
+
+pub const HELP: &str = "\
+wireup doctor: whether a run could start, each line ok or the cure.
+
+  wireup doctor                                   this machine alone
+  wireup doctor --hosts n[0-63]                   each host by ssh, all at once, as a run would start there
+  wireup doctor --hostfile hosts --interface ib0
+
+Asks each host for its limits, interfaces, clock and versions; whether it gets back to this machine, as an agent must;
+whether it gets to the next host by the same remote shell, as agents in a tree do. Changes nothing there.
+
+Flags, as for wireup run:
+  --hosts LIST, --hostfile FILE   which machines
+  --remote-shell CMD              how they are reached; default ssh
+  --interface WHICH               what links may use
+  --start-timeout SECONDS         how long each host may take; default 10
+  --wdir DIR                      the directory of the ranks; default this one
+And its own:
+  --send                          send wireup to hosts without it, as a run would
+
+Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 nothing could be asked.
+";
+
+/// For each host. Chosen: a person waits for it; a log-in takes a second or two.
+const TIMEOUT_NS: u64 = 10_000_000_000;
+/// Some host has a problem.
+const PROBLEM: u8 = 1;
+
+/// Examines what `args`, behind the word `doctor`, name.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    match machines::parse(args) {
+        Ok(Wish::Help) => {
+            out::print(HELP);
+            0
+        }
+        Ok(wish) => run(wish).unwrap_or_else(|problem| out::fail(&problem)),
+        Err(error) => out::fail(&error.to_string()),
+    }
+}
+
+fn run(wish: Wish) -> Result<u8, String> {
+    let Wish::Examine { low, section, send } = wish else { return Ok(0) };
+    let here = Here::read(low.names_hosts())
+        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+    let hosts = high::hosts(&low, &here).map_err(|error| error.to_string())?;
+    let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
+    let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
+    // Before anything is raised here.
+    let facts = facts_here(low.interface.as_deref(), None, &cwd);
+    let Some(hosts) = hosts else {
+        let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
+        out::print(&text);
+        return Ok(if problems { PROBLEM } else { 0 });
+    };
+    let remote_shell =
+        high::remote_shell(low.remote_shell.as_deref(), true, &here).map_err(|error| error.to_string())?;
+    let plan = Plan {
+        hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),
+        remote_shell: remote_shell.clone(),
+        program: here.program.clone(),
+        interface: low.interface.clone(),
+        cwd: cwd.clone().into_os_string().into_vec(),
+        timeout_ns: low.start_timeout_ns.unwrap_or(TIMEOUT_NS),
+        send,
+    };
+    let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| error.to_string())? };
+    let setting = Setting {
+        shell: shell(&remote_shell),
+        by_ssh: matches!(remote_shell, RemoteShell::Ssh(_)),
+        cwd: cwd.display().to_string(),
+        interface: low.interface,
+        program_bytes: own_size(),
+    };
+    let cases = cases(&hosts.list, &facts, &seen);
+    let (text, problems) = show::report(&cases, &facts, &setting);
+    out::print(&text);
+    Ok(if problems { PROBLEM } else { 0 })
+}
+
+/// Hosts in the order in which they were named, with what was learnt.
+fn cases<'a>(hosts: &'a [Host], here: &'a Facts, seen: &'a [Seen]) -> Vec<Case<'a>> {
+    let mut seen = seen.iter();
+    let case = |host: &'a Host| match host.here {
+        true => Case { host: &host.name, facts: Some(here), seen: None },
+        false => {
+            let seen = seen.next();
+            Case { host: &host.name, facts: seen.and_then(|seen| seen.facts.as_ref()), seen }
+        }
+    };
+    hosts.iter().map(case).collect()
+}
+
+/// What would be sent.
+fn own_size() -> u64 {
+    let path = std::env::current_exe();
+    path.and_then(std::fs::metadata).map_or(0, |meta| meta.len())
+}

@@ -1,0 +1,126 @@
+//! The report on hosts: a line for each that answered, findings with their cures, a sum.
+
+use super::finding::{Finding, Level};
+use super::grouped::group;
+use super::judge::{self, Case, Setting};
+use crate::hosts::collapse_short;
+use crate::words::{self, count, missing_lines};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use wireup_node::doctor::Facts;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::MissingAgent;
+
+/// Hosts that get a line each; more are told together where they are alike.
+const LINES_MAX: usize = 32;
+
+/// The text, and whether there is a problem.
+pub fn report(cases: &[Case], here: &Facts, setting: &Setting) -> (String, bool) {
+    let names: Vec<&str> = cases.iter().map(|case| case.host).collect();
+    let mut findings = judge::findings(cases, here, setting);
+    findings.extend(unreached(cases, setting));
+    let having = |level| -> BTreeSet<usize> {
+        findings.iter().filter(|(_, finding)| finding.level == level).map(|(host, _)| *host).collect()
+    };
+    let (problems, mut remarks) = (having(Level::Problem), having(Level::Remark));
+    remarks.retain(|host| !problems.contains(host));
+    let verdict = |host: usize| match () {
+        () if problems.contains(&host) => "problem",
+        () if remarks.contains(&host) => "remark ",
+        () => "ok     ",
+    };
+    let mut text = host_lines(cases, &verdict);
+    let groups = group(findings);
+    if !groups.is_empty() && !text.is_empty() {
+        text.push('\n');
+    }
+    for group in &groups {
+        text.push_str(&group.lines(&names));
+    }
+    if !groups.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&sum(cases.len(), problems.len(), remarks.len()));
+    (text, !problems.is_empty())
+}
+
+fn sum(hosts: usize, problems: usize, remarks: usize) -> String {
+    let mut text = format!("{}: {} ok", count(hosts as u32, "host"), hosts - problems - remarks);
+    for (number, what) in [(remarks, "with remarks"), (problems, "with problems")] {
+        if number > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ", {number} {what}");
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// Hosts that answered.
+fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String {
+    // Who says the same stands together if there are many.
+    let mut lines: Vec<(Vec<&str>, &str, String)> = Vec::new();
+    let many = cases.len() > LINES_MAX;
+    for (index, case) in cases.iter().enumerate() {
+        let Some(facts) = case.facts else { continue };
+        let (verdict, said) = (verdict(index), line(case, facts, many));
+        match lines.iter_mut().find(|line| many && (line.1, &line.2) == (verdict, &said)) {
+            Some((hosts, _, _)) => hosts.push(case.host),
+            None => lines.push((vec![case.host], verdict, said)),
+        }
+    }
+    let lines: Vec<(String, &str, String)> =
+        lines.into_iter().map(|(hosts, verdict, said)| (collapse_short(hosts), verdict, said)).collect();
+    let width = lines.iter().map(|(hosts, _, _)| hosts.len()).max().unwrap_or(0);
+    lines.iter().map(|(hosts, verdict, said)| format!("{hosts:<width$}  {verdict}  {said}\n")).collect()
+}
+
+/// With `many` hosts without what each has of its own.
+fn line(case: &Case, facts: &Facts, many: bool) -> String {
+    let mut text = format!("{} {}, wireup {}, {}", facts.arch, facts.kernel, facts.version, count(facts.cpus, "cpu"));
+    if let Some(address) = facts.offered.first() {
+        // Writing to a string cannot fail.
+        let _ = match many {
+            true => write!(text, ", {}", address.interface),
+            false => write!(text, ", {} {}", address.interface, address.ip),
+        };
+    }
+    match case.seen {
+        None => text.push_str(", this machine"),
+        Some(seen) => {
+            if let (Some(Ok(back)), false) = (&seen.back, many) {
+                let _ = write!(text, ", {:.1} ms back", back.took_ns as f64 / 1e6);
+            }
+        }
+    }
+    text
+}
+
+/// Hosts that did not answer, in the words of a run.
+fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
+    let missing: Vec<MissingAgent> = cases
+        .iter()
+        .enumerate()
+        .filter_map(|(index, case)| {
+            let problem = judge::one_line(&judge::unreached(case)?);
+            Some(MissingAgent { agent: AgentId(index as u32), problem })
+        })
+        .collect();
+    let setting = words::Setting {
+        job_size: 0,
+        node_count: cases.len() as u32,
+        label: false,
+        verbose: false,
+        local: false,
+        shell: setting.shell.clone(),
+        agents: cases.iter().map(|case| case.host.to_owned()).collect(),
+    };
+    let told = missing_lines(&missing, &setting).into_iter().flat_map(|told| {
+        let finding = Finding { cure: told.cure, ..Finding::problem(told.problem, "") };
+        told.agents.into_iter().map(move |agent| (agent.index(), finding.clone()))
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+pub mod tests;

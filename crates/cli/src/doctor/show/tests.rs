@@ -1,0 +1,201 @@
+use super::*;
+use wireup_node::doctor::{Address, Back, Cache, End, Limits, LimitsOf, Seen, Space};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A healthy machine.
+pub fn facts() -> Facts {
+    let limit = |soft, hard| LimitsOf { soft: Some(soft), hard: Some(hard) };
+    let free = LimitsOf::default();
+    let address =
+        |interface: &str, ip: &str| Address { interface: interface.into(), ip: ip.parse().expect("an address") };
+    Facts {
+        version: "0.1.0".into(),
+        build: "abc".into(),
+        arch: "x86_64".into(),
+        kernel: "Linux 6.1".into(),
+        host: "n".into(),
+        user: 0,
+        cpus: 2,
+        limits: Limits {
+            open_files: limit(1024, 524_288),
+            processes: limit(7000, 7000),
+            locked_memory: free,
+            core: free,
+            stack: free,
+            pids_max: None,
+        },
+        shm: Some(Space { total: 1 << 30, free: 1 << 30 }),
+        memory_free: Some(4 << 30),
+        offered: vec![address("eth0", "10.0.0.1")],
+        left_out: vec![(address("docker0", "172.17.0.1"), "a bridge".into())],
+        nothing_offered: None,
+        cache: Cache { path: "/h/.cache/wireup".into(), free: Some(1 << 30), problem: None },
+        clock_ns: 100 * SECOND_NS,
+        cwd_problem: None,
+    }
+}
+
+fn well(host: &str, neighbour: &str) -> Seen {
+    Seen {
+        host: host.into(),
+        end: End::Answered,
+        facts: Some(facts()),
+        clock_ns: (99 * SECOND_NS, 101 * SECOND_NS),
+        back: Some(Ok(Back {
+            address: "10.0.0.254".parse().expect("an address"),
+            took_ns: 400_000,
+            failed: Vec::new(),
+        })),
+        onward: Some(Ok(())),
+        neighbour: Some(neighbour.into()),
+        sent: false,
+        retried: None,
+    }
+}
+
+fn ring(hosts: usize) -> Vec<Seen> {
+    (0..hosts).map(|host| well(&format!("n{host}"), &format!("n{}", (host + 1) % hosts))).collect()
+}
+
+fn said(seen: &[Seen]) -> (String, bool) {
+    let cases: Vec<Case> =
+        seen.iter().map(|seen| Case { host: &seen.host, facts: seen.facts.as_ref(), seen: Some(seen) }).collect();
+    let setting = Setting {
+        shell: "ssh".into(),
+        by_ssh: true,
+        cwd: "/work dir".into(),
+        interface: None,
+        program_bytes: 15 << 20,
+    };
+    report(&cases, &facts(), &setting)
+}
+
+#[test]
+fn healthy_hosts_get_a_line_each() {
+    let line =
+        |host: &str| format!("{host}  ok       x86_64 Linux 6.1, wireup 0.1.0, 2 cpus, eth0 10.0.0.1, 0.4 ms back\n");
+    assert_eq!(said(&ring(2)), (format!("{}{}2 hosts: 2 ok\n", line("n0"), line("n1")), false));
+}
+
+#[test]
+fn many_healthy_hosts_share_one() {
+    let (text, _) = said(&ring(100));
+    assert_eq!(text, "n[0-99]  ok       x86_64 Linux 6.1, wireup 0.1.0, 2 cpus, eth0\n100 hosts: 100 ok\n");
+}
+
+#[test]
+fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
+    let mut seen = ring(5);
+    for host in [1, 2] {
+        seen[host].facts = None;
+        seen[host].end = End::Lost(format!("ssh: connect to host n{host} port 22: Connection refused"));
+        // Nobody else reaches them: no news.
+        seen[host - 1].onward = Some(Err("refused".into()));
+    }
+    seen[3].facts = None;
+    seen[3].end = End::Lost("it did not answer within 5 s".into());
+    let (text, problem) = said(&seen);
+    assert!(problem);
+    for part in [
+        "problem  n[1-2]: ssh: connect to host HOST port 22: Connection refused\n         cure: is sshd running there",
+        "problem  n3: it did not answer within 5 s\n         cure: is the node up?",
+        "5 hosts: 2 ok, 3 with problems\n",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("cannot reach"), "{text}");
+}
+
+#[test]
+fn what_would_make_a_run_fail_is_a_problem() {
+    let cases: [(&dyn Fn(&mut Seen), &str); 6] = [
+        (&|seen| seen.back = Some(Err("10.0.0.254:7: no answer".into())), "as an agent must: 10.0.0.254:7: no answer"),
+        (&|seen| seen.back = None, "did not get back to this machine in time"),
+        (
+            &|seen| facts_of(seen).cwd_problem = Some("does not exist".into()),
+            "working directory /work dir: does not exist",
+        ),
+        (&|seen| facts_of(seen).limits.open_files.hard = Some(256), "at most 256 open files"),
+        (&|seen| facts_of(seen).offered.clear(), "no address but loopback's"),
+        (
+            &|seen| {
+                facts_of(seen).nothing_offered = Some("no address of this machine matches; it has eth0 10.0.0.1".into())
+            },
+            "matches --interface ; it has eth0 10.0.0.1",
+        ),
+    ];
+    for (spoil, part) in cases {
+        let mut seen = ring(3);
+        spoil(&mut seen[1]);
+        let (text, problem) = said(&seen);
+        assert!(problem && text.contains(part) && text.contains("cure: "), "{part}\n{text}");
+        assert!(text.contains("n1  problem  x86_64") && text.ends_with("1 with problems\n"), "{text}");
+    }
+}
+
+fn facts_of(seen: &mut Seen) -> &mut Facts {
+    seen.facts.as_mut().expect("a healthy one")
+}
+
+#[test]
+fn what_differs_is_a_remark() {
+    let cases: [(&dyn Fn(&mut Seen), &str); 13] = [
+        (&|seen| facts_of(seen).clock_ns = 110 * SECOND_NS, "its clock is 9 s ahead"),
+        (&|seen| facts_of(seen).clock_ns = 90 * SECOND_NS, "its clock is 9 s behind"),
+        (&|seen| facts_of(seen).user = 7, "user id 7 there, 0 here"),
+        (&|seen| facts_of(seen).kernel = "Linux 5".into(), "kernel Linux 5, most have Linux 6.1"),
+        (&|seen| facts_of(seen).cpus = 64, "cpus: 64, most have 2"),
+        (&|seen| facts_of(seen).arch = "aarch64".into(), "an aarch64 machine"),
+        (&|seen| facts_of(seen).build = "other".into(), "another build of wireup 0.1.0"),
+        (&|seen| facts_of(seen).limits.locked_memory.hard = Some(64 << 10), "locked memory: at most 64 KiB there"),
+        (&|seen| facts_of(seen).limits.open_files.hard = Some(4096), "open files: at most 4096, most have 524288"),
+        (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50, most have 7000"),
+        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "could not be kept in its cache"),
+        (&|seen| seen.onward = Some(Err("Permission denied".into())), "it cannot reach n2 by ssh (Permission denied)"),
+        (&|seen| seen.retried = Some("kex".into()), "its sshd was busy: kex"),
+    ];
+    for (spoil, part) in cases {
+        let mut seen = ring(3);
+        spoil(&mut seen[1]);
+        let (text, problem) = said(&seen);
+        assert!(!problem && text.contains(&format!("remark   n1: {part}")) || text.contains(part), "{part}\n{text}");
+        assert!(text.contains("n1  remark   x86_64") || text.contains("n1  remark   aarch64"), "{part}\n{text}");
+        assert!(text.ends_with("3 hosts: 2 ok, 1 with remarks\n"), "{text}");
+    }
+}
+
+#[test]
+fn a_clock_is_not_blamed_for_a_slow_log_in() {
+    let mut seen = ring(2);
+    seen[0].clock_ns = (60 * SECOND_NS, 101 * SECOND_NS);
+    assert!(said(&seen).0.ends_with("2 hosts: 2 ok\n"));
+}
+
+#[test]
+fn hosts_with_one_finding_are_told_together() {
+    let mut seen = ring(4);
+    for seen in &mut seen {
+        seen.onward = Some(Err("Permission denied".into()));
+    }
+    let (text, problem) = said(&seen);
+    assert!(!problem);
+    assert_eq!(text.matches("cannot start other hosts").count(), 1, "{text}");
+    assert!(text.contains("remark   n[0-3]: it cannot start other hosts by ssh"), "{text}");
+    assert!(text.contains("cure: let \"ssh HOST true\" work there"), "{text}");
+}
+
+#[test]
+fn a_missing_program_is_no_problem() {
+    let mut seen = ring(2);
+    for seen in &mut seen {
+        seen.end = End::Missing;
+        seen.facts = None;
+    }
+    let (text, problem) = said(&seen);
+    assert!(
+        !problem
+            && text.contains("n[0-1]: wireup is missing or of another version there: a run would send it (15 MiB)")
+    );
+    assert!(text.ends_with("2 hosts: 0 ok, 2 with remarks\n"), "{text}");
+}

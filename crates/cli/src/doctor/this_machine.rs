@@ -1,0 +1,266 @@
+//! This machine alone: a line a subject, ok or the cure.
+
+use super::finding::{Bytes, bytes, limit, plain};
+use super::judge::{least, raise};
+use crate::here::Here;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use wireup_node::doctor::{Facts, LimitsOf};
+
+/// Descriptors of an agent for each rank: three streams, PMI, the process.
+const FILES_A_RANK: u64 = 5;
+const FILES_MIN: u64 = 1024;
+const PROCESSES_MIN: u64 = 1024;
+/// What RDMA libraries pin at least. Chosen.
+const LOCKED_MIN: u64 = 64 << 20;
+const SHM_MIN: u64 = 128 << 20;
+const MEMORY_MIN: u64 = 256 << 20;
+
+/// Programs that come with an MPI library and tell about it.
+const MPI_PROGRAMS: [(&str, &str); 3] =
+    [("mpichversion", "MPICH"), ("impi_info", "Intel MPI"), ("ompi_info", "Open MPI")];
+/// Variables of launchers that this one may run below.
+const OUTER: [(&str, &str); 5] = [
+    ("SLURM_JOB_ID", "Slurm"),
+    ("PMI_RANK", "a PMI launcher"),
+    ("PMIX_RANK", "a PMIx launcher"),
+    ("OMPI_COMM_WORLD_RANK", "Open MPI's mpirun"),
+    ("PBS_JOBID", "PBS"),
+];
+
+struct Line {
+    subject: &'static str,
+    said: String,
+    cure: Option<Cure>,
+}
+
+enum Cure {
+    /// A run fails without it.
+    Needed(String),
+    Wise(String),
+}
+
+/// The text, and whether there is a problem.
+pub fn lines(facts: &Facts, remote_shell: &str, here: &Here) -> (String, bool) {
+    let all = [
+        line("wireup", format!("{}, {}", facts.version, facts.arch)),
+        line("kernel", facts.kernel.clone()),
+        if facts.cpus > 0 {
+            line("cpus", format!("{} allowed", facts.cpus))
+        } else {
+            line("cpus", "not told".into()).needed("is /proc mounted?")
+        },
+        open_files(facts.limits.open_files),
+        processes(facts),
+        locked_memory(facts.limits.locked_memory),
+        core(facts.limits.core),
+        shared_memory(facts),
+        memory(facts),
+    ];
+    let rest = [
+        working_directory(here),
+        remote(remote_shell, here),
+        cache(facts),
+        line("launched by", outer(here)),
+        line("MPI found", mpi(here)),
+    ];
+    let all: Vec<Line> = all.into_iter().chain(interfaces(facts)).chain(rest).collect();
+    let mut text = String::new();
+    for Line { subject, said, cure } in &all {
+        let (verdict, cure) = match cure {
+            None => ("ok     ", None),
+            Some(Cure::Wise(cure)) => ("remark ", Some(cure)),
+            Some(Cure::Needed(cure)) => ("problem", Some(cure)),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{subject:<14}  {verdict}  {said}");
+        if let Some(cure) = cure {
+            let _ = writeln!(text, "{:25}cure: {cure}", "");
+        }
+    }
+    let problem = all.iter().any(|line| matches!(line.cure, Some(Cure::Needed(_))));
+    (text, problem)
+}
+
+fn line(subject: &'static str, said: String) -> Line {
+    Line { subject, said, cure: None }
+}
+
+impl Line {
+    fn needed(self, cure: impl Into<String>) -> Line {
+        Line { cure: Some(Cure::Needed(cure.into())), ..self }
+    }
+
+    fn wise(self, cure: impl Into<String>) -> Line {
+        Line { cure: Some(Cure::Wise(cure.into())), ..self }
+    }
+}
+
+fn below(value: Option<u64>, least: u64) -> bool {
+    value.is_some_and(|value| value < least)
+}
+
+fn open_files(files: LimitsOf) -> Line {
+    let room = files.hard.map_or_else(String::new, |hard| format!(", enough for {} ranks", hard / FILES_A_RANK));
+    let said = format!("{}, up to {}{room}", limit(files.soft, plain), limit(files.hard, plain));
+    let said = line("open files", said);
+    if below(files.hard, FILES_MIN) { said.needed(raise("nofile", "LimitNOFILE")) } else { said }
+}
+
+fn processes(facts: &Facts) -> Line {
+    let least = least(facts.limits.processes, facts.limits.pids_max);
+    let by_group = least.is_some() && least == facts.limits.pids_max;
+    let said = format!("{}{}", limit(least, plain), if by_group { " (control group)" } else { "" });
+    let said = line("processes", said);
+    match below(least, PROCESSES_MIN) {
+        true if by_group => said.wise("raise pids.max of the control group (TasksMax in systemd)"),
+        true => said.wise(raise("nproc", "LimitNPROC")),
+        false => said,
+    }
+}
+
+fn locked_memory(locked: LimitsOf) -> Line {
+    let said = line("locked memory", format!("{}, up to {}", limit(locked.soft, bytes), limit(locked.hard, bytes)));
+    match below(locked.soft, LOCKED_MIN) {
+        true if below(locked.hard, LOCKED_MIN) => {
+            said.wise(format!("RDMA libraries need more: {}", raise("memlock", "LimitMEMLOCK")))
+        }
+        true => said.wise("RDMA libraries need more: ulimit -l unlimited, before wireup run"),
+        false => said,
+    }
+}
+
+fn core(core: LimitsOf) -> Line {
+    let said = match core.soft {
+        Some(0) => "none written; ulimit -c unlimited makes ranks that crash leave one".to_owned(),
+        soft => limit(soft, bytes),
+    };
+    line("core files", said)
+}
+
+fn shared_memory(facts: &Facts) -> Line {
+    match facts.shm {
+        Some(shm) => {
+            let said = line("/dev/shm", format!("{} of {} free", Bytes(shm.free), Bytes(shm.total)));
+            let little = shm.free < SHM_MIN;
+            if little { said.wise("remove what is left there, or mount it larger (size=)") } else { said }
+        }
+        None => line("/dev/shm", "not there".into()).wise("mount a tmpfs there: MPI libraries share memory in it"),
+    }
+}
+
+fn memory(facts: &Facts) -> Line {
+    let said =
+        line("memory", facts.memory_free.map_or_else(|| "not told".into(), |free| format!("{} free", Bytes(free))));
+    if below(facts.memory_free, MEMORY_MIN) { said.wise("what runs here? top tells") } else { said }
+}
+
+fn interfaces(facts: &Facts) -> Vec<Line> {
+    let offered = facts.offered.iter().map(|address| {
+        let said = line("interface", format!("{} {}: agents elsewhere would dial it", address.interface, address.ip));
+        match address.ip.is_loopback() {
+            true => said.wise("no other machine gets here: bring a network interface up"),
+            false => said,
+        }
+    });
+    let left_out = facts
+        .left_out
+        .iter()
+        .map(|(address, why)| line("interface", format!("{} {}: left out, {why}", address.interface, address.ip)));
+    let nothing =
+        facts.nothing_offered.iter().map(|problem| line("interface", problem.clone()).needed("name another one"));
+    offered.chain(left_out).chain(nothing).collect()
+}
+
+fn working_directory(here: &Here) -> Line {
+    match &here.cwd {
+        Ok(cwd) => line("directory", cwd.display().to_string()),
+        Err(problem) => line("directory", format!("gone: {problem}")).needed("cd to one that exists"),
+    }
+}
+
+fn remote(remote_shell: &str, here: &Here) -> Line {
+    let program = remote_shell.split_whitespace().next().unwrap_or_default();
+    match on_path(here, program) {
+        Some(path) => line("remote shell", path.display().to_string()),
+        None => line("remote shell", format!("{program} not found"))
+            .wise("install it (openssh-client), or name another with --remote-shell; not needed on one machine"),
+    }
+}
+
+fn cache(facts: &Facts) -> Line {
+    let free = facts.cache.free.map_or_else(String::new, |free| format!(", {} free", Bytes(free)));
+    let said = line("cache", format!("{}{free}", facts.cache.path));
+    match &facts.cache.problem {
+        Some(problem) => said.wise(problem.clone()),
+        None => said,
+    }
+}
+
+fn outer(here: &Here) -> String {
+    let set = |name: &str| here.env.iter().any(|(known, _)| known == name);
+    let found: Vec<&str> = OUTER.iter().filter(|(name, _)| set(name)).map(|(_, what)| *what).collect();
+    match found.is_empty() {
+        true => "nobody".into(),
+        false => format!("{}; its variables do not reach the ranks", found.join(", ")),
+    }
+}
+
+fn mpi(here: &Here) -> String {
+    let found = MPI_PROGRAMS.iter().filter_map(|(program, name)| Some((on_path(here, program)?, name)));
+    let found: Vec<String> = found.map(|(path, name)| format!("{name} ({})", path.display())).collect();
+    if found.is_empty() { "none on the PATH; programs bring their own".into() } else { found.join(", ") }
+}
+
+fn on_path(here: &Here, program: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(is_program);
+    }
+    let path = here.env.iter().find(|(name, _)| name == OsStr::new("PATH")).map(|(_, value)| value)?;
+    std::env::split_paths(path).map(|folder| Path::new(&folder).join(program)).find(is_program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::show::tests::facts;
+
+    #[test]
+    fn a_healthy_machine_is_ok_line_by_line() {
+        let (text, problem) =
+            lines(&facts(), "sh", &Here { env: vec![("PATH".into(), "/usr/bin:/bin".into())], ..Here::example() });
+        assert!(!problem, "{text}");
+        assert!(text.contains("open files      ok       1024, up to 524288, enough for 104857 ranks\n"), "{text}");
+        assert!(text.contains("interface       ok       docker0 172.17.0.1: left out, a bridge\n"), "{text}");
+        assert!(text.contains("launched by     ok       nobody\n") && !text.contains("cure"), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_cure() {
+        let mut ill = facts();
+        ill.limits.open_files.hard = Some(256);
+        ill.limits.pids_max = Some(100);
+        ill.shm = None;
+        ill.offered.clear();
+        ill.nothing_offered = Some("no address matches".into());
+        let here =
+            Here { cwd: Err("deleted".into()), env: vec![("SLURM_JOB_ID".into(), "1".into())], ..Here::example() };
+        let (text, problem) = lines(&ill, "/no/such/shell", &here);
+        assert!(problem);
+        for part in [
+            "open files      problem",
+            "raise nofile",
+            "processes       remark   100 (control group)",
+            "TasksMax",
+            "mount a tmpfs",
+            "interface       problem  no address matches",
+            "directory       problem  gone: deleted",
+            "/no/such/shell not found",
+            "launched by     ok       Slurm; its variables",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Calls remote shells for several hosts at once, as a run would, and listens to what they write.
+//!
+//! `proto`'s machine says who is called when, how, and what an end means; here are the processes. A keeper holds them, so
+//! that they end with this process, however that ends.
+
+use crate::agent::remote;
+use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Program, Request, StdinKind};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use wireup_os::reactor::{Event, Interest, Reactor};
+use wireup_proto::Instant;
+use wireup_proto::io::{ExitStatus, How, ShellId};
+use wireup_proto::starts::{Outcome, Purpose, Starts, Wish};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Note, RemoteShell};
+
+/// What is kept of one stream of a remote shell, besides lines that were taken.
+const STREAM_BYTES_MAX: usize = 256 << 10;
+/// What is kept of its standard error for a message: its end.
+const ERROR_BYTES_MAX: usize = 2048;
+const UMASK: u32 = 0o077;
+const SIGKILL: i32 = 9;
+
+/// Tokens from here on are the calls'; the lower ones are the owner's.
+pub const TOKENS: u64 = 1 << 32;
+const KEEPER: u64 = TOKENS;
+/// Two for each shell from here on: standard output, standard error.
+const STREAMS: u64 = 2 << 32;
+
+/// What is asked of one host.
+pub struct Call {
+    pub host: String,
+    /// For the standard input of what is called.
+    pub stdin: Vec<u8>,
+}
+
+/// What calls have in common.
+pub struct Common {
+    pub remote_shell: RemoteShell,
+    /// Where this program lies; hosts look there first.
+    pub program: String,
+    /// Words behind `agent`.
+    pub asked: Vec<String>,
+    /// An answer is all that is wanted, whether a program is there or not.
+    pub probe: bool,
+    /// Hosts without this program get it.
+    pub send: bool,
+    pub at_once: u32,
+    /// For each host, from when it is first called.
+    pub timeout_ns: u64,
+}
+
+/// What came of calling a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The program ran there and left.
+    Answered,
+    /// It is not there, or of another version, and was not sent.
+    Missing,
+    Lost(String),
+}
+
+pub enum Heard {
+    /// It is called now, for the first time or again.
+    Called,
+    Line(Vec<u8>),
+    Sent,
+    /// Its sshd is busy.
+    Retried(String),
+    /// The last of a host.
+    End(End),
+}
+
+pub struct Calls {
+    common: Common,
+    calls: Vec<Call>,
+    keeper: Keeper,
+    keeper_blocked: bool,
+    starts: Starts,
+    running: BTreeMap<u32, Running>,
+    /// When each host's time is over, once it was called; `None`: nothing more comes of it.
+    until: Vec<Option<u64>>,
+    build: String,
+    digest: Option<String>,
+    heard: Vec<(usize, Heard)>,
+}
+
+struct Running {
+    call: usize,
+    how: How,
+    out: Text,
+    err: Text,
+}
+
+#[derive(Default)]
+struct Text {
+    fd: Option<OwnedFd>,
+    bytes: Vec<u8>,
+}
+
+impl Calls {
+    /// Forks the keeper: to be called while the process has one thread.
+    ///
+    /// # Errors
+    /// No process or descriptor is left.
+    pub fn new(common: Common, calls: Vec<Call>, reactor: &Reactor) -> io::Result<Calls> {
+        let keeper = Keeper::fork()?;
+        reactor.add(keeper.fd(), KEEPER, Interest::READABLE)?;
+        let mut starts = Starts::new(AgentId(0), &common.remote_shell, common.at_once);
+        let purpose = |_: usize| match common.probe {
+            true => Purpose::Probe { below: AgentId(0) },
+            false => Purpose::Child,
+        };
+        for call in 0..calls.len() {
+            starts.wish(Wish { agent: AgentId(call as u32), jobs: Vec::new(), purpose: purpose(call) });
+        }
+        Ok(Calls {
+            keeper,
+            keeper_blocked: false,
+            starts,
+            running: BTreeMap::new(),
+            until: vec![Some(u64::MAX); calls.len()],
+            build: wireup_os::build_id::build_id().unwrap_or_else(remote::version),
+            digest: None,
+            heard: Vec::new(),
+            common,
+            calls,
+        })
+    }
+
+    /// Does what is due; returns what was heard since, each with the index of its host.
+    pub fn step(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<(usize, Heard)> {
+        self.expire(now_ns);
+        while let Some((shell, wish, how)) = self.starts.next(Instant(now_ns)) {
+            let call = wish.agent.index();
+            if self.until[call] == Some(u64::MAX) {
+                self.until[call] = Some(now_ns.saturating_add(self.common.timeout_ns));
+            }
+            if how == How::Send && !self.common.send {
+                self.starts.on_failed(shell, String::new());
+                self.end(call, End::Missing);
+            } else if let Err(problem) = self.call(shell, call, how) {
+                self.starts.on_failed(shell, String::new());
+                self.end(call, End::Lost(problem));
+            }
+        }
+        self.flush(reactor);
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Whether something is still to come.
+    pub fn is_busy(&self) -> bool {
+        self.until.iter().any(Option::is_some)
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        let ends = self.until.iter().flatten().copied().filter(|until| *until != u64::MAX);
+        ends.chain(self.starts.deadline().map(|due| due.0)).min()
+    }
+
+    /// Ends what is left and waits for it.
+    pub fn close(self) {
+        // A shell that cannot be killed now is the keeper's affair.
+        let _ = self.keeper.close();
+    }
+
+    fn call(&mut self, shell: ShellId, call: usize, how: How) -> Result<(), String> {
+        let own = |error: io::Error| format!("this program cannot be read: {error}");
+        let (RemoteShell::Ssh(words) | RemoteShell::Command(words)) = &self.common.remote_shell else {
+            return Err("no remote shell is named".into());
+        };
+        if how == How::Send && self.digest.is_none() {
+            let file = wireup_os::files::own_program().map_err(own)?;
+            self.digest = Some(remote::digest(&mut File::from(file)).map_err(own)?);
+        }
+        let asked: Vec<&str> = self.common.asked.iter().map(String::as_str).collect();
+        let command = remote::command_with(how, &self.common.program, &self.build, self.digest.as_deref(), &asked);
+        let host = self.calls[call].host.clone().into_bytes();
+        let argv = words.iter().map(|word| word.clone().into_bytes()).chain([host]).chain(command).collect();
+        let stdin = match how {
+            How::Send => StdinKind::Program,
+            How::Plain | How::Look => StdinKind::Bytes(self.calls[call].stdin.clone()),
+        };
+        let env = std::env::vars_os().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'='));
+        self.keeper.request(&Request::Spawn(Batch {
+            programs: vec![Program { argv, cwd: b"/".to_vec(), env: env.collect() }],
+            processes: vec![Process { stdin, ..Process::new(shell.0) }],
+            umask: UMASK,
+            limits: Vec::new(),
+        }));
+        self.running.insert(shell.0, Running { call, how, out: Text::default(), err: Text::default() });
+        self.heard.push((call, Heard::Called));
+        Ok(())
+    }
+
+    fn end(&mut self, call: usize, end: End) {
+        if self.until[call].take().is_some() {
+            self.heard.push((call, Heard::End(end)));
+        }
+    }
+
+    fn give_up(&mut self, call: usize) {
+        let (_, shells) = self.starts.give_up(|wish| wish.agent.index() == call);
+        for shell in shells {
+            self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
+        }
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let late: Vec<usize> =
+            (0..self.calls.len()).filter(|&call| self.until[call].is_some_and(|until| until <= now_ns)).collect();
+        for call in late {
+            let said = self.running.values().find(|running| running.call == call);
+            let said = said.map(|running| running.err.shown()).unwrap_or_default();
+            self.give_up(call);
+            let seconds = self.common.timeout_ns as f64 / 1e9;
+            let separator = if said.is_empty() { "" } else { ": " };
+            self.end(call, End::Lost(format!("it did not answer within {seconds} s{separator}{said}")));
+        }
+    }
+
+    fn flush(&mut self, reactor: &Reactor) {
+        // A broken keeper says so by its end of file.
+        let all_out = self.keeper.flush().unwrap_or(true);
+        if self.keeper_blocked == all_out {
+            self.keeper_blocked = !all_out;
+            let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
+            let _ = reactor.modify(self.keeper.fd(), KEEPER, interest);
+        }
+    }
+
+    /// Something happened on a descriptor of ours.
+    pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) {
+        if event.token == KEEPER {
+            return self.on_keeper(now_ns, reactor);
+        }
+        let stream = event.token.wrapping_sub(STREAMS);
+        self.read((stream / 2) as u32, stream % 2 == 1, reactor);
+    }
+
+    fn on_keeper(&mut self, now_ns: u64, reactor: &Reactor) {
+        let mut events = Vec::new();
+        let alive = self.keeper.receive(&mut events).unwrap_or(Alive::Gone);
+        for event in events {
+            match event {
+                KeeperEvent::Started { slot, fds, .. } => {
+                    let Some(running) = self.running.get_mut(&slot) else { continue };
+                    let token = STREAMS + u64::from(slot) * 2;
+                    for (text, fd, token) in
+                        [(&mut running.out, fds.stdout, token), (&mut running.err, fds.stderr, token + 1)]
+                    {
+                        text.fd = fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok());
+                    }
+                }
+                KeeperEvent::StartFailed { slot, error } => {
+                    if let Some(running) = self.running.remove(&slot) {
+                        self.starts.on_failed(ShellId(slot), String::new());
+                        let reason = io::Error::from_raw_os_error(error.errno);
+                        self.end(running.call, End::Lost(format!("{} (finding the program): {reason}", error.what)));
+                    }
+                }
+                KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
+                KeeperEvent::Swept => {}
+            }
+        }
+        if alive == Alive::Gone {
+            let _ = reactor.remove(self.keeper.fd());
+            for call in 0..self.calls.len() {
+                self.end(call, End::Lost("the process that held the remote shells was killed".into()));
+            }
+        }
+    }
+
+    fn on_exited(&mut self, now_ns: u64, slot: u32, status: ExitStatus, reactor: &Reactor) {
+        self.read(slot, false, reactor);
+        self.read(slot, true, reactor);
+        let Some(running) = self.running.remove(&slot) else { return };
+        for fd in [&running.out.fd, &running.err.fd].into_iter().flatten() {
+            let _ = reactor.remove(fd);
+        }
+        let call = running.call;
+        if status == ExitStatus::Exited(0) && running.how != How::Send && !self.common.probe {
+            // It did what it was called for: to the machine that is an agent that linked.
+            self.starts.on_linked(AgentId(call as u32));
+            self.end(call, End::Answered);
+        }
+        let until = Instant(self.until[call].unwrap_or(now_ns));
+        let stderr = String::from_utf8_lossy(&running.err.bytes);
+        match self.starts.on_exited(Instant(now_ns), until, ShellId(slot), status, &stderr) {
+            Outcome::Nothing => {}
+            Outcome::Again(note) => match note {
+                Some(Note::Sent { .. }) if self.common.send => self.heard.push((call, Heard::Sent)),
+                Some(Note::Retry { problem, .. }) => self.heard.push((call, Heard::Retried(problem))),
+                Some(_) | None => {}
+            },
+            Outcome::Lost(_, problem) => self.end(call, End::Lost(problem)),
+            Outcome::Reached(_) => self.end(call, End::Answered),
+        }
+    }
+
+    fn read(&mut self, slot: u32, is_error: bool, reactor: &Reactor) {
+        let Some(running) = self.running.get_mut(&slot) else { return };
+        let text = if is_error { &mut running.err } else { &mut running.out };
+        text.fill(reactor);
+        if is_error {
+            let excess = text.bytes.len().saturating_sub(ERROR_BYTES_MAX);
+            text.bytes.drain(..excess);
+            return;
+        }
+        while let Some(end) = text.bytes.iter().position(|byte| *byte == b'\n') {
+            let line = text.bytes.drain(..=end).collect();
+            self.heard.push((running.call, Heard::Line(line)));
+        }
+        if text.bytes.len() > STREAM_BYTES_MAX {
+            text.bytes.clear();
+        }
+    }
+}
+
+impl Text {
+    fn fill(&mut self, reactor: &Reactor) {
+        let mut buffer = [0; 16 << 10];
+        while let Some(fd) = &self.fd {
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(length @ 1..) => {
+                    self.bytes.extend_from_slice(&buffer[..length]);
+                    if self.bytes.len() > STREAM_BYTES_MAX {
+                        return;
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+                Ok(0) | Err(_) => {
+                    let _ = reactor.remove(fd);
+                    self.fd = None;
+                }
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).trim().replace(['\r', '\n'], "; ")
+    }
+}

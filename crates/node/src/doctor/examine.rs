@@ -1,0 +1,189 @@
+//! The doctor's side: calls all hosts, takes their answers and their connections.
+
+use super::calls::{Call, Calls, Common, End, Heard, TOKENS};
+use super::facts;
+use super::guests::Guests;
+use super::report::{Ask, Back, Facts, HALF, Onward, Said, Token};
+use crate::agent::remote;
+use crate::transport::addresses::{self, NothingMatches};
+use crate::transport::filter::{Filter, FilterError};
+use crate::transport::listener::Listener;
+use std::io;
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::interfaces;
+use wireup_os::reactor::Reactor;
+use wireup_wire::peer::RemoteShell;
+
+/// Remote shells at once. Chosen: as many as a run has under way at its root.
+const AT_ONCE: u32 = 64;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// For the remote shell; each is also asked to reach the next one, the last one the first.
+    pub hosts: Vec<String>,
+    pub remote_shell: RemoteShell,
+    /// Where this program lies.
+    pub program: String,
+    pub interface: Option<String>,
+    /// The directory that ranks would work in.
+    pub cwd: Vec<u8>,
+    /// For each host.
+    pub timeout_ns: u64,
+    /// Hosts without this program get it.
+    pub send: bool,
+}
+
+/// What was learnt about one host.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Seen {
+    pub host: String,
+    pub end: End,
+    pub facts: Option<Facts>,
+    /// This machine's wall clock (ns): before the host read its own, and after.
+    pub clock_ns: (u64, u64),
+    /// `None`: it has not said so in time.
+    pub back: Option<Result<Back, String>>,
+    pub onward: Option<Result<(), String>>,
+    /// The host that it was to reach.
+    pub neighbour: Option<String>,
+    pub sent: bool,
+    /// What its sshd said when it took no more log-ins.
+    pub retried: Option<String>,
+}
+
+#[derive(thiserror::Error, Debug)]
+pub enum ExamineError {
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    Interface(#[from] NothingMatches),
+    #[error("{what}: {error}")]
+    Io { what: &'static str, error: io::Error },
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> ExamineError {
+    move |error| ExamineError::Io { what, error }
+}
+
+/// Asks all hosts. Takes at most `timeout_ns` for each batch of hosts that are called at once. To be called while the process
+/// has one thread.
+///
+/// # Errors
+/// No question could be asked.
+pub fn examine(plan: &Plan) -> Result<Vec<Seen>, ExamineError> {
+    // With fewer, fewer connections are taken at once.
+    let _ = wireup_os::process::raise_open_files();
+    let own = interfaces::addresses().map_err(failed("listing this machine's interfaces"))?;
+    let filter = plan.interface.as_deref().map(Filter::parse).transpose()?;
+    let offered = addresses::offered(&own, filter.as_ref(), None, false)?;
+    let listener = Listener::remote(&offered, filter.is_some()).map_err(failed("listening for the hosts"))?;
+    let tokens: Vec<Token> = plan.hosts.iter().map(|_| token()).collect::<io::Result<_>>().map_err(failed("dice"))?;
+    let calls = plan.hosts.iter().enumerate().map(|(index, host)| {
+        let ask = ask(plan, index, &tokens[index], &listener);
+        Call { host: host.clone(), stdin: ask.encode() }
+    });
+    let common = Common {
+        remote_shell: plan.remote_shell.clone(),
+        program: plan.program.clone(),
+        asked: vec![remote::version(), "report".into()],
+        probe: false,
+        send: plan.send,
+        at_once: AT_ONCE,
+        timeout_ns: plan.timeout_ns,
+    };
+    let calls: Vec<Call> = calls.collect();
+    let reactor = Reactor::new().map_err(failed("waiting for events"))?;
+    let calls = Calls::new(common, calls, &reactor).map_err(failed("starting processes"))?;
+    let guests = Guests::new(listener, tokens, &reactor).map_err(failed("listening for the hosts"))?;
+    let seen = (0..plan.hosts.len()).map(|index| Seen {
+        host: plan.hosts[index].clone(),
+        end: End::Answered,
+        facts: None,
+        clock_ns: (0, 0),
+        back: None,
+        onward: None,
+        neighbour: neighbour(plan, index),
+        sent: false,
+        retried: None,
+    });
+    let mut doctor = Doctor { reactor, calls, guests, seen: seen.collect() };
+    doctor.attend().map_err(failed("waiting for events"))?;
+    doctor.calls.close();
+    Ok(doctor.seen)
+}
+
+fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
+    let onward = |host| Onward { host, remote_shell: plan.remote_shell.clone(), program: plan.program.clone() };
+    Ask {
+        token: token.clone(),
+        addresses: listener.addresses(),
+        interface: plan.interface.clone(),
+        by_ssh: matches!(plan.remote_shell, RemoteShell::Ssh(_)),
+        cwd: plan.cwd.clone(),
+        // So that what it has to say about a wait in vain arrives.
+        time_ns: plan.timeout_ns / 2,
+        onward: neighbour(plan, index).map(onward),
+    }
+}
+
+fn neighbour(plan: &Plan, index: usize) -> Option<String> {
+    (plan.hosts.len() > 1).then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
+}
+
+fn token() -> io::Result<Token> {
+    let mut token = Token { node: [0; HALF], doctor: [0; HALF] };
+    for half in [&mut token.node, &mut token.doctor] {
+        rustix::rand::getrandom(&mut half[..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(token)
+}
+
+struct Doctor {
+    reactor: Reactor,
+    calls: Calls,
+    guests: Guests,
+    seen: Vec<Seen>,
+}
+
+impl Doctor {
+    fn attend(&mut self) -> io::Result<()> {
+        loop {
+            let now_ns = monotonic_ns();
+            self.guests.expire(now_ns, &self.reactor);
+            for (host, heard) in self.calls.step(now_ns, &self.reactor) {
+                self.on_heard(host, heard);
+            }
+            if !self.calls.is_busy() {
+                return Ok(());
+            }
+            let due_ns = [self.calls.deadline_ns(), self.guests.deadline_ns()].into_iter().flatten().min();
+            let wait = due_ns.map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())));
+            for event in self.reactor.wait(wait)?.to_vec() {
+                match event.token {
+                    TOKENS.. => self.calls.on_event(monotonic_ns(), event, &self.reactor),
+                    _ => self.guests.on_event(monotonic_ns(), event, &self.reactor),
+                }
+            }
+        }
+    }
+
+    fn on_heard(&mut self, host: usize, heard: Heard) {
+        let seen = &mut self.seen[host];
+        match heard {
+            Heard::Called => seen.clock_ns.0 = facts::wall_clock_ns(),
+            Heard::Sent => seen.sent = true,
+            Heard::Retried(problem) => seen.retried = Some(problem),
+            Heard::End(end) => seen.end = end,
+            Heard::Line(line) => match Said::parse(&line) {
+                Some(Said::Facts(facts)) => {
+                    seen.clock_ns.1 = facts::wall_clock_ns();
+                    seen.facts = Some(*facts);
+                }
+                Some(Said::Back(back)) => seen.back = Some(back),
+                Some(Said::Onward(onward)) => seen.onward = Some(onward),
+                None => {}
+            },
+        }
+    }
+}

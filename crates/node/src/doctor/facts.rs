@@ -1,0 +1,192 @@
+//! Reads what matters about this machine.
+
+use super::report::{Address, Cache, Facts, Limits, LimitsOf, Space};
+use crate::agent::remote;
+use crate::transport::addresses::{self, SshConnection};
+use crate::transport::filter::Filter;
+use rustix::fs::{Access, access, statvfs};
+use rustix::process::Resource;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use wireup_os::interfaces::{self, InterfaceAddress};
+
+/// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as it was written; `ssh` how
+/// this process was reached.
+pub fn read(interface: Option<&str>, ssh: Option<SshConnection>, cwd: &Path) -> Facts {
+    let own = interfaces::addresses().unwrap_or_default();
+    let filter = interface.and_then(|text| Filter::parse(text).ok());
+    let offered = addresses::offered(&own, filter.as_ref(), ssh.map(|ssh| ssh.server), false);
+    let (offered, nothing_offered) = match offered {
+        Ok(offered) => (offered, None),
+        Err(problem) => (Vec::new(), Some(problem.to_string())),
+    };
+    let left_out = own.iter().filter(|own| !offered.contains(&own.ip));
+    let uname = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    Facts {
+        version: env!("CARGO_PKG_VERSION").into(),
+        build: wireup_os::build_id::build_id().unwrap_or_default(),
+        arch: std::env::consts::ARCH.into(),
+        kernel: format!("{} {}", text(uname.sysname()), text(uname.release())),
+        host: text(uname.nodename()),
+        user: rustix::process::geteuid().as_raw(),
+        cpus: wireup_os::bind::allowed().map_or(0, |allowed| allowed.len() as u32),
+        limits: limits(),
+        shm: space(Path::new("/dev/shm")),
+        memory_free: fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(memory_available),
+        offered: offered.iter().map(|ip| address(*ip, &own)).collect(),
+        left_out: left_out.map(|own| (address_of(own), why_left_out(own, filter.as_ref()).into())).collect(),
+        nothing_offered,
+        cache: cache(),
+        clock_ns: wall_clock_ns(),
+        cwd_problem: directory_problem(cwd),
+    }
+}
+
+/// Nanoseconds since 1970.
+pub fn wall_clock_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn address_of(own: &InterfaceAddress) -> Address {
+    Address { interface: own.interface.clone(), ip: own.ip }
+}
+
+fn address(ip: IpAddr, own: &[InterfaceAddress]) -> Address {
+    Address { interface: addresses::interface_of(ip, own).unwrap_or_default().to_owned(), ip }
+}
+
+fn why_left_out(own: &InterfaceAddress, filter: Option<&Filter>) -> &'static str {
+    match () {
+        () if !own.up => "it is down",
+        () if !addresses::leads_out(own.ip) => "its address means something on one cable only",
+        () if filter.is_some_and(|filter| !filter.takes(own)) => "--interface names others",
+        () if own.loopback => "it leads to this machine only",
+        () if addresses::is_accidental(own) => "a bridge, a tunnel or a network of this machine's own",
+        () => "there are better ones",
+    }
+}
+
+fn limits() -> Limits {
+    let of = |resource| {
+        let limit = rustix::process::getrlimit(resource);
+        LimitsOf { soft: limit.current, hard: limit.maximum }
+    };
+    Limits {
+        open_files: of(Resource::Nofile),
+        processes: of(Resource::Nproc),
+        locked_memory: of(Resource::Memlock),
+        core: of(Resource::Core),
+        stack: of(Resource::Stack),
+        pids_max: pids_max(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new("/sys/fs/cgroup")),
+    }
+}
+
+/// The tightest bound of the control group and those around it; `None`: there is none.
+fn pids_max(groups: &str, mount: &Path) -> Option<u64> {
+    let group = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let path = Path::new(path.trim_start_matches('/'));
+        match controllers {
+            "" => Some((mount.to_owned(), path)),
+            _ if controllers.split(',').any(|name| name == "pids") => Some((mount.join("pids"), path)),
+            _ => None,
+        }
+    });
+    let (mount, path) = group?;
+    let bound = |part: &Path| fs::read_to_string(mount.join(part).join("pids.max")).ok()?.trim().parse().ok();
+    path.ancestors().filter_map(bound).min()
+}
+
+fn memory_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+fn space(path: &Path) -> Option<Space> {
+    let found = statvfs(path).ok()?;
+    Some(Space { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
+}
+
+/// The place that `remote` keeps programs in.
+fn cache() -> Cache {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let Some(place) = base.map(|base| base.join("wireup")) else {
+        return Cache { path: String::new(), free: None, problem: Some("HOME is not set".into()) };
+    };
+    let there = place.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    // A program in the cache lies two folders deep.
+    let unsafe_place = remote::check_place(&place.join("build/wireup"), rustix::process::geteuid().as_raw()).err();
+    let closed = access(there, Access::WRITE_OK | Access::EXEC_OK).err();
+    let problem = unsafe_place.or_else(|| closed.map(|error| format!("{}: {error}", there.display())));
+    Cache { path: place.display().to_string(), free: space(there).map(|space| space.free), problem }
+}
+
+fn directory_problem(cwd: &Path) -> Option<String> {
+    let problem = match fs::metadata(cwd) {
+        Ok(meta) if meta.is_dir() => access(cwd, Access::EXEC_OK).err()?.to_string(),
+        Ok(_) => "is no directory".into(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".into(),
+        Err(error) => error.to_string(),
+    };
+    Some(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_facts() {
+        let facts = read(None, None, Path::new("/nowhere at all"));
+        assert!(facts.cpus > 0 && facts.kernel.starts_with("Linux ") && facts.clock_ns > 0, "{facts:?}");
+        assert_eq!(facts.cwd_problem.as_deref(), Some("does not exist"));
+        assert_eq!(directory_problem(Path::new("/")), None);
+        assert!(directory_problem(Path::new("/proc/self/stat")).is_some());
+        let nothing = read(Some("no-such-if"), None, Path::new("/"));
+        assert!(nothing.offered.is_empty() && nothing.nothing_offered.is_some(), "{nothing:?}");
+    }
+
+    #[test]
+    fn addresses_are_left_out_for_a_reason() {
+        let own = |interface: &str, ip: &str, up, loopback| InterfaceAddress {
+            interface: interface.into(),
+            ip: ip.parse().unwrap(),
+            prefix_len: 16,
+            up,
+            loopback,
+        };
+        let why = |own: &InterfaceAddress| why_left_out(own, None);
+        assert!(why(&own("eth0", "10.0.0.1", false, false)).contains("down"));
+        assert!(why(&own("eth0", "fe80::1", true, false)).contains("one cable"));
+        assert!(why(&own("docker0", "172.17.0.1", true, false)).contains("bridge"));
+        assert!(why(&own("lo", "127.0.0.1", true, true)).contains("this machine only"));
+        let filter = Filter::parse("ib0").unwrap();
+        assert!(why_left_out(&own("eth0", "10.0.0.1", true, false), Some(&filter)).contains("--interface"));
+    }
+
+    #[test]
+    fn the_tightest_control_group_counts() {
+        let mount = std::env::temp_dir().join(format!("wireup-doctor-groups-{}", std::process::id()));
+        let deep = mount.join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(mount.join("a/pids.max"), "100\n").unwrap();
+        fs::write(deep.join("pids.max"), "max\n").unwrap();
+        assert_eq!(pids_max("0::/a/b\n", &mount), Some(100));
+        fs::write(deep.join("pids.max"), "7\n").unwrap();
+        assert_eq!(pids_max("0::/a/b\n", &mount), Some(7));
+        assert_eq!(pids_max("3:cpu,pids:/x\n0::/\n", &mount), None);
+        assert_eq!(pids_max("", &mount), None);
+        fs::remove_dir_all(&mount).unwrap();
+    }
+
+    #[test]
+    fn free_memory_is_read_in_bytes() {
+        assert_eq!(memory_available("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
+        assert_eq!(memory_available("MemTotal: 9 kB\n"), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! What the doctor asks of a node, and what the node answers.
+//!
+//! The question is a length (u32, little-endian) and a `postcard` body on standard input. Each answer is a line on standard
+//! output, the mark and the body in hexadecimal digits, since a user's shell may print there too.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io::{self, Read};
+use std::net::IpAddr;
+use wireup_wire::peer::RemoteShell;
+
+/// Begins a line of ours.
+const MARK: &str = "wireup-report ";
+/// Longest question. Chosen: addresses, a path, a command.
+const ASK_BYTES_MAX: u32 = 1 << 20;
+/// Half of a host's token is shown by the node, the other half by the doctor.
+pub const HALF: usize = 16;
+
+/// Two halves of random bytes: who shows the first one was asked by the doctor, who shows the second one is the doctor.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    pub node: [u8; HALF],
+    pub doctor: [u8; HALF],
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ask {
+    pub token: Token,
+    /// Where the doctor listens, `ip:port`, best first.
+    pub addresses: Vec<String>,
+    pub interface: Option<String>,
+    /// The remote shell is ssh, whose `SSH_CONNECTION` is fresh.
+    pub by_ssh: bool,
+    /// The directory that ranks would work in.
+    pub cwd: Vec<u8>,
+    /// For everything.
+    pub time_ns: u64,
+    /// A host to be reached by the same remote shell from there.
+    pub onward: Option<Onward>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Onward {
+    pub host: String,
+    pub remote_shell: RemoteShell,
+    pub program: String,
+}
+
+/// One line of a node's answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Said {
+    Facts(Box<Facts>),
+    Back(Result<Back, String>),
+    Onward(Result<(), String>),
+}
+
+/// The doctor was reached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Back {
+    /// The doctor's address that was dialled.
+    pub address: IpAddr,
+    /// From the first attempt to the doctor's answer.
+    pub took_ns: u64,
+    /// Addresses that were tried in vain before.
+    pub failed: Vec<String>,
+}
+
+/// One machine as wireup finds it there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Facts {
+    pub version: String,
+    /// This build's name among others of its version.
+    pub build: String,
+    pub arch: String,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    pub host: String,
+    pub user: u32,
+    /// Cpus that may be used.
+    pub cpus: u32,
+    pub limits: Limits,
+    /// Room in `/dev/shm`; `None`: it is not there.
+    pub shm: Option<Space>,
+    pub memory_free: Option<u64>,
+    /// Addresses that children would be offered, best first.
+    pub offered: Vec<Address>,
+    /// The others, each with the reason.
+    pub left_out: Vec<(Address, String)>,
+    /// Why none is offered.
+    pub nothing_offered: Option<String>,
+    pub cache: Cache,
+    /// The wall clock, ns since 1970.
+    pub clock_ns: u64,
+    /// Why ranks could not work in the directory.
+    pub cwd_problem: Option<String>,
+}
+
+/// `None` in a limit: there is none.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Limits {
+    pub open_files: LimitsOf,
+    pub processes: LimitsOf,
+    pub locked_memory: LimitsOf,
+    pub core: LimitsOf,
+    pub stack: LimitsOf,
+    /// Processes and threads of the control group.
+    pub pids_max: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LimitsOf {
+    pub soft: Option<u64>,
+    pub hard: Option<u64>,
+}
+
+/// Of a file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Address {
+    pub interface: String,
+    pub ip: IpAddr,
+}
+
+/// Where a program that is sent would lie.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cache {
+    pub path: String,
+    pub free: Option<u64>,
+    /// Why nothing could be kept there.
+    pub problem: Option<String>,
+}
+
+impl Ask {
+    pub fn encode(&self) -> Vec<u8> {
+        let body = encode(self);
+        let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(body);
+        bytes
+    }
+
+    /// # Errors
+    /// The stream ends too early, or holds no question.
+    pub fn read(mut from: impl Read) -> io::Result<Ask> {
+        let mut length = [0; 4];
+        from.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length);
+        let not_ours = || io::Error::new(io::ErrorKind::InvalidData, "not a question of wireup doctor");
+        if length > ASK_BYTES_MAX {
+            return Err(not_ours());
+        }
+        let mut body = Vec::new();
+        from.take(u64::from(length)).read_to_end(&mut body)?;
+        decode(&body).ok_or_else(not_ours)
+    }
+}
+
+impl Said {
+    pub fn line(&self) -> String {
+        let digits: String = encode(self).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{MARK}{digits}\n")
+    }
+
+    /// `None`: the line is not ours.
+    pub fn parse(line: &[u8]) -> Option<Said> {
+        let digits = std::str::from_utf8(line).ok()?.trim_end().strip_prefix(MARK)?.as_bytes();
+        let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+        let byte = |pair: &[u8]| Some(value(*pair.first()?)? << 4 | value(*pair.get(1)?)?);
+        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        decode(&bytes?)
+    }
+}
+
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    // These types hold nothing that postcard refuses.
+    postcard::to_allocvec(message).expect("plain structs are encoded")
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::from_bytes(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ask() -> Ask {
+        Ask {
+            token: Token { node: [1; HALF], doctor: [2; HALF] },
+            addresses: vec!["10.0.0.1:7".into()],
+            interface: Some("ib0".into()),
+            by_ssh: true,
+            cwd: b"/home".to_vec(),
+            time_ns: 5,
+            onward: Some(Onward {
+                host: "n1".into(),
+                remote_shell: RemoteShell::Ssh(vec!["ssh".into()]),
+                program: "wireup".into(),
+            }),
+        }
+    }
+
+    #[test]
+    fn questions_and_answers_survive() {
+        assert_eq!(Ask::read(&ask().encode()[..]).unwrap(), ask());
+        assert!(!format!("{:?}", ask()).contains("[1, 1"), "tokens are not shown");
+        let back = Back { address: "10.0.0.1".parse().unwrap(), took_ns: 7, failed: vec!["x".into()] };
+        let said = Said::Back(Ok(back));
+        assert_eq!(Said::parse(said.line().as_bytes()), Some(said));
+    }
+
+    #[test]
+    fn what_a_shell_prints_is_not_ours() {
+        for line in ["Last login: today", "wireup-report ", "wireup-report 0", "wireup-report zz", "wireup-report ffff"]
+        {
+            assert_eq!(Said::parse(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_breaks_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Ask::read(&bytes[..]);
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let _ = Said::parse(format!("{MARK}{digits}").as_bytes());
+        }
+
+        #[test]
+        fn half_a_question_is_an_error(cut in 0usize..100) {
+            let bytes = ask().encode();
+            prop_assume!(cut < bytes.len());
+            prop_assert!(Ask::read(&bytes[..cut]).is_err());
+        }
+    }
+}
