@@ -98,7 +98,11 @@ impl Voice {
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Interrupt { signal, again } => vec![signals::interrupt(*signal, *again)],
-            Notice::Ended(ended) => ended.failure.iter().flat_map(|failure| self.first_failure(failure)).collect(),
+            Notice::Ended(ended) => match &ended.failure {
+                Some(failure) => self.first_failure(failure),
+                // A short job ends before it was told to have started.
+                None => self.notes.summary(&self.setting),
+            },
         }
     }
 
@@ -166,9 +170,9 @@ mod tests {
     #[test]
     fn links_are_told_when_the_job_has_started() {
         let mut voice = voice(true);
-        let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1:5".into() };
+        let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1 (lo)".into() };
         assert!(voice.lines(&Notice::Note(note)).is_empty());
-        assert_eq!(voice.lines(&Notice::Started { ranks: 4 }), ["links: 1 agent by 127.0.0.1", "4 ranks started"]);
+        assert_eq!(voice.lines(&Notice::Started { ranks: 4 }), ["links: 1 agent by lo (127.0.0.1)", "4 ranks started"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Setting, count};
 use crate::hosts::collapse_short;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Note;
 
@@ -14,10 +14,17 @@ const NETWORKS_SHOWN: usize = 4;
 
 #[derive(Default)]
 pub struct Notes {
-    linked: Vec<(AgentId, IpAddr)>,
+    linked: Vec<Link>,
     sent: Vec<AgentId>,
     started_for: u32,
     retried: bool,
+}
+
+/// A child dialled its parent here.
+struct Link {
+    agent: AgentId,
+    address: IpAddr,
+    interface: Option<String>,
 }
 
 impl Notes {
@@ -25,8 +32,8 @@ impl Notes {
     pub fn lines(&mut self, note: &Note, setting: &Setting) -> Vec<String> {
         match note {
             Note::Linked { agent, address, .. } => {
-                if let Some(address) = ip(address).filter(|_| setting.verbose) {
-                    self.linked.push((*agent, address));
+                if let Some((address, interface)) = place(address).filter(|_| setting.verbose) {
+                    self.linked.push(Link { agent: *agent, address, interface });
                 }
                 Vec::new()
             }
@@ -72,26 +79,21 @@ impl Notes {
 }
 
 /// The network that most links use by number, the exceptions by name.
-fn links(linked: Vec<(AgentId, IpAddr)>, setting: &Setting) -> Vec<String> {
-    let mut networks: BTreeMap<IpAddr, Vec<(AgentId, IpAddr)>> = BTreeMap::new();
-    for (agent, address) in linked {
-        networks.entry(network(address)).or_default().push((agent, address));
+fn links(linked: Vec<Link>, setting: &Setting) -> Vec<String> {
+    let mut networks: BTreeMap<IpAddr, Vec<Link>> = BTreeMap::new();
+    for link in linked {
+        networks.entry(network(link.address)).or_default().push(link);
     }
     let mut networks: Vec<_> = networks.into_iter().collect();
     networks.sort_by_key(|(_, links)| std::cmp::Reverse(links.len()));
     let mut lines = Vec::new();
     for (index, (network, links)) in networks.iter().take(NETWORKS_SHOWN).enumerate() {
-        let by = match links.split_first() {
-            Some(((_, first), rest)) if rest.iter().all(|(_, address)| address == first) => first.to_string(),
-            _ if network.is_ipv4() => format!("{network}/24"),
-            _ => format!("{network}/64"),
-        };
-        let mut agents: Vec<AgentId> = links.iter().map(|(agent, _)| *agent).collect();
+        let mut agents: Vec<AgentId> = links.iter().map(|link| link.agent).collect();
         let who = match index {
             0 => count(agents.len() as u32, "agent"),
             _ => names(&mut agents, setting),
         };
-        lines.push(format!("links: {who} by {by}"));
+        lines.push(format!("links: {who} by {}", way(*network, links)));
     }
     let more: usize = networks.iter().skip(NETWORKS_SHOWN).map(|(_, links)| links.len()).sum();
     if more > 0 {
@@ -100,15 +102,32 @@ fn links(linked: Vec<(AgentId, IpAddr)>, setting: &Setting) -> Vec<String> {
     lines
 }
 
+/// `eth0 (10.77.0.0/24)`: as much as the links of a network have in common.
+fn way(network: IpAddr, links: &[Link]) -> String {
+    let alike = |same: fn(&Link, &Link) -> bool| links.windows(2).all(|pair| same(&pair[0], &pair[1]));
+    let interface = links.first().and_then(|link| link.interface.as_deref());
+    let interface = interface.filter(|_| alike(|a, b| a.interface == b.interface));
+    let address = match links.first() {
+        Some(link) if alike(|a, b| a.address == b.address) => link.address.to_string(),
+        _ if network.is_ipv4() => format!("{network}/24"),
+        _ => format!("{network}/64"),
+    };
+    match interface {
+        Some(interface) => format!("{interface} ({address})"),
+        None => address,
+    }
+}
+
 fn names(agents: &mut [AgentId], setting: &Setting) -> String {
     agents.sort_unstable();
     collapse_short(agents.iter().map(|agent| setting.host(*agent)))
 }
 
-/// The address of `ip:port`.
-fn ip(address: &str) -> Option<IpAddr> {
-    let parsed = address.parse::<SocketAddr>().map(|address| address.ip());
-    parsed.or_else(|_| address.parse()).ok()
+/// The address and the interface of `10.0.0.1 (eth0)`.
+fn place(text: &str) -> Option<(IpAddr, Option<String>)> {
+    let (address, interface) = text.split_once(' ').unwrap_or((text, ""));
+    let interface = interface.strip_prefix('(').and_then(|text| text.strip_suffix(')')).map(str::to_owned);
+    Some((address.parse().ok()?, interface))
 }
 
 /// Addresses in one such network are told as one.
@@ -136,15 +155,19 @@ mod tests {
     fn links_are_summed_up() {
         let (mut notes, setting) = (Notes::default(), setting(true));
         for agent in 1..16 {
-            let address = if agent < 9 { "10.77.0.1:40000" } else { "10.77.0.2:40001" };
+            let address = if agent < 9 { "10.77.0.1 (eth0)" } else { "10.77.0.2 (eth0)" };
             assert!(notes.lines(&linked(agent, address), &setting).is_empty());
         }
-        notes.lines(&linked(17, "172.17.0.1:1"), &setting);
-        notes.lines(&linked(16, "172.17.0.1:1"), &setting);
-        notes.lines(&linked(18, "[fd00::1]:1"), &setting);
+        notes.lines(&linked(17, "172.17.0.1 (docker0)"), &setting);
+        notes.lines(&linked(16, "172.17.0.1 (docker0)"), &setting);
+        notes.lines(&linked(18, "fd00::1"), &setting);
         assert_eq!(
             notes.summary(&setting),
-            ["links: 15 agents by 10.77.0.0/24", "links: n[16-17] by 172.17.0.1", "links: n18 by fd00::1"]
+            [
+                "links: 15 agents by eth0 (10.77.0.0/24)",
+                "links: n[16-17] by docker0 (172.17.0.1)",
+                "links: n18 by fd00::1"
+            ]
         );
         assert!(notes.summary(&setting).is_empty());
     }
@@ -152,7 +175,7 @@ mod tests {
     #[test]
     fn the_incurious_hear_of_trouble_only() {
         let (mut notes, setting) = (Notes::default(), setting(false));
-        notes.lines(&linked(1, "10.77.0.1:40000"), &setting);
+        notes.lines(&linked(1, "10.77.0.1 (eth0)"), &setting);
         notes.lines(&Note::Sent { agent: AgentId(1) }, &setting);
         assert!(notes.summary(&setting).is_empty());
         let started = |agent| Note::StartedFor {

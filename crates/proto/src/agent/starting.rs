@@ -225,16 +225,24 @@ impl Agent {
         if self.jobs.is_empty() || !self.starts.is_busy() || !self.jobs.values().all(Job::is_ending) {
             return;
         }
-        let (wishes, shells) = if self.jobs.values().all(Job::is_forced) {
+        let is_probe = |wish: &Wish| matches!(wish.purpose, Purpose::Probe { .. });
+        let (mut wishes, shells) = if self.jobs.values().all(Job::is_forced) {
             self.starts.give_up(|_| true)
         } else {
-            (self.starts.give_up_uncalled(), Vec::new())
+            self.starts.give_up(is_probe)
         };
+        wishes.extend(self.starts.give_up_uncalled());
         self.stop(shells);
-        for agent in wishes.iter().filter(|wish| wish.purpose == Purpose::Child).map(|wish| wish.agent) {
-            self.children.on_lost(agent);
-            self.links.forget_child(agent);
-            self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));
+        for Wish { agent, purpose, .. } in wishes {
+            match purpose {
+                Purpose::Child => {
+                    self.children.on_lost(agent);
+                    self.links.forget_child(agent);
+                    self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));
+                }
+                Purpose::Probe { below } => self.on_probed(now, below, agent, None),
+                Purpose::Stead { .. } => {}
+            }
         }
     }
 

@@ -231,8 +231,9 @@ impl Job {
     /// A child agent was never there. `settled`: nothing more will be learnt about those behind it.
     pub fn on_child_missing(&mut self, agent: AgentId, settled: bool) {
         if let Some(child) = self.children.iter_mut().find(|child| child.agent == agent) {
-            child.done.get_or_insert_default();
+            // Until then the job is not over: who is missing is yet to be named.
             if settled {
+                child.done.get_or_insert_default();
                 child.started.get_or_insert(0);
             }
         }
