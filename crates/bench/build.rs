@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 6] = ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo"];
+const PROGRAMS: [&str; 7] = ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo", "shells"];
 /// Without a C library, nor what compilers expect of one.
 const FREESTANDING: [&str; 4] = ["-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
 

@@ -2,6 +2,10 @@
 // once with a canned reply of the right form and size: one thread, level-triggered epoll, one read and
 // one write per request. It keeps no pairs and knows no keys; a barrier is a counter. What a real
 // server needs beyond this time is its own.
+//
+// COUNT may be COUNT:NODE:SIZE, one of several such servers: its clients are ranks NODE * COUNT and on of a job of
+// SIZE. Then the barrier is the caller's: a byte goes to stdout when all clients here have arrived, and a byte on
+// stdin lets them go (`shells --gate`).
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -45,7 +49,7 @@ static char **client_env(char vars[3][32]) {
     return env;
 }
 
-static void start_clients(int count, char **argv, int *fds, int epoll) {
+static void start_clients(int count, int first, int size, char **argv, int *fds, int epoll) {
     char vars[3][32], **env = client_env(vars);
     for (int i = 0; i < count; i++) {
         int pair[2];
@@ -53,15 +57,25 @@ static void start_clients(int count, char **argv, int *fds, int epoll) {
         struct epoll_event event = {.events = EPOLLIN, .data.fd = pair[0]};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, pair[0], &event)) fail("epoll_ctl");
         snprintf(vars[0], 32, "PMI_FD=%d", pair[1]);
-        snprintf(vars[1], 32, "PMI_RANK=%d", i);
-        snprintf(vars[2], 32, "PMI_SIZE=%d", count);
+        snprintf(vars[1], 32, "PMI_RANK=%d", first + i);
+        snprintf(vars[2], 32, "PMI_SIZE=%d", size);
         spawn(argv, env, keep_open, pair[1]);
         close(pair[1]);
         fds[i] = pair[0];
     }
 }
 
-static void serve(int count, const int *fds, int epoll) {
+static void release(int count, const int *fds) {
+    for (int r = 0; r < count; r++) answer(fds[r], BARRIER_OUT, sizeof BARRIER_OUT - 1);
+}
+
+// The others' servers are waited for through whoever holds our stdin and stdout.
+static void pass_gate(void) {
+    char byte = 'g';
+    if (write(STDOUT_FILENO, &byte, 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1) fail("gate");
+}
+
+static void serve(int count, int gated, const int *fds, int epoll) {
     struct epoll_event events[256];
     char line[4096];
     for (int live = count, arrived = 0; live > 0;) {
@@ -84,7 +98,9 @@ static void serve(int count, const int *fds, int epoll) {
             if (strncmp(line, "cmd=barrier_in", 14) == 0) {
                 if (++arrived < count) continue;
                 arrived = 0;
-                for (int r = 0; r < count; r++) answer(fds[r], BARRIER_OUT, sizeof BARRIER_OUT - 1);
+                // All clients wait, so nothing is missed while this blocks.
+                if (gated) pass_gate();
+                release(count, fds);
                 continue;
             }
             size_t c = 0, known = sizeof CANNED / sizeof *CANNED;
@@ -103,7 +119,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: pmi-echo COUNT PROGRAM [ARG..]\n");
         return 2;
     }
-    int count = atoi(argv[1]);
+    int count = 0, node = 0, size = 0, gated = sscanf(argv[1], "%d:%d:%d", &count, &node, &size) == 3;
+    if (!gated) size = count;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -111,7 +128,7 @@ int main(int argc, char **argv) {
     }
     int *fds = calloc(count, sizeof *fds), epoll = epoll_create1(EPOLL_CLOEXEC);
     if (!fds || epoll < 0) fail("set-up");
-    start_clients(count, argv + 2, fds, epoll);
-    serve(count, fds, epoll);
+    start_clients(count, node * count, size, argv + 2, fds, epoll);
+    serve(count, gated, fds, epoll);
     return reap(count);
 }

@@ -1,13 +1,15 @@
 //! The jobs that are timed and what is asked of wireup in each.
 //!
 //! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`; the table's cases carry
-//! targets, any other size can be run without. Nodes beyond one are virtual.
+//! targets, any other size can be run without. Nodes beyond one are virtual
+//! unless hosts are given (`hosts`).
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
+use crate::hosts::{self, Remote};
 use crate::metric::Metric;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Work {
     Exchange,
     /// Put, fence, two gets; then the ranks stand still while the agents' memory is read.
     Memory,
+    /// As `True`, started by one remote shell per rank in sequence and by a tree of them.
+    Initiation,
 }
 
 /// Where a job's ranks are.
@@ -49,6 +53,12 @@ pub enum Against {
     Hydra,
     /// The newest Hydra of major version 5 or later.
     Hydra5,
+    /// A remote shell per host, all at once.
+    Bare,
+    /// That and then the spawn floor of all ranks.
+    BareAndFloor,
+    /// A remote shell per rank, one after the other.
+    Serial,
     Own(Metric),
 }
 
@@ -65,6 +75,8 @@ pub struct Asked {
 pub struct Case {
     pub work: Work,
     pub place: Place,
+    /// `None`: the job stays on this machine.
+    pub remote: Option<Remote>,
     /// Rounds that count; a warm-up round goes before.
     pub rounds: u32,
     /// Bound on each command.
@@ -92,7 +104,7 @@ impl Case {
         // A round of the long jobs takes seconds per contestant, one of the short ones milliseconds.
         let rounds = match (work, job_size) {
             (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
-            (Work::MpiInit, _) => 5,
+            (Work::MpiInit | Work::Initiation, _) => 5,
             (_, 1024..) => 7,
             (_, 64..) => 15,
             _ => 40,
@@ -101,19 +113,37 @@ impl Case {
         let limit_s = match work {
             Work::True | Work::Exchange => 30 + job_size / 16,
             Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
-            Work::MpiInit => 60 + job_size,
+            Work::MpiInit | Work::Initiation => 60 + job_size,
         };
         let reference = match work {
             Work::True | Work::MpiInit => Against::Floor,
             Work::PmiInit | Work::PmiBare | Work::Exchange => Against::Echo,
             Work::Memory => Against::Own(Metric::PairBytes),
+            Work::Initiation => Against::Serial,
         };
         let limit = Duration::from_secs(limit_s.into());
-        Case { work, place, rounds, limit, reference, asked: asked_of(work, place) }
+        Case { work, place, remote: None, rounds, limit, reference, asked: asked_of(work, place) }
+    }
+
+    /// The case `name` on the first of `hosts`, by the remote shell `shell`.
+    pub fn on_hosts(name: &str, hosts: &[String], shell: &str) -> Result<Case, NoCase> {
+        let (work, place) = parse(name).filter(|(work, _)| *work != Work::Memory).ok_or_else(|| NoCase(name.into()))?;
+        let remote =
+            Remote { hosts: hosts.iter().take(place.node_count as usize).cloned().collect(), shell: shell.to_owned() };
+        Ok(Case {
+            work,
+            place,
+            rounds: hosts::rounds(work, place),
+            limit: hosts::limit(place),
+            reference: hosts::reference(work),
+            asked: hosts::asked_of(work, place, &remote),
+            remote: Some(remote),
+        })
     }
 
     pub fn name(&self) -> String {
-        format!("{}-{}", self.work, self.place)
+        let shell = self.remote.as_ref().map(|remote| format!("@{}", remote.shell_name())).unwrap_or_default();
+        format!("{}-{}{shell}", self.work, self.place)
     }
 
     /// A line for people.
@@ -125,14 +155,35 @@ impl Case {
             Work::MpiInit => "MPI init, barrier, finalize (floor-1: as many singletons at once)",
             Work::Exchange => "PMI-1 put, fence, get-all of 32 bytes",
             Work::Memory => "PMI-1 put, fence, two gets; agents' memory while the ranks wait",
+            Work::Initiation => "static `true`, by a remote shell per rank in sequence and by a tree of agents",
         };
-        let nodes = if self.place.node_count == 1 { "one node" } else { "virtual nodes" };
+        let nodes = match &self.remote {
+            Some(remote) => format!("{} hosts by {}", self.place.node_count, remote.shell_name()),
+            None if self.place.node_count == 1 => "one node".to_owned(),
+            None => "virtual nodes".to_owned(),
+        };
         format!("{what}; {} ranks, {nodes}; {} rounds", self.place.job_size(), self.rounds)
+    }
+
+    /// Where the job runs, for files.
+    pub fn place_value(&self) -> Value {
+        let Place { node_count, ppn } = self.place;
+        match &self.remote {
+            Some(remote) => {
+                json!({ "kind": "hosts", "node_count": node_count, "ppn": ppn, "remote_shell": remote.shell })
+            }
+            None if node_count == 1 => json!({ "kind": "one-node", "node_count": node_count, "ppn": ppn }),
+            None => json!({ "kind": "virtual-nodes", "node_count": node_count, "ppn": ppn }),
+        }
     }
 
     /// The metrics worth a row.
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
+            Work::Initiation => &[Metric::Wall],
+            Work::True if self.remote.is_some() => &[Metric::Wall, Metric::NetBytes],
+            Work::Exchange if self.remote.is_some() => &[Metric::Fence, Metric::GetAll, Metric::Wall],
+            _ if self.remote.is_some() => &[Metric::Wall],
             Work::True | Work::PmiInit | Work::PmiBare | Work::MpiInit => &[Metric::Wall, Metric::Cpu],
             Work::Exchange => &[Metric::Fence, Metric::GetAll, Metric::GetSpan, Metric::Wall],
             Work::Memory => &[Metric::AgentMemory, Metric::NodeMemory, Metric::PairBytes, Metric::Wall],
@@ -168,6 +219,9 @@ impl fmt::Display for Asked {
             Against::Echo => "echo",
             Against::Hydra => "hydra",
             Against::Hydra5 => "hydra-5",
+            Against::Bare => "bare",
+            Against::BareAndFloor => "(bare + floor-1)",
+            Against::Serial => "serial",
             Against::Own(metric) => metric.name(),
         };
         let factor = (self.factor * 1000.0).round() / 1000.0;
@@ -179,36 +233,43 @@ impl fmt::Display for Asked {
     }
 }
 
-const WORKS: [(Work, &str); 6] = [
+const WORKS: [(Work, &str); 7] = [
     (Work::True, "true"),
     (Work::PmiInit, "pmi-init"),
     (Work::PmiBare, "pmi-bare"),
     (Work::MpiInit, "mpi-init"),
     (Work::Exchange, "exchange"),
     (Work::Memory, "memory"),
+    (Work::Initiation, "initiation"),
 ];
 
 /// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
 const JOB_SIZE_MAX: u32 = 65_536;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange or memory, such as true-1x256")]
+#[error(
+    "no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange, memory (without --hosts) or \
+     initiation (with --hosts), such as true-1x256"
+)]
 pub struct NoCase(String);
 
 impl FromStr for Case {
     type Err = NoCase;
 
+    /// A case on this machine.
     fn from_str(name: &str) -> Result<Case, NoCase> {
-        let parse = || {
-            let (work, place) = name.rsplit_once('-')?;
-            let work = WORKS.iter().find(|(_, word)| *word == work)?.0;
-            let (node_count, ppn) = place.split_once('x')?;
-            let place = Place { node_count: node_count.parse().ok()?, ppn: ppn.parse().ok()? };
-            let job_size = place.node_count.checked_mul(place.ppn)?;
-            (1..=JOB_SIZE_MAX).contains(&job_size).then(|| Case::new(work, place))
-        };
-        parse().ok_or_else(|| NoCase(name.to_owned()))
+        let here = parse(name).filter(|(work, _)| *work != Work::Initiation);
+        here.map(|(work, place)| Case::new(work, place)).ok_or_else(|| NoCase(name.to_owned()))
     }
+}
+
+fn parse(name: &str) -> Option<(Work, Place)> {
+    let (work, place) = name.rsplit_once('-')?;
+    let work = WORKS.iter().find(|(_, word)| *word == work)?.0;
+    let (node_count, ppn) = place.split_once('x')?;
+    let place = Place { node_count: node_count.parse().ok()?, ppn: ppn.parse().ok()? };
+    let job_size = place.node_count.checked_mul(place.ppn)?;
+    (1..=JOB_SIZE_MAX).contains(&job_size).then_some((work, place))
 }
 
 impl fmt::Display for Work {
@@ -220,14 +281,6 @@ impl fmt::Display for Work {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.node_count, self.ppn)
-    }
-}
-
-/// Nodes are virtual ones here; a list of hosts will stand beside `node_count` when jobs span machines.
-impl Serialize for Place {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let kind = if self.node_count == 1 { "one-node" } else { "virtual-nodes" };
-        serde_json::json!({ "kind": kind, "node_count": self.node_count, "ppn": self.ppn }).serialize(serializer)
     }
 }
 

@@ -4,16 +4,23 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-use crate::cases::{Place, Work};
+use crate::cases::{Case, Work};
+use crate::hosts::Remote;
 use crate::peers::PeerKind;
-use crate::programs::Scratch;
+use crate::programs::{Program, Scratch};
 use crate::{echo, floor};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Floor { spawners: u32 },
+    Floor {
+        spawners: u32,
+    },
     Echo,
+    /// A remote shell per host, all at once.
+    Bare,
     Wireup,
+    /// Wireup by a remote shell per rank, one after the other.
+    Serial,
     Peer(PeerKind),
 }
 
@@ -38,40 +45,90 @@ impl Contestant {
         Contestant::embedded("echo".into(), Kind::Echo)
     }
 
+    pub fn bare() -> Contestant {
+        Contestant::embedded("bare".into(), Kind::Bare)
+    }
+
     fn embedded(name: String, kind: Kind) -> Contestant {
         Contestant { name, kind, version: String::new(), path: PathBuf::new(), extra: Vec::new() }
     }
 
     /// Whether it can run this case at all.
-    pub fn takes_part(&self, place: Place, work: Work) -> bool {
-        let one_node = place.node_count == 1;
+    pub fn takes_part(&self, case: &Case) -> bool {
+        let work = case.work;
+        if case.remote.is_some() {
+            return match self.kind {
+                Kind::Floor { spawners } => work == Work::True && spawners == 1,
+                Kind::Bare => work == Work::True,
+                Kind::Echo => work == Work::Exchange,
+                Kind::Wireup => true,
+                Kind::Serial => work == Work::Initiation,
+                Kind::Peer(peer) => work != Work::Initiation && peer.knows_hosts(),
+            };
+        }
+        let one_node = case.place.node_count == 1;
         match self.kind {
             // Of an MPI program the floor starts singletons: one spawner says enough.
             Kind::Floor { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
             Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
             Kind::Wireup => true,
+            Kind::Bare | Kind::Serial => false,
             Kind::Peer(peer) => one_node && work != Work::Memory && (work == Work::True || peer.speaks_pmi1()),
         }
     }
 
+    /// How many processes a run of it starts.
+    pub fn process_count(&self, case: &Case) -> u32 {
+        if self.kind == Kind::Bare { case.place.node_count } else { case.place.job_size() }
+    }
+
     /// The command line that runs `program` (with its arguments) on every rank.
-    pub fn argv(&self, scratch: &Scratch, place: Place, work: Work, program: Vec<OsString>) -> Vec<OsString> {
+    pub fn argv(&self, scratch: &Scratch, case: &Case, program: Vec<OsString>) -> Vec<OsString> {
+        let place = case.place;
         let job_size = place.job_size();
-        let options: Vec<String> = match self.kind {
-            Kind::Floor { spawners } => return floor::argv(scratch, spawners, job_size, program),
-            Kind::Echo => return echo::argv(scratch, job_size, program),
-            Kind::Wireup if place.node_count == 1 => vec!["run".into(), "-n".into(), job_size.to_string()],
-            Kind::Wireup => {
-                let words = ["run", "-n", &job_size.to_string(), "--virtual-nodes", &place.node_count.to_string()];
-                words.map(String::from).to_vec()
+        let options = match (self.kind, &case.remote) {
+            (Kind::Floor { spawners }, _) => return floor::argv(scratch, spawners, job_size, program),
+            (Kind::Echo, None) => return echo::argv(scratch, job_size, program),
+            (Kind::Echo, Some(remote)) => return echo::argv_on_hosts(scratch, remote, place, program),
+            (Kind::Bare, None) => return program,
+            (Kind::Bare, Some(remote)) => return shells(scratch, remote, &[], program),
+            (Kind::Wireup, None) if place.node_count == 1 => words(&["run", "-n", &job_size.to_string()]),
+            (Kind::Wireup | Kind::Serial, None) => {
+                words(&["run", "-n", &job_size.to_string(), "--virtual-nodes", &place.node_count.to_string()])
             }
-            Kind::Peer(peer) => peer.options(job_size, work != Work::True),
+            (Kind::Wireup | Kind::Serial, Some(remote)) => self.wireup_on_hosts(remote, case),
+            (Kind::Peer(peer), None) => peer.options(job_size, case.work != Work::True),
+            (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(remote, place),
         };
         let mut argv = vec![self.path.clone().into_os_string()];
         argv.extend(options.into_iter().chain(self.extra.iter().cloned()).map(OsString::from));
         argv.extend(program);
         argv
     }
+
+    fn wireup_on_hosts(&self, remote: &Remote, case: &Case) -> Vec<String> {
+        let (size, ppn) = (case.place.job_size().to_string(), case.place.ppn.to_string());
+        let mut options =
+            words(&["run", "--hosts", &remote.list(), "-n", &size, "--ppn", &ppn, "--remote-shell", &remote.shell]);
+        match (case.work, self.kind) {
+            (Work::Initiation, Kind::Serial) => options.extend(words(&["--start", "serial-ssh"])),
+            (Work::Initiation, _) => options.extend(words(&["--start", "ssh-tree"])),
+            _ => {}
+        }
+        options
+    }
+}
+
+/// `program` once on every host, all remote shells at once.
+pub fn shells(scratch: &Scratch, remote: &Remote, flags: &[&str], program: Vec<OsString>) -> Vec<OsString> {
+    let mut argv = vec![scratch.program(Program::Shells).into_os_string(), remote.list().into()];
+    argv.extend(flags.iter().chain(&[&*remote.shell, "{host}"]).map(OsString::from));
+    argv.extend(program);
+    argv
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl Serialize for Kind {
@@ -79,7 +136,9 @@ impl Serialize for Kind {
         serializer.serialize_str(match self {
             Kind::Floor { .. } => "floor",
             Kind::Echo => "echo",
+            Kind::Bare => "bare",
             Kind::Wireup => "wireup",
+            Kind::Serial => "serial",
             Kind::Peer(peer) => peer.name(),
         })
     }
@@ -89,32 +148,55 @@ impl Serialize for Kind {
 mod tests {
     use super::*;
 
-    fn words(argv: Vec<OsString>) -> String {
-        argv[1..].iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    fn tell(kind: Kind, case: &Case) -> String {
+        let scratch = Scratch::create().unwrap();
+        let contestant = Contestant { path: "/bin/x".into(), ..Contestant::embedded("x".into(), kind) };
+        let argv = contestant.argv(&scratch, case, vec!["a".into(), "b".into()]);
+        let words: Vec<_> = argv[1..].iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ").replace(&*scratch.file("").to_string_lossy(), "DIR/")
+    }
+
+    fn here(name: &str) -> Case {
+        name.parse().unwrap()
+    }
+
+    fn there(name: &str) -> Case {
+        Case::on_hosts(name, &["p".into(), "q".into(), "r".into()], "rsh").unwrap()
     }
 
     #[test]
     fn each_is_told_in_its_own_words() {
-        let scratch = Scratch::create().unwrap();
-        let of = |kind| Contestant { path: "/bin/x".into(), ..Contestant::embedded("x".into(), kind) };
-        let tell = |kind, nodes, ppn, work| {
-            words(of(kind).argv(&scratch, Place { node_count: nodes, ppn }, work, vec!["a".into(), "b".into()]))
-        };
-        assert_eq!(tell(Kind::Floor { spawners: 2 }, 1, 8, Work::True), "8 2 a b");
-        assert_eq!(tell(Kind::Echo, 1, 8, Work::Exchange), "8 a b");
-        assert_eq!(tell(Kind::Wireup, 1, 8, Work::True), "run -n 8 a b");
-        assert_eq!(tell(Kind::Wireup, 4, 8, Work::True), "run -n 32 --virtual-nodes 4 a b");
-        assert_eq!(tell(Kind::Peer(PeerKind::Hydra), 1, 8, Work::Exchange), "-n 8 a b");
+        assert_eq!(tell(Kind::Floor { spawners: 2 }, &here("true-1x8")), "8 2 a b");
+        assert_eq!(tell(Kind::Echo, &here("exchange-1x8")), "8 a b");
+        assert_eq!(tell(Kind::Wireup, &here("true-1x8")), "run -n 8 a b");
+        assert_eq!(tell(Kind::Wireup, &here("true-4x8")), "run -n 32 --virtual-nodes 4 a b");
+        assert_eq!(tell(Kind::Peer(PeerKind::Hydra), &here("exchange-1x8")), "-n 8 a b");
+    }
+
+    #[test]
+    fn each_is_told_of_the_hosts() {
+        assert_eq!(tell(Kind::Bare, &there("true-2x4")), "p,q rsh {host} a b");
+        assert_eq!(tell(Kind::Echo, &there("exchange-2x4")), "p,q --gate rsh {host} DIR/pmi-echo 4:{node}:8 a b");
+        let run = "run --hosts p,q -n 8 --ppn 4 --remote-shell rsh";
+        assert_eq!(tell(Kind::Wireup, &there("true-2x4")), format!("{run} a b"));
+        assert_eq!(tell(Kind::Wireup, &there("initiation-2x4")), format!("{run} --start ssh-tree a b"));
+        assert_eq!(tell(Kind::Serial, &there("initiation-2x4")), format!("{run} --start serial-ssh a b"));
+        assert_eq!(
+            tell(Kind::Peer(PeerKind::Hydra), &there("true-2x4")),
+            "-hosts p,q -ppn 4 -n 8 -launcher ssh -launcher-exec rsh a b"
+        );
     }
 
     #[test]
     fn nobody_is_asked_for_what_it_cannot_do() {
-        let one = Place { node_count: 1, ppn: 4 };
         let open_mpi = Contestant::embedded("o".into(), Kind::Peer(PeerKind::OpenMpi));
-        assert!(open_mpi.takes_part(one, Work::True) && !open_mpi.takes_part(one, Work::PmiInit));
-        assert!(Contestant::floor(1).takes_part(one, Work::MpiInit));
-        assert!(!Contestant::floor(2).takes_part(one, Work::MpiInit));
-        assert!(!Contestant::echo().takes_part(one, Work::True));
-        assert!(!Contestant::floor(1).takes_part(Place { node_count: 2, ppn: 4 }, Work::True));
+        assert!(open_mpi.takes_part(&here("true-1x4")) && !open_mpi.takes_part(&here("pmi-init-1x4")));
+        assert!(!open_mpi.takes_part(&there("true-2x4")));
+        assert!(Contestant::floor(1).takes_part(&here("mpi-init-1x4")));
+        assert!(!Contestant::floor(2).takes_part(&here("mpi-init-1x4")));
+        assert!(!Contestant::echo().takes_part(&here("true-1x4")));
+        assert!(!Contestant::floor(1).takes_part(&here("true-2x4")));
+        assert!(Contestant::floor(1).takes_part(&there("true-2x4")));
+        assert!(!Contestant::bare().takes_part(&here("true-1x4")));
     }
 }

@@ -28,7 +28,7 @@ fn case(measured: &Measured, contestants: &[Contestant]) -> Value {
     json!({
         "name": measured.case.name(),
         "work": measured.case.work.to_string(),
-        "place": measured.case.place,
+        "place": measured.case.place_value(),
         "rounds": measured.case.rounds,
         "limit_s": measured.case.limit.as_secs_f64(),
         "load_1min_after": measured.load_1min,

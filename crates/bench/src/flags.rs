@@ -7,6 +7,7 @@ use std::time::Duration;
 use lexopt::prelude::*;
 
 use crate::cases::{Case, TABLE};
+use crate::hosts;
 
 pub const HELP: &str = "\
 usage: wireup bench launch [FLAG..]
@@ -16,7 +17,11 @@ interleaved rounds, and says which of the figures asked for are met.
 
   --case NAME        run this case (repeatable; default: the whole table, see --list);
                      NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory;
-                     nodes > 1 are virtual
+                     nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell
+  --hosts A,B,..     time jobs across these hosts: its own table of cases; nodes take the first of them
+  --remote-shell CMD called as CMD HOST COMMAND by all contestants (default: plainsh where it is installed
+                     and the case is not about ssh, else ssh)
+  --shared DIR       where all hosts see the test programs (default: the current directory)
   --list             list the table's cases and what is asked
   --rounds N         rounds that count, in place of each case's own; one warm-up round goes before
   --limit SECONDS    bound on each command, in place of each case's own
@@ -35,6 +40,10 @@ interleaved rounds, and says which of the figures asked for are met.
 #[derive(Debug, Default, PartialEq)]
 pub struct Flags {
     pub cases: Vec<Case>,
+    /// Empty: this machine.
+    pub hosts: Vec<String>,
+    /// A directory that all hosts see.
+    pub shared: Option<PathBuf>,
     pub list: bool,
     pub wireup: Option<PathBuf>,
     pub wireup_args: Vec<String>,
@@ -63,10 +72,14 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
         None => return Err("say what to time: launch".into()),
     }
     let mut flags = Flags::default();
-    let (mut rounds, mut limit) = (None, None);
+    let (mut rounds, mut limit, mut remote_shell) = (None, None, None);
+    let mut names: Vec<String> = Vec::new();
     while let Some(arg) = parser.next()? {
         match arg {
-            Long("case") => flags.cases.push(parser.value()?.parse()?),
+            Long("case") => names.push(parser.value()?.string()?),
+            Long("hosts") => flags.hosts = host_names(&parser.value()?.string()?)?,
+            Long("remote-shell") => remote_shell = Some(one_word(parser.value()?.string()?)?),
+            Long("shared") => flags.shared = Some(parser.value()?.into()),
             Long("list") => flags.list = true,
             Long("rounds") => rounds = Some(at_least_one(parser.value()?.parse()?)?),
             Long("limit") => limit = Some(at_least_one(parser.value()?.parse()?)?),
@@ -89,9 +102,15 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
             other => return Err(other.unexpected()),
         }
     }
-    if flags.cases.is_empty() {
-        flags.cases = TABLE.iter().map(|name| Case::from_str(name)).collect::<Result<_, _>>().map_err(boxed)?;
-    }
+    flags.cases = if !flags.hosts.is_empty() {
+        hosts::cases(&names, &flags.hosts, remote_shell.as_deref()).map_err(boxed)?
+    } else if remote_shell.is_some() || flags.shared.is_some() {
+        return Err("--remote-shell and --shared are for cases across hosts: --hosts is missing".into());
+    } else if names.is_empty() {
+        TABLE.iter().map(|name| Case::from_str(name)).collect::<Result<_, _>>().map_err(boxed)?
+    } else {
+        names.iter().map(|name| Case::from_str(name)).collect::<Result<_, _>>().map_err(boxed)?
+    };
     for case in &mut flags.cases {
         case.rounds = rounds.unwrap_or(case.rounds);
         case.limit = limit.map_or(case.limit, |seconds| Duration::from_secs(seconds.into()));
@@ -101,6 +120,24 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
 
 fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
     if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
+}
+
+/// Peers differ in how they write ranges, so there are only plain names.
+fn host_names(text: &str) -> Result<Vec<String>, lexopt::Error> {
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));
+    match text.split(',').find(|name| !is_name(name)) {
+        Some(name) => Err(format!("--hosts: {name:?} is no plain host name; expected A,B,..").into()),
+        None => Ok(text.split(',').map(str::to_owned).collect()),
+    }
+}
+
+/// Not every peer takes a remote shell with arguments of its own.
+fn one_word(shell: String) -> Result<String, lexopt::Error> {
+    match shell.split_whitespace().count() {
+        1 => Ok(shell),
+        _ => Err(format!("--remote-shell {shell:?}: expected one word; a script can hold more").into()),
+    }
 }
 
 fn pair(text: String) -> Result<(String, String), lexopt::Error> {
@@ -140,10 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn hosts_bring_their_own_table() {
+        let Wish::Launch(flags) = parse_words("launch --remote-shell rsh --hosts a,b-1.c").unwrap() else { panic!() };
+        assert_eq!(flags.hosts, ["a", "b-1.c"]);
+        assert!(flags.cases.iter().all(|case| case.name().ends_with("@rsh")));
+        assert!(parse_words("launch --hosts a,b --case memory-2x2").is_err());
+        assert!(parse_words("launch --case initiation-2x2").is_err());
+    }
+
+    #[test]
     fn wrong_words_are_refused() {
-        for words in
-            ["", "lunch", "launch --case x", "launch --rounds 0", "launch --peer h5", "launch --what", "launch x"]
-        {
+        for words in [
+            "",
+            "lunch",
+            "launch --case x",
+            "launch --rounds 0",
+            "launch --peer h5",
+            "launch --what",
+            "launch x",
+            "launch --hosts a,,b",
+            "launch --hosts a[1-3]",
+            "launch --remote-shell rsh",
+        ] {
             assert!(parse_words(words).is_err(), "{words}");
         }
         assert_eq!(parse_words("launch --help").unwrap(), Wish::Help);

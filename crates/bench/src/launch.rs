@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::cases::{Case, Work};
 use crate::contestant::{Contestant, Kind};
 use crate::flags::Flags;
+use crate::hosts::{self, Remote};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::measure::{Measured, measure};
@@ -40,7 +41,12 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
     };
     let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
     orphans::adopt().map_err(|e| io("child subreaper")(e.into()))?;
-    let scratch = Scratch::create().map_err(io("test programs"))?;
+    let scratch = match flags.hosts.is_empty() {
+        true => Scratch::create(),
+        false => std::path::absolute(flags.shared.as_deref().unwrap_or(Path::new(".")))
+            .and_then(|dir| Scratch::create_in(&dir)),
+    };
+    let scratch = scratch.map_err(io("test programs"))?;
     let machine = Machine::look();
 
     let (contestants, missing) = gather(flags, &scratch, &interrupt).map_err(io("wireup"))?;
@@ -53,13 +59,13 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
         mpi_program: mpi_program.as_deref(),
         mpi_env: &flags.mpi_env,
     };
-    let mut all = Vec::new();
+    let (mut all, mut reached) = (Vec::new(), Vec::new());
     for case in &flags.cases {
         if interrupt.is_set() {
             break;
         }
-        if case.work == Work::MpiInit && mpi_program.is_none() {
-            println!("\n{}: not run: needs --mpi-program", case.name());
+        if let Some(why) = obstacle(case, &stage, &mut reached) {
+            println!("\n{}: not run: {why}", case.name());
             continue;
         }
         eprintln!("wireup bench: {}: {}", case.name(), case.describe());
@@ -67,6 +73,9 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
         print!("\n{}", table::table(&measured, &contestants));
         for warning in table::warnings(&measured, &contestants) {
             println!("  ! {warning}");
+        }
+        if let Some(line) = hosts::published(case) {
+            println!("  = {line}");
         }
         all.push(measured);
     }
@@ -82,6 +91,24 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
         println!("\n{} of the figures asked for were missed", summary.missed);
     }
     Ok(summary)
+}
+
+/// Why a case cannot be run here; `reached` remembers what was found of hosts and shells.
+fn obstacle(case: &Case, stage: &Stage, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
+    if case.work == Work::MpiInit && stage.mpi_program.is_none() {
+        return Some("needs --mpi-program".into());
+    }
+    let remote = case.remote.as_ref()?;
+    if remote.hosts.len() < case.place.node_count as usize {
+        return Some(format!("needs {} hosts", case.place.node_count));
+    }
+    if let Some((_, failure)) = reached.iter().find(|(known, _)| known == remote) {
+        return failure.clone();
+    }
+    let failure =
+        hosts::reach(remote, stage.scratch, stage.interrupt).err().map(|e| format!("hosts: {e}; see --shared"));
+    reached.push((remote.clone(), failure.clone()));
+    failure
 }
 
 fn list(cases: &[Case]) {
@@ -103,6 +130,7 @@ fn gather(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Result
         path,
         extra: flags.wireup_args.clone(),
     };
+    let serial = Contestant { name: "serial".into(), kind: Kind::Serial, ..wireup.clone() };
     let found = peers::find(&flags.peers, scratch, interrupt);
     let mut missing = found.refused;
     for kind in PeerKind::ALL {
@@ -110,7 +138,8 @@ fn gather(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Result
             missing.push(format!("{}: not installed", kind.name()));
         }
     }
-    let mut contestants = vec![Contestant::floor(1), Contestant::floor(2), Contestant::echo(), wireup];
+    let mut contestants =
+        vec![Contestant::floor(1), Contestant::floor(2), Contestant::echo(), Contestant::bare(), serial, wireup];
     contestants.extend(found.peers);
     contestants.retain(|c| !flags.without.contains(&c.name));
     Ok((contestants, missing))

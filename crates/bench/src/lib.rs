@@ -1,6 +1,6 @@
 //! `wireup bench`: times launchers side by side.
 //!
-//! `flags` say what to run; `cases` are the jobs and what is asked of them; `peers` finds the other
+//! `flags` say what to run; `cases` are the jobs and what is asked of them, `hosts` those across hosts; `peers` finds the other
 //! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
 //! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
 //! told in `docs/benchmarks.md`.
@@ -13,6 +13,7 @@ mod echo;
 mod files;
 mod flags;
 mod floor;
+mod hosts;
 mod interrupt;
 mod launch;
 mod machine;
@@ -26,6 +27,7 @@ mod sample;
 mod stamps;
 mod stats;
 mod table;
+mod traffic;
 mod verdict;
 
 use std::ffi::OsString;

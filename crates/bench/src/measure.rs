@@ -50,7 +50,7 @@ impl Series {
 
 /// Runs all rounds of a case with those contestants that can run it; stops early when interrupted.
 pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measured {
-    let able = contestants.iter().enumerate().filter(|(_, c)| c.takes_part(case.place, case.work));
+    let able = contestants.iter().enumerate().filter(|(_, c)| c.takes_part(case));
     let mut series: Vec<Series> =
         able.map(|(contestant, _)| Series { contestant, runs: Vec::new(), given_up: false, left_behind: 0 }).collect();
     for round in 0..=case.rounds {

@@ -21,6 +21,8 @@ pub enum Metric {
     NodeMemory,
     /// Keys and values put by the whole job (bytes).
     PairBytes,
+    /// What everybody sent over the network until shortly after the command's end (bytes of whole frames).
+    NetBytes,
 }
 
 impl Metric {
@@ -34,13 +36,14 @@ impl Metric {
             Metric::AgentMemory => "agent-memory",
             Metric::NodeMemory => "node-memory",
             Metric::PairBytes => "pair-bytes",
+            Metric::NetBytes => "net-bytes",
         }
     }
 
     pub fn unit(self) -> Unit {
         match self {
             Metric::Wall | Metric::Cpu | Metric::Fence | Metric::GetAll | Metric::GetSpan => Unit::Seconds,
-            Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes => Unit::Bytes,
+            Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
         }
     }
 }

@@ -9,8 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::cases::Place;
 use crate::command::Invocation;
 use crate::contestant::{Contestant, Kind};
+use crate::hosts::Remote;
 use crate::interrupt::Interrupt;
 use crate::programs::Scratch;
 
@@ -45,6 +47,19 @@ impl PeerKind {
 
     pub fn speaks_pmi1(self) -> bool {
         matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun)
+    }
+
+    /// Whether its words for hosts and a remote shell are known here.
+    pub fn knows_hosts(self) -> bool {
+        matches!(self, PeerKind::Hydra | PeerKind::Intel)
+    }
+
+    /// Its words for: so many ranks on each of these hosts, by this remote shell; of those that know hosts.
+    pub fn options_on_hosts(self, remote: &Remote, place: Place) -> Vec<String> {
+        let (size, ppn) = (place.job_size().to_string(), place.ppn.to_string());
+        let shell = ["-launcher", "ssh", "-launcher-exec", &remote.shell];
+        let options = ["-hosts", &remote.list(), "-ppn", &ppn, "-n", &size];
+        options.into_iter().chain(shell).map(str::to_owned).collect()
     }
 
     /// Its words for: this many ranks here, as many as are asked for, with PMI-1 if they need it.

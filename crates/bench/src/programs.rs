@@ -12,12 +12,13 @@ pub enum Program {
     PmiExchange,
     SpawnFloor,
     PmiEcho,
+    Shells,
 }
 
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 6] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho];
+    const ALL: [Program; 7] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells];
 
     fn name(self) -> &'static str {
         match self {
@@ -27,6 +28,7 @@ impl Program {
             PmiExchange => "pmi-exchange",
             SpawnFloor => "spawn-floor",
             PmiEcho => "pmi-echo",
+            Shells => "shells",
         }
     }
 
@@ -38,6 +40,7 @@ impl Program {
             PmiExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_exchange")),
             SpawnFloor => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_floor")),
             PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),
+            Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
         }
     }
 }
@@ -49,7 +52,12 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn create() -> io::Result<Scratch> {
-        let scratch = Scratch { dir: private_dir(&std::env::temp_dir())? };
+        Scratch::create_in(&std::env::temp_dir())
+    }
+
+    /// In a directory that other hosts see as well.
+    pub fn create_in(parent: &Path) -> io::Result<Scratch> {
+        let scratch = Scratch { dir: private_dir(parent)? };
         for program in Program::ALL {
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o700).open(scratch.program(program))?;

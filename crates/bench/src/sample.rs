@@ -2,6 +2,7 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -11,14 +12,17 @@ use crate::command::{Failure, Invocation};
 use crate::contestant::{Contestant, Kind};
 use crate::interrupt::Interrupt;
 use crate::memory;
-use crate::metric::Sample;
+use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
-use crate::stamps;
+use crate::{stamps, traffic};
 
 /// How often the ranks' file is looked at while they arrive; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
 /// For the agents to fall asleep after the last get, before their memory is read (chosen).
 const QUIET: Duration = Duration::from_millis(200);
+
+/// For what a job left running on other hosts, and for the last packets (chosen).
+const FAR_QUIET: Duration = Duration::from_millis(50);
 
 /// What all runs of a benchmark share.
 pub struct Stage<'a> {
@@ -31,9 +35,22 @@ pub struct Stage<'a> {
 impl Stage<'_> {
     /// Runs it once. A warm-up run also checks that every rank of a `true` job was started.
     pub fn run(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+        if case.remote.is_none() {
+            return self.run_once(case, contestant, warm_up);
+        }
+        let before = traffic::sent();
+        let mut run = self.run_once(case, contestant, warm_up);
+        thread::sleep(FAR_QUIET);
+        if let (Ok(sample), Some(before), Some(after)) = (&mut run, before, traffic::sent()) {
+            sample.0.push((Metric::NetBytes, after.saturating_sub(before) as f64));
+        }
+        run
+    }
+
+    fn run_once(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
         match case.work {
-            Work::True if warm_up => self.run_counted(case, contestant),
-            Work::True => self.run_plain(case, contestant, vec![self.program(Program::True)]),
+            Work::True | Work::Initiation if warm_up => self.run_counted(case, contestant),
+            Work::True | Work::Initiation => self.run_plain(case, contestant, vec![self.program(Program::True)]),
             Work::PmiInit => self.run_plain(case, contestant, self.sized(case, Program::PmiInit)),
             Work::PmiBare => self.run_plain(case, contestant, self.sized(case, Program::PmiBare)),
             Work::MpiInit => {
@@ -53,8 +70,9 @@ impl Stage<'_> {
         let file = self.empty_file("started")?;
         let sample = self.run_plain(case, contestant, vec![self.program(Program::True), file.clone().into()])?;
         let started = fs::metadata(file).map_err(wrong)?.len();
-        if started != u64::from(case.place.job_size()) {
-            return Err(wrong(format!("{started} of {} ranks were started", case.place.job_size())));
+        let expected = contestant.process_count(case);
+        if started != u64::from(expected) {
+            return Err(wrong(format!("{started} of {expected} ranks were started")));
         }
         Ok(sample)
     }
@@ -103,7 +121,7 @@ impl Stage<'_> {
 
     fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
         Invocation {
-            argv: contestant.argv(self.scratch, case.place, case.work, program),
+            argv: contestant.argv(self.scratch, case, program),
             env: if case.work == Work::MpiInit { self.mpi_env.to_vec() } else { Vec::new() },
             stdout: None,
             stderr: self.scratch.file("stderr"),

@@ -27,6 +27,8 @@ pub fn table(measured: &Measured, contestants: &[Contestant]) -> String {
         Against::Floor => "ratio to floor-1".into(),
         Against::Echo => "ratio to echo".into(),
         Against::Hydra | Against::Hydra5 => "ratio to hydra".into(),
+        Against::Bare | Against::BareAndFloor => "ratio to bare".into(),
+        Against::Serial => "ratio to serial".into(),
     };
     format!("{}: {}; {reference}\n{}", measured.case.name(), measured.case.describe(), align(&rows))
 }

@@ -45,6 +45,12 @@ pub fn reference_values(
         }
         return Ok((own.name().to_owned(), subject.values(own)));
     }
+    if against == Against::BareAndFloor {
+        let (bare, bare_values) = reference_values(Against::Bare, metric, subject, measured, contestants)?;
+        let (floor, floor_values) = reference_values(Against::Floor, metric, subject, measured, contestants)?;
+        let sum = bare_values.iter().zip(&floor_values).map(|(bare, floor)| Some((*bare)? + (*floor)?)).collect();
+        return Ok((format!("({bare} + {floor})"), sum));
+    }
     let series = find(against, measured, contestants).ok_or_else(|| format!("{} was not timed", say(against)))?;
     Ok((contestants[series.contestant].name.clone(), series.values(metric)))
 }
@@ -90,7 +96,9 @@ fn find<'a>(against: Against, measured: &'a Measured, contestants: &[Contestant]
         Against::Echo => of_kind(Kind::Echo),
         Against::Hydra => newest_hydra(0),
         Against::Hydra5 => newest_hydra(5),
-        Against::Own(_) => None,
+        Against::Bare => of_kind(Kind::Bare),
+        Against::Serial => of_kind(Kind::Serial),
+        Against::BareAndFloor | Against::Own(_) => None,
     }
 }
 
@@ -104,6 +112,9 @@ fn say(against: Against) -> &'static str {
         Against::Echo => "the echo server",
         Against::Hydra => "a Hydra",
         Against::Hydra5 => "a Hydra 5",
+        Against::Bare => "the bare remote shell",
+        Against::BareAndFloor => "the bare remote shell or the floor",
+        Against::Serial => "the serial start",
         Against::Own(metric) => metric.name(),
     }
 }

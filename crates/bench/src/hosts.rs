@@ -1,0 +1,184 @@
+//! Jobs across hosts: which hosts, by which remote shell, and what is asked of wireup there.
+//!
+//! Hosts and shell are whatever the benchmark's surroundings have; on one machine `wireup-testbed run` makes them.
+//! Every host must see the test programs, so that nobody's copying is timed.
+use std::env;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cases::{Against, Asked, Case, NoCase, Place, Work};
+use crate::command::{Failure, Invocation};
+use crate::interrupt::Interrupt;
+use crate::metric::Metric;
+use crate::programs::{Program, Scratch};
+
+/// The testbed's remote shell without cryptography, used where it is installed: it costs next to nothing itself.
+const PLAIN_SHELL: &str = "plainsh";
+const SSH: &str = "ssh";
+/// For a shell to every host at once, before anything is timed (chosen).
+const REACH_LIMIT: Duration = Duration::from_secs(60);
+
+/// The default set across hosts: name without its shell, and whether it is about ssh.
+const TABLE: [(&str, bool); 12] = [
+    ("true-16x16", false),
+    ("true-64x16", false),
+    ("true-64x1", true),
+    ("mpi-init-4x4", false),
+    ("exchange-16x16", false),
+    ("exchange-64x4", false),
+    ("initiation-4x1", true),
+    ("initiation-8x1", true),
+    ("initiation-16x1", true),
+    ("initiation-16x2", true),
+    ("initiation-16x4", true),
+    ("initiation-16x8", true),
+];
+
+/// Processes, and the whole start of that many by one ssh after the other (s): W. Yu, J. Wu, D. K. Panda, Fast and
+/// Scalable Startup of MPI Programs in InfiniBand Clusters, 2004, table 1, SSH-DR. Their model has 0.1 s per process
+/// for the initiation alone.
+const PUBLISHED: [(u32, f64); 6] = [(4, 0.58), (8, 0.94), (16, 1.69), (32, 3.37), (64, 6.77), (128, 13.45)];
+const PUBLISHED_PER_PROCESS_S: f64 = 0.1;
+
+/// Where a job runs that leaves this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// As many as the place has nodes, or fewer if no more were given: then the case cannot be run.
+    pub hosts: Vec<String>,
+    /// Called as `SHELL HOST COMMAND..` by all contestants.
+    pub shell: String,
+}
+
+impl Remote {
+    pub fn list(&self) -> String {
+        self.hosts.join(",")
+    }
+
+    /// The shell's name for the case's name.
+    pub fn shell_name(&self) -> &str {
+        Path::new(&self.shell).file_name().and_then(|name| name.to_str()).unwrap_or(&self.shell)
+    }
+}
+
+/// The cases across `hosts`: those named, `WORK-NODESxPPN[@SHELL]`, or the table.
+pub fn cases(names: &[String], hosts: &[String], shell: Option<&str>) -> Result<Vec<Case>, NoCase> {
+    let plain = shell.unwrap_or(if is_on_path(PLAIN_SHELL) { PLAIN_SHELL } else { SSH });
+    let with = |name: &str, shell: &str| {
+        let (name, shell) = name.split_once('@').unwrap_or((name, shell));
+        Case::on_hosts(name, hosts, shell)
+    };
+    if names.is_empty() {
+        let shell_of = |about_ssh| if about_ssh { shell.unwrap_or(SSH) } else { plain };
+        return TABLE.iter().map(|(name, about_ssh)| with(name, shell_of(*about_ssh))).collect();
+    }
+    names.iter().map(|name| with(name, plain)).collect()
+}
+
+fn is_on_path(program: &str) -> bool {
+    env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).exists()))
+}
+
+pub fn rounds(work: Work, place: Place) -> u32 {
+    match (work, place.job_size()) {
+        (Work::Initiation, _) => 3,
+        (Work::MpiInit, _) => 5,
+        (_, 512..) => 5,
+        _ => 9,
+    }
+}
+
+/// Ten times what the slowest was seen to take on two cores, a remote shell of 64 hosts included (chosen).
+pub fn limit(place: Place) -> Duration {
+    Duration::from_secs(u64::from(60 + place.job_size() / 8))
+}
+
+/// What ratios in the table are to.
+pub fn reference(work: Work) -> Against {
+    match work {
+        Work::True | Work::Memory => Against::Bare,
+        Work::PmiInit | Work::PmiBare | Work::MpiInit => Against::Hydra5,
+        Work::Exchange => Against::Echo,
+        Work::Initiation => Against::Serial,
+    }
+}
+
+pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
+    let ask = |metric, against, factor| Asked { metric, against, factor, plus: 0.0 };
+    let wall = |against, factor| ask(Metric::Wall, against, factor);
+    let net = Asked { metric: Metric::NetBytes, against: Against::Bare, factor: 1.0, plus: 250e3 };
+    let gets = [ask(Metric::GetAll, Against::Echo, 1.25), ask(Metric::GetAll, Against::Hydra5, 1.0)];
+    let fence = |factor| ask(Metric::Fence, Against::Hydra5, factor);
+    match (work, place.node_count, place.ppn) {
+        (Work::True, 16, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75)],
+        (Work::True, 64, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75), net],
+        (Work::True, 64, 1) if remote.shell_name() == SSH => vec![wall(Against::Bare, 1.15)],
+        (Work::MpiInit, 4, 4) => vec![wall(Against::Hydra5, 0.8)],
+        (Work::Exchange, 16, 16) => [vec![fence(1.0)], gets.to_vec()].concat(),
+        (Work::Exchange, 64, 4) => [vec![fence(0.5)], gets.to_vec()].concat(),
+        (Work::Initiation, 16, 8) => vec![wall(Against::Serial, 0.2)],
+        _ => Vec::new(),
+    }
+}
+
+/// Figures of others for the same work, not compared with: their machine was another one.
+pub fn published(case: &Case) -> Option<String> {
+    let job_size = case.place.job_size();
+    let (_, start_s) = PUBLISHED.iter().find(|(processes, _)| *processes == job_size)?;
+    let initiation_s = PUBLISHED_PER_PROCESS_S * f64::from(job_size);
+    (case.work == Work::Initiation).then(|| {
+        format!(
+            "published (Yu 2004, SSH-DR, {job_size} processes): start {start_s:.2} s, of which initiation {initiation_s:.1} s by its model"
+        )
+    })
+}
+
+/// Whether every host answers and sees the test programs.
+///
+/// # Errors
+/// What the shells said of those that do not.
+pub fn reach(remote: &Remote, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
+    let seen = scratch.program(Program::True);
+    let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());
+    let words = [scratch.program(Program::Shells).into(), remote.list().into(), remote.shell.clone().into()];
+    let argv = words.into_iter().chain(["{host}".into(), script.into()]).collect();
+    let stderr = scratch.file("stderr");
+    Invocation { argv, env: Vec::new(), stdout: None, stderr, limit: REACH_LIMIT }.run(interrupt).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(count: usize) -> Vec<String> {
+        (0..count).map(|i| format!("n{i}")).collect()
+    }
+
+    #[test]
+    fn the_table_has_targets_and_a_shell_for_every_case() {
+        let cases = cases(&[], &hosts(64), Some("/opt/rsh")).unwrap();
+        let names: Vec<String> = cases.iter().map(Case::name).collect();
+        assert_eq!(names[..3], ["true-16x16@rsh", "true-64x16@rsh", "true-64x1@rsh"]);
+        assert_eq!(cases[0].remote.as_ref().unwrap().list(), hosts(16).join(","));
+        for case in &cases {
+            assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{}", case.name());
+        }
+        let judged = |name: &str| cases.iter().any(|case| case.name() == name && !case.asked.is_empty());
+        assert!(judged("true-64x16@rsh") && judged("exchange-64x4@rsh") && judged("initiation-16x8@rsh"));
+        assert!(!judged("true-64x1@rsh"), "what is asked of ssh is not asked of another shell");
+    }
+
+    #[test]
+    fn a_case_may_name_its_shell() {
+        let names = ["true-64x1@ssh".to_owned(), "true-2x3".to_owned()];
+        let cases = cases(&names, &hosts(64), Some("rsh")).unwrap();
+        assert_eq!(cases.iter().map(Case::name).collect::<Vec<_>>(), ["true-64x1@ssh", "true-2x3@rsh"]);
+        assert_eq!(cases[0].asked.len(), 1);
+    }
+
+    #[test]
+    fn what_is_published_stands_beside_its_size_alone() {
+        let at = |name: &str| published(&Case::on_hosts(name, &hosts(16), "ssh").unwrap());
+        assert!(at("initiation-16x8").unwrap().contains("start 13.45 s, of which initiation 12.8 s"));
+        assert_eq!((at("initiation-3x1"), at("true-16x8")), (None, None));
+    }
+}
