@@ -22,14 +22,9 @@ fn first(count: usize) -> String {
 fn trees_of_every_depth() {
     let Some(machines) = machines::plain() else { return };
     // One level, two, three, and a chain.
-    for (hosts, flags) in [
-        (16, "--start ssh-flat"),
-        (16, ""),
-        (16, "--fanout 4"),
-        (13, "--fanout 2"),
-        (5, "--fanout 1"),
-        (1, ""),
-    ] {
+    for (hosts, flags) in
+        [(16, "--start ssh-flat"), (16, ""), (16, "--fanout 4"), (13, "--fanout 2"), (5, "--fanout 1"), (1, "")]
+    {
         let outcome = machines.job(&format!("--hosts {} --ppn 2 {flags}", first(hosts))).sh(WHERE).succeed();
         assert_eq!(outcome.sorted_lines(), block(2 * hosts, 2), "{flags}: {outcome}");
         outcome.expect_quiet();
@@ -55,7 +50,8 @@ fn the_launchers_machine_may_be_one_of_the_hosts() {
 #[test]
 fn one_rank_by_ssh_one_after_the_other() {
     let Some(machines) = machines::by_ssh() else { return };
-    let outcome = machines.job("--hosts n0,n1 --ppn 2 --start serial-ssh").sh("echo $WIREUP_RANK $(hostname)").succeed();
+    let outcome =
+        machines.job("--hosts n0,n1 --ppn 2 --start serial-ssh").sh("echo $WIREUP_RANK $(hostname)").succeed();
     assert_eq!(outcome.sorted_lines(), ["0 n0", "1 n0", "2 n1", "3 n1"], "{outcome}");
 }
 
@@ -86,7 +82,8 @@ fn output_comes_from_every_host() {
     let line = format!("--hosts {} --fanout 2 --label", first(7));
     let outcome = machines.job(&line).sh("echo out; echo err >&2; seq 1000 | tail -n 1").succeed();
     for rank in 0..7 {
-        let own: Vec<String> = outcome.out().lines().filter(|line| line.starts_with(&format!("[{rank}]"))).map(str::to_owned).collect();
+        let own: Vec<String> =
+            outcome.out().lines().filter(|line| line.starts_with(&format!("[{rank}]"))).map(str::to_owned).collect();
         assert_eq!(own, [format!("[{rank}] out"), format!("[{rank}] 1000")], "{outcome}");
         assert!(outcome.err().contains(&format!("[{rank}] err\n")), "{outcome}");
     }
@@ -134,8 +131,7 @@ fn deep(machines: &Machines) -> Run {
 #[test]
 fn signals_reach_every_host() {
     let Some(machines) = machines::plain() else { return };
-    for (name, signal) in
-        [("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1), ("QUIT", Signal::QUIT)]
+    for (name, signal) in [("INT", Signal::INT), ("TERM", Signal::TERM), ("USR1", Signal::USR1), ("QUIT", Signal::QUIT)]
     {
         let script = format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.02; done");
         let mut running = deep(&machines).sh(&script).start();

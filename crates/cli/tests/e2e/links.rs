@@ -1,7 +1,7 @@
 //! What agents talk over: addresses, encryption, strangers at the door.
 
-use crate::harness::machines::{self, Machines};
 use crate::harness::Running;
+use crate::harness::machines::{self, Machines};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -87,7 +87,8 @@ fn encrypted_links_carry_all_else() {
     let outcome = outcome.stdin(vec![b'x'; 1 << 20]).succeed();
     assert_eq!(outcome.stdout.iter().filter(|byte| **byte == 0).count(), 8 * 3_000_000);
     assert!(outcome.out().contains("1048576"));
-    let failed = machines.job("--hosts n[0-7] --fanout 2 --encrypt").sh("test $WIREUP_RANK = 6 && exit 5; exec sleep 1000");
+    let failed =
+        machines.job("--hosts n[0-7] --fanout 2 --encrypt").sh("test $WIREUP_RANK = 6 && exit 5; exec sleep 1000");
     failed.finish().expect_code(5).expect_err_line(&["rank 6", "n6"]);
 }
 

@@ -1,7 +1,7 @@
 //! Agents by real ssh: trees, hosts that forbid or throttle it, hosts that are not there, all named at once.
 
-use crate::harness::machines::{self, HiddenCopy, Machines};
 use crate::harness::Outcome;
+use crate::harness::machines::{self, HiddenCopy, Machines};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -37,7 +37,12 @@ fn a_host_that_may_not_call_others_is_helped_from_above() {
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
     assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
     for (agent, parent) in [("n1", "n0"), ("n2", "n1"), ("n3", "n2")] {
-        outcome.expect_err_line(&[&format!("{agent}: "), "started it", &format!("{parent} could not"), "ermission denied"]);
+        outcome.expect_err_line(&[
+            &format!("{agent}: "),
+            "started it",
+            &format!("{parent} could not"),
+            "ermission denied",
+        ]);
     }
 }
 

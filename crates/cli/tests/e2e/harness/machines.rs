@@ -124,7 +124,10 @@ impl Machines {
 
     /// As [`Self::job`], of another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
-        self.on_hub(Run::of(Command::new(wireup))).arg("run").args(self.flags.split_whitespace()).args(line.split_whitespace())
+        self.on_hub(Run::of(Command::new(wireup)))
+            .arg("run")
+            .args(self.flags.split_whitespace())
+            .args(line.split_whitespace())
     }
 
     /// `wireup run FLAGS`, called on host `i`.
