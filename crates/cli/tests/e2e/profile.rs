@@ -12,10 +12,8 @@ fn clocks_of_all_hosts_are_brought_together() {
     let trace: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("a trace is JSON");
     let events = trace.get("traceEvents").unwrap_or(&trace).as_array().expect("a trace has events");
     let number = |event: &serde_json::Value, name: &str| event.get(name).and_then(serde_json::Value::as_f64);
-    let times: Vec<(f64, f64)> = events
-        .iter()
-        .filter_map(|event| Some((number(event, "ts")?, number(event, "dur").unwrap_or(0.0))))
-        .collect();
+    let times: Vec<(f64, f64)> =
+        events.iter().filter_map(|event| Some((number(event, "ts")?, number(event, "dur").unwrap_or(0.0)))).collect();
     assert!(times.len() > 8, "{outcome}");
     for (begin, took) in times {
         // The guard of a run, in microseconds; the first offset is more than twice that.

@@ -1,11 +1,12 @@
 //! Agents by real ssh: trees, hosts that forbid or throttle it, hosts that are not there, all named at once.
 
-use crate::harness::machines::{self, HiddenCopy, Machines};
 use crate::harness::Outcome;
+use crate::harness::machines::{self, HiddenCopy, Machines};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use xtask::layout;
 
 const WHERE: &str = "echo $WIREUP_RANK $(hostname)";
 const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
@@ -37,7 +38,12 @@ fn a_host_that_may_not_call_others_is_helped_from_above() {
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
     assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
     for (agent, parent) in [("n1", "n0"), ("n2", "n1"), ("n3", "n2")] {
-        outcome.expect_err_line(&[&format!("{agent}: "), "started it", &format!("{parent} could not"), "ermission denied"]);
+        outcome.expect_err_line(&[
+            &format!("{agent}: "),
+            "started it",
+            &format!("{parent} could not"),
+            "ermission denied",
+        ]);
     }
 }
 
@@ -56,8 +62,8 @@ struct OtherKey(PathBuf);
 
 impl OtherKey {
     fn new() -> OtherKey {
-        let folder = std::env::temp_dir().join(format!("end-to-end-key-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a temporary folder");
+        let folder = layout::target().join(format!("end-to-end-key-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder that hosts see");
         let key = folder.join("key");
         let mut keygen = Command::new("ssh-keygen");
         let made = keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
@@ -78,7 +84,6 @@ fn broken(key: &OtherKey) -> Option<Machines> {
         spec.ssh = true;
         spec.sshd_options.push((Some(3), format!("HostKey={}/key", key.0.display())));
         spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
-        spec.shares.push(key.0.clone());
     })?;
     let sshd = machines.daemons(1)[1];
     let pid = rustix::process::Pid::from_raw(sshd.cast_signed()).expect("a pid");

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The lines are for whatever log-in shell the user has (sh, csh, fish), so they hold no single quote, no `!`, no line end;
-//! all else is the business of `/bin/sh`. `[ -O … ]`: a directory that another user put there is not looked into.
+//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, a directory or the program in it, is not looked into.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -45,7 +45,8 @@ fn look(program: &str, build: &str) -> String {
     let version = version();
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
-        "{CACHE}; p=\"$h\"/{build}/wireup; [ -O \"$h\" ] && [ -O \"$h\"/{build} ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {version}; \
+        "{CACHE}; p=\"$h\"/{build}/wireup; [ -O \"$h\" ] && [ -O \"$h\"/{build} ] && [ -O \"$p\" ] && [ -x \"$p\" ] && \
+         exec \"$p\" agent {version}; \
          for p in {places}; do p=$(command -v $p) && exec \"$p\" agent {version}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )

@@ -124,7 +124,10 @@ impl Machines {
 
     /// As [`Self::job`], of another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
-        self.on_hub(Run::of(Command::new(wireup))).arg("run").args(self.flags.split_whitespace()).args(line.split_whitespace())
+        self.on_hub(Run::of(Command::new(wireup)))
+            .arg("run")
+            .args(self.flags.split_whitespace())
+            .args(line.split_whitespace())
     }
 
     /// `wireup run FLAGS`, called on host `i`.
@@ -155,9 +158,8 @@ pub fn left(testbed: &Testbed) -> Vec<String> {
     let processes = (0..).zip(testbed.all_processes()).flat_map(|(i, processes)| {
         processes.into_iter().map(move |process| format!("n{i}: {} {}", process.node_pid, process.command))
     });
-    let folders = (0..testbed.node_count()).flat_map(|i| ["/tmp", "/dev/shm"].map(|folder| (i, folder)));
-    let files = folders.flat_map(|(i, folder)| {
-        let entries = fs::read_dir(testbed.path_in_node(i, folder)).into_iter().flatten().flatten();
+    let files = (0..testbed.node_count()).flat_map(|i| {
+        let entries = fs::read_dir(testbed.path_in_node(i, "/tmp")).into_iter().flatten().flatten();
         entries.map(move |entry| format!("n{i}: {}", entry.path().display()))
     });
     let shares = shares();
