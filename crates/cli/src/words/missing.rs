@@ -147,6 +147,7 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
             Kind::NoName
         }
         () if says(&["machine and has no wireup", "install wireup", "install the same wireup"]) => Kind::Told,
+        () if says(&["matches --interface"]) => Kind::Told,
         () if says(&["did not link back", "address of the parent"]) => Kind::NotLinked,
         () if says(&["connection refused"]) => Kind::Refused,
         () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,

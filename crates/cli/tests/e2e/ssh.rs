@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use xtask::layout;
 
 const WHERE: &str = "echo $WIREUP_RANK $(hostname)";
 const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
@@ -61,8 +62,8 @@ struct OtherKey(PathBuf);
 
 impl OtherKey {
     fn new() -> OtherKey {
-        let folder = std::env::temp_dir().join(format!("end-to-end-key-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a temporary folder");
+        let folder = layout::target().join(format!("end-to-end-key-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder that hosts see");
         let key = folder.join("key");
         let mut keygen = Command::new("ssh-keygen");
         let made = keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
@@ -83,7 +84,6 @@ fn broken(key: &OtherKey) -> Option<Machines> {
         spec.ssh = true;
         spec.sshd_options.push((Some(3), format!("HostKey={}/key", key.0.display())));
         spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
-        spec.shares.push(key.0.clone());
     })?;
     let sshd = machines.daemons(1)[1];
     let pid = rustix::process::Pid::from_raw(sshd.cast_signed()).expect("a pid");

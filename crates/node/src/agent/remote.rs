@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The lines are for whatever log-in shell the user has (sh, csh, fish), so they hold no single quote, no `!`, no line end;
-//! all else is the business of `/bin/sh`. `[ -O … ]`: a directory that another user put there is not looked into.
+//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, a directory or the program in it, is not looked into.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

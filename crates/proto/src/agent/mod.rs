@@ -34,7 +34,7 @@ use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Cause, Control, Failure, SessionSpec};
+use wireup_wire::peer::{self, Cause, Control, Failure, SessionSpec, SpawnStep};
 
 /// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
 /// to do needs milliseconds; whatever still runs then is killed by the keeper.
@@ -107,7 +107,10 @@ impl Agent {
             Input::Listening { .. } => self.on_listening(input),
             Input::ShellExited { shell, status, stderr } => self.on_shell_exited(now, shell, status, &stderr),
             Input::ShellFailed { shell, error } => {
-                let problem = format!("{} ({})", error.what, error.step.words());
+                let problem = match error.step {
+                    SpawnStep::Stdio => format!("{} could not call it: {}", self.host(), error.what),
+                    step => format!("{} ({})", error.what, step.words()),
+                };
                 self.on_shell_failed(now, shell, problem);
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
@@ -185,6 +188,10 @@ impl Agent {
     /// Bytes of output held here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.jobs.values().map(Job::held_output_bytes).sum()
+    }
+
+    fn host(&self) -> &str {
+        self.config.session.agents.get(self.config.agent.index()).map_or("its parent", |agent| agent.host.as_str())
     }
 
     fn is_root(&self) -> bool {
@@ -269,6 +276,8 @@ impl Agent {
                 if let Some(message) = self.clock.on_told(now, asked_ns, told_ns) {
                     self.links.control_up(JobId(0), &message, &mut self.out);
                 }
+                // A job that waited for this may be over.
+                self.with_all_jobs(now, |_, _| ());
             }
             (Some(agent), Control::StartFor { agent: wanted, parent, .. }) => self.on_start_for(agent, wanted, parent),
             (Some(_), Control::Note(note)) => self.on_note(note),

@@ -90,7 +90,8 @@ impl Agent {
         let is_last = self.is_root() || !self.starts.is_remote();
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
-            Purpose::Child if is_last => self.on_missing(now, agent, problem),
+            // Without an address of ours it could not link, whoever started it.
+            Purpose::Child if is_last || self.addresses.is_empty() => self.on_missing(now, agent, problem),
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());

@@ -249,6 +249,10 @@ impl Job {
         if !told || self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
             return false;
         }
+        if self.trace.is_some() && !self.root && !cx.clock.is_known() && !self.is_forced() {
+            // Its stamps would stand on a clock that nobody can tell from the others'.
+            return false;
+        }
         self.say_done(cx);
         true
     }

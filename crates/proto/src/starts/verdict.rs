@@ -9,6 +9,8 @@ pub const NEEDED_WORDS: &str = "wireup-needed";
 /// `sh`: the program is there and cannot be executed; it is not there.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// Codes up to this are none of ours: an agent that was found and failed leaves with more.
+const FOREIGN_MAX: u8 = 87;
 /// `ssh`'s own failures.
 const SSH_FAILED: u8 = 255;
 
@@ -60,6 +62,9 @@ pub fn verdict(how: How, status: ExitStatus, stderr: &str, remote: bool, is_prob
             _ if is_probe => Verdict::Reached,
             _ => Verdict::Other(How::Send),
         },
+        // Some other program of that name, or none of ours that this machine can run.
+        (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) if is_probe => Verdict::Reached,
+        (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Send),
         (How::Send, 0) => Verdict::Other(How::Look),
         (_, SSH_FAILED) if contains(stderr, &BUSY) && !contains(stderr, &NOT_BUSY) => Verdict::Busy(said()),
         (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr)),
@@ -125,7 +130,15 @@ mod tests {
         );
         assert_eq!(exited(How::Send, 0, ""), Verdict::Other(How::Look));
         assert!(matches!(exited(How::Send, 88, "no room"), Verdict::Lost(why) if why.contains("no room")));
-        assert!(matches!(exited(How::Look, 127, "sh: not found"), Verdict::Lost(_)));
+    }
+
+    #[test]
+    fn another_program_of_that_name_is_passed_by() {
+        for code in [1, 2, 87, 126, 127] {
+            assert_eq!(exited(How::Look, code, "usage: wireup FILE"), Verdict::Other(How::Send), "{code}");
+        }
+        assert!(matches!(exited(How::Send, 127, "sh: not found"), Verdict::Lost(_)));
+        assert!(matches!(exited(How::Look, 125, "wireup agent: dialling"), Verdict::Lost(_)));
     }
 
     #[test]

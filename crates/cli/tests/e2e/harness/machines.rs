@@ -158,9 +158,8 @@ pub fn left(testbed: &Testbed) -> Vec<String> {
     let processes = (0..).zip(testbed.all_processes()).flat_map(|(i, processes)| {
         processes.into_iter().map(move |process| format!("n{i}: {} {}", process.node_pid, process.command))
     });
-    let folders = (0..testbed.node_count()).flat_map(|i| ["/tmp", "/dev/shm"].map(|folder| (i, folder)));
-    let files = folders.flat_map(|(i, folder)| {
-        let entries = fs::read_dir(testbed.path_in_node(i, folder)).into_iter().flatten().flatten();
+    let files = (0..testbed.node_count()).flat_map(|i| {
+        let entries = fs::read_dir(testbed.path_in_node(i, "/tmp")).into_iter().flatten().flatten();
         entries.map(move |entry| format!("n{i}: {}", entry.path().display()))
     });
     let shares = shares();
