@@ -12,6 +12,8 @@ pub struct LinkConfig {
     pub local: bool,
     /// The agent that this one dials; the root's value is of no use.
     pub parent: AgentId,
+    /// What was left of the time to link back when this agent was called.
+    pub start_timeout_ns: u64,
     /// A link that is silent for so long is lost; 0: never.
     pub node_timeout_ns: u64,
     pub encrypt: bool,
@@ -30,6 +32,7 @@ impl LinkConfig {
         LinkConfig {
             local: session.remote_shell == RemoteShell::Local,
             parent: parent.unwrap_or_default(),
+            start_timeout_ns: session.start_timeout_ns,
             node_timeout_ns: session.node_timeout_ns,
             encrypt: session.encrypt,
             interface: session.interface.clone(),

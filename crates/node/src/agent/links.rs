@@ -53,6 +53,8 @@ pub struct LinkSet {
     guests: BTreeSet<LinkId>,
     /// The way to the parent, until there is a link.
     attempts: Option<Attempts>,
+    /// Nobody waits for this agent after that.
+    dial_until_ns: u64,
     /// This machine's addresses, once they were needed.
     own: Vec<InterfaceAddress>,
     next: u32,
@@ -121,6 +123,7 @@ impl LinkSet {
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
             attempts: None,
+            dial_until_ns: u64::MAX,
             own: Vec::new(),
             next: 1,
             dirty: Vec::new(),
@@ -179,7 +182,9 @@ impl LinkSet {
             offered = addresses::dial_order(&offered, &self.own, caller, filter.as_ref());
         }
         self.attempts = Some(Attempts::new(offered));
-        self.dial_due(monotonic_ns(), reactor);
+        let now_ns = monotonic_ns();
+        self.dial_until_ns = now_ns.saturating_add(self.config.start_timeout_ns);
+        self.dial_due(now_ns, reactor);
         self.unreachable.clone().map_or(Ok(()), Err)
     }
 
@@ -198,6 +203,10 @@ impl LinkSet {
     }
 
     fn try_dial(&mut self, address: SocketAddr, now_ns: u64, reactor: &Reactor) -> Result<(), LinkError> {
+        let until_ns = self.dial_until_ns.min(now_ns + HANDSHAKE_NS_MAX);
+        if until_ns <= now_ns {
+            return Err(LinkError::Late(Duration::from_nanos(self.config.start_timeout_ns)));
+        }
         let filter = self.filter().ok().flatten();
         let source = addresses::source_for(address.ip(), &self.own, filter.as_ref());
         let socket = wireup_os::socket::dial(address, source)?;
@@ -207,7 +216,7 @@ impl LinkSet {
         let terms = Terms { encrypt: self.config.encrypt, listener: self.config.parent };
         let mut first = Vec::new();
         let handshake = Handshake::dial(&secret, terms, &hello, &mut first)?;
-        let kind = Kind::Dialled { until_ns: now_ns + HANDSHAKE_NS_MAX, address };
+        let kind = Kind::Dialled { until_ns, address };
         self.insert(Link::dialled(socket, handshake, first, terms.encrypt), kind, Interest::BOTH, reactor)?;
         Ok(())
     }
@@ -393,7 +402,8 @@ impl LinkSet {
         let late = |entry: &Entry| entry.kind.until_ns().is_some_and(|until_ns| until_ns <= now_ns);
         let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| late(entry)).map(|(id, _)| *id).collect();
         for id in late {
-            let error = LinkError::Late(Duration::from_nanos(HANDSHAKE_NS_MAX));
+            let limit_ns = HANDSHAKE_NS_MAX.min(self.config.start_timeout_ns);
+            let error = LinkError::Late(Duration::from_nanos(limit_ns));
             self.fail(id, error, turn.reactor, turn.inputs);
         }
         if self.look_ns.is_some_and(|at| at <= now_ns) {

@@ -17,6 +17,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(6);
 const AT_ONCE: Duration = Duration::from_secs(12);
 /// Beyond that something was left; 2 s are promised on a machine with time to spare.
 const CLEAN: Duration = Duration::from_secs(10);
+/// The longest that somebody believes in a node that has fallen silent: an agent that waits for its bootstrap message.
+const SILENT: Duration = Duration::from_secs(10);
+/// What may come on top.
+const SLACK: Duration = Duration::from_secs(5);
 /// A pause of the network that no job dies of.
 const BLINK: Duration = Duration::from_millis(1200);
 const WRITTEN_BYTES: usize = 400_000;
@@ -355,7 +359,8 @@ impl Trial<'_> {
 
     /// Nothing of the job is on these nodes, soon.
     fn expect_clean(&mut self, on: &[u16], since: Instant) {
-        let idle = until(CLEAN, || self.left(on).is_empty());
+        let limit = if self.is_silent() { SILENT + SLACK } else { CLEAN };
+        let idle = until(limit, || self.left(on).is_empty());
         self.report.clean_after = self.report.clean_after.max(since.elapsed());
         if idle.is_none() {
             let left = self.left(on);
@@ -369,16 +374,21 @@ impl Trial<'_> {
     /// What is left of the job. How long an sshd believes in a client that has fallen silent is its own affair.
     fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
         let mut left = self.site.left(on);
-        if matches!(self.report.fault, Fault::Cut | Fault::PowerOff) {
+        if self.is_silent() {
             left.retain(|(_, process)| !is_sshd(process));
         }
         left
     }
 
+    /// Who is behind a node that falls silent learns it from its own clock alone.
+    fn is_silent(&self) -> bool {
+        matches!(self.report.fault, Fault::Cut | Fault::PowerOff)
+    }
+
     /// Nothing of ours is on the node that was cut off.
     fn expect_clean_apart(&mut self, since: Instant) {
         let node = [self.node];
-        let idle = until(NODE_TIMEOUT.max(START_TIMEOUT) + CLEAN, || self.left(&node).is_empty());
+        let idle = until(SILENT + SLACK, || self.left(&node).is_empty());
         self.report.apart_after = since.elapsed();
         self.expect(idle.is_some(), &format!("left on the node that was cut off: {:?}", self.left(&node)));
     }

@@ -73,6 +73,7 @@ fn config(interface: &str, encrypt: bool) -> LinkConfig {
     LinkConfig {
         local: false,
         parent: PARENT,
+        start_timeout_ns: 60_000_000_000,
         node_timeout_ns: TIMEOUT_NS,
         encrypt,
         interface: Some(interface.into()),
