@@ -8,6 +8,8 @@ pub enum Level {
     Problem,
     /// A run starts, more slowly or differently than people expect.
     Remark,
+    /// Worth knowing; the host is ok.
+    Note,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,8 +36,8 @@ impl Finding {
     }
 
     /// There is nothing to do about it.
-    pub fn no_cure(self) -> Finding {
-        Finding { cure: None, ..self }
+    pub fn note(text: impl Into<String>) -> Finding {
+        Finding { level: Level::Note, text: text.into(), single: None, cure: None }
     }
 }
 

@@ -38,6 +38,7 @@ impl Group {
         let level = match self.finding.level {
             Level::Problem => "problem",
             Level::Remark => "remark ",
+            Level::Note => "note   ",
         };
         let text = self.finding.single.as_ref().unwrap_or(&self.finding.text);
         let cure = self.finding.cure.iter().map(|cure| format!("         cure: {cure}\n"));

@@ -23,7 +23,6 @@ pub struct Case<'a> {
 pub struct Setting {
     /// The remote shell as one would type it.
     pub shell: String,
-    pub by_ssh: bool,
     /// Where ranks would work.
     pub cwd: String,
     pub interface: Option<String>,
@@ -73,7 +72,7 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
         ));
     }
     if seen.sent {
-        found.push(Finding::remark(format!("wireup was sent there ({})", Bytes(setting.program_bytes)), "").no_cure());
+        found.push(Finding::note(format!("wireup was sent there ({})", Bytes(setting.program_bytes))));
     }
     if let Some(problem) = &seen.retried {
         let single = format!("its sshd was busy: {}", one_line(problem));
@@ -266,8 +265,8 @@ fn among(cases: &[Case]) -> Vec<(usize, Finding)> {
             cases.iter().enumerate().filter_map(|(index, case)| Some((index, value(case.facts?)))).collect();
         let Some(usual) = most_common(&values) else { return };
         for (index, value) in values.iter().filter(|(_, value)| value != usual) {
-            let finding = Finding::remark(format!("{what} {value}, most have {usual}"), "");
-            found.push((*index, Finding { cure: cure.map(str::to_owned), ..finding }));
+            let text = format!("{what} {value}, most have {usual}");
+            found.push((*index, cure.map_or_else(|| Finding::note(&text), |cure| Finding::remark(&text, cure))));
         }
     };
     compare("kernel", &|facts| facts.kernel.clone(), None);

@@ -16,8 +16,7 @@ use judge::{Case, Setting};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use wireup_node::doctor::{Facts, Plan, Seen, examine, facts_here};
-use wireup_wire::peer::RemoteShell;
+use wireup_node::doctor::{ExamineError, Facts, Plan, Seen, examine, facts_here};
 
 pub const HELP: &str = "\
 wireup doctor: whether a run could start, each line ok or the cure.
@@ -83,10 +82,9 @@ fn run(wish: Wish) -> Result<u8, String> {
         timeout_ns: low.start_timeout_ns.unwrap_or(TIMEOUT_NS),
         send,
     };
-    let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| error.to_string())? };
+    let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| advised(&error))? };
     let setting = Setting {
         shell: shell(&remote_shell),
-        by_ssh: matches!(remote_shell, RemoteShell::Ssh(_)),
         cwd: cwd.display().to_string(),
         interface: low.interface,
         program_bytes: own_size(),
@@ -108,6 +106,13 @@ fn cases<'a>(hosts: &'a [Host], here: &'a Facts, seen: &'a [Seen]) -> Vec<Case<'
         }
     };
     hosts.iter().map(case).collect()
+}
+
+fn advised(error: &ExamineError) -> String {
+    match error {
+        ExamineError::Interface(_) | ExamineError::Filter(_) => format!("{error}; name another one"),
+        ExamineError::Io { .. } => format!("{error}; is there memory, and does ulimit -u allow a process more?"),
+    }
 }
 
 /// What would be sent.

@@ -1,7 +1,7 @@
 //! This machine alone: a line a subject, ok or the cure.
 
 use super::finding::{Bytes, bytes, limit, plain};
-use super::judge::{least, raise};
+use super::judge::least;
 use crate::here::Here;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -28,6 +28,11 @@ const OUTER: [(&str, &str); 5] = [
     ("OMPI_COMM_WORLD_RANK", "Open MPI's mpirun"),
     ("PBS_JOBID", "PBS"),
 ];
+
+/// A limit that is set when somebody logs in.
+fn raise(name: &str, unit: &str) -> String {
+    format!("raise {name} in /etc/security/limits.conf ({unit} for a service), then log in again")
+}
 
 struct Line {
     subject: &'static str,

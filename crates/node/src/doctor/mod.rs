@@ -23,3 +23,6 @@ pub use examine::{ExamineError, Plan, Seen, examine};
 pub use facts::read as facts_here;
 pub use report::{Address, Back, Cache, Facts, Limits, LimitsOf, Space};
 pub use serve::main as serve;
+
+#[cfg(test)]
+mod tests;
