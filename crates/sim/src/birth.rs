@@ -5,7 +5,7 @@ use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
-use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec, decode};
+use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
 
 /// The job of every world.
 pub const JOB: JobId = JobId(1);
@@ -49,7 +49,7 @@ fn over_the_wire(bootstrap: &Bootstrap) -> Bootstrap {
     let bytes = bootstrap.encode();
     let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap begins with its header");
     assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "a bootstrap's header knows its length");
-    decode(body).expect("a bootstrap survives its encoding")
+    Bootstrap::decode_body(body).expect("a bootstrap survives its encoding")
 }
 
 fn session(spec: &WorldSpec) -> SessionSpec {

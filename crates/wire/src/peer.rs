@@ -11,13 +11,19 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
 pub const BOOTSTRAP_HEADER_LEN: usize = 12;
-/// Longest bootstrap body: a job message with a full environment (2 MiB is Linux' own bound) and a node list.
+/// Longest bootstrap body, deflated or not: a job message with a full environment (2 MiB is Linux' own bound) and a node list.
 pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
+
+/// How hard a body is deflated, and up to which length well: an environment and a node list of that many bytes take a
+/// few milliseconds, which are spent for each child (chosen).
+const DEFLATE_WELL: u8 = 6;
+const DEFLATE_FAST: u8 = 1;
+const DEFLATE_WELL_MAX: usize = 64 << 10;
 
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -368,13 +374,21 @@ fn header(length: u32) -> [u8; BOOTSTRAP_HEADER_LEN] {
 }
 
 impl Bootstrap {
-    /// Header and body, ready for the remote shell's standard input.
+    /// Header and deflated body, ready for the remote shell's standard input.
     pub fn encode(&self) -> Vec<u8> {
-        let body = encode(self);
+        let plain = encode(self);
+        let level = if plain.len() > DEFLATE_WELL_MAX { DEFLATE_FAST } else { DEFLATE_WELL };
+        let body = miniz_oxide::deflate::compress_to_vec(&plain, level);
         let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
         bytes.extend_from_slice(&header(body.len() as u32));
         bytes.extend_from_slice(&body);
         bytes
+    }
+
+    /// The body behind a header.
+    pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
+        let plain = miniz_oxide::inflate::decompress_to_vec_with_limit(body, BOOTSTRAP_LEN_MAX);
+        decode(&plain.map_err(|_| PeerError::Malformed)?)
     }
 
     /// The length of the body that follows a header; 0: a probe.

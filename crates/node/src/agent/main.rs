@@ -10,7 +10,7 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::{Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
+use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
@@ -131,5 +131,5 @@ fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
     }
     let mut body = Vec::new();
     stdin.take(length as u64).read_to_end(&mut body).map_err(AgentError::Read)?;
-    Ok(Some(peer::decode(&body)?))
+    Ok(Some(Bootstrap::decode_body(&body)?))
 }

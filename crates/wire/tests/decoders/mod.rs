@@ -74,10 +74,17 @@ pub fn bootstrap(input: &[u8]) {
     let Some((header, body)) = input.split_first_chunk::<BOOTSTRAP_HEADER_LEN>() else { return };
     if let Ok(length) = Bootstrap::decode_header(header) {
         assert!(length <= BOOTSTRAP_LEN_MAX);
-        goes_round::<Bootstrap>(body.get(..length).unwrap_or(body));
+        inflates_again(body.get(..length).unwrap_or(body));
     }
-    // The body alone, so that its decoder is reached without the magic.
+    // The body alone, so that its decoders are reached without the magic and without a deflated stream.
+    inflates_again(input);
     goes_round::<Bootstrap>(input);
+}
+
+fn inflates_again(body: &[u8]) {
+    if let Ok(value) = Bootstrap::decode_body(body) {
+        assert_eq!(Bootstrap::decode_body(&value.encode()[BOOTSTRAP_HEADER_LEN..]), Ok(value));
+    }
 }
 
 /// Packed pairs of a fence: walking them ends, and packing them again gives the same bytes.

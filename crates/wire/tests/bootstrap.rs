@@ -1,0 +1,53 @@
+//! A bootstrap message: deflated on its way, the same behind it.
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{
+    AgentSpec, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, PeerError, RemoteShell, Secret, SessionSpec, encode,
+};
+
+fn bootstrap(agents: u32) -> Bootstrap {
+    let session = SessionSpec {
+        name: "s".into(),
+        fanout: 8,
+        agents: (0..agents).map(|i| AgentSpec { host: format!("cn{i:04}.cluster.example") }).collect(),
+        remote_shell: RemoteShell::Command(vec!["rsh".into()]),
+        shells_max: 16,
+        program: "/opt/wireup/bin/wireup".into(),
+        start_timeout_ns: 1,
+        node_timeout_ns: 2,
+        encrypt: false,
+        interface: None,
+        verbose: false,
+        record_dir: None,
+    };
+    let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));
+    Bootstrap {
+        secret,
+        agent: AgentId(3),
+        parent: vec!["10.0.0.1:99".into()],
+        by_parent: true,
+        session,
+        jobs: Vec::new(),
+    }
+}
+
+#[test]
+fn a_node_list_takes_less_than_half_of_its_length_and_comes_back() {
+    // The longer one is deflated in a hurry.
+    for agents in [64, 5000] {
+        let before = bootstrap(agents);
+        let bytes = before.encode();
+        assert!(bytes.len() < encode(&before).len() / 2, "{} bytes for {agents} agents", bytes.len());
+        let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().unwrap();
+        assert_eq!(Bootstrap::decode_header(header), Ok(body.len()));
+        assert_eq!(Bootstrap::decode_body(body), Ok(before));
+    }
+}
+
+#[test]
+fn what_inflates_beyond_the_bound_or_is_cut_is_refused() {
+    let bomb = miniz_oxide::deflate::compress_to_vec(&vec![0; BOOTSTRAP_LEN_MAX + 1], 1);
+    assert!(bomb.len() < BOOTSTRAP_LEN_MAX / 100);
+    assert_eq!(Bootstrap::decode_body(&bomb), Err(PeerError::Malformed));
+    let bytes = bootstrap(64).encode();
+    assert_eq!(Bootstrap::decode_body(&bytes[BOOTSTRAP_HEADER_LEN..bytes.len() - 1]), Err(PeerError::Malformed));
+}
