@@ -13,6 +13,9 @@ pub struct Children {
 
 struct Child {
     state: State,
+    started_at: Instant,
+    /// How many more notes about its subtree are passed on.
+    notes_left: u32,
     /// Agents below it that are being asked whether they can be reached at all; `None`: not asked yet.
     probing: Option<BTreeSet<AgentId>>,
     /// Those that cannot, not told yet.
@@ -40,7 +43,18 @@ impl Children {
     pub fn on_start(&mut self, now: Instant, agent: AgentId, until: Instant) {
         let suspect_at = now + (until - now) / 2;
         let state = State::Starting { until, suspect_at, delegated: false };
-        self.children.insert(agent, Child { state, probing: None, unreachable: Vec::new() });
+        let child = Child { state, started_at: now, notes_left: 0, probing: None, unreachable: Vec::new() };
+        self.children.insert(agent, child);
+    }
+
+    /// Children that are not there yet must be there by then.
+    pub fn hurry(&mut self, by: Instant) {
+        for child in self.children.values_mut() {
+            if let State::Starting { until, suspect_at, .. } = &mut child.state {
+                *until = by.min(*until);
+                *suspect_at = by.min(*suspect_at);
+            }
+        }
     }
 
     pub fn on_delegated(&mut self, agent: AgentId) {
@@ -49,14 +63,21 @@ impl Children {
         }
     }
 
-    /// True if another agent had to start it.
-    pub fn on_up(&mut self, agent: AgentId) -> bool {
-        let Some(child) = self.children.get_mut(&agent) else {
-            return false;
-        };
+    /// It may send so many notes. Says since when it was waited for, and whether another agent had to start it.
+    pub fn on_up(&mut self, agent: AgentId, notes_max: u32) -> Option<(Instant, bool)> {
+        let child = self.children.get_mut(&agent)?;
         let before = std::mem::replace(&mut child.state, State::Up);
+        child.notes_left = notes_max;
         child.unreachable.clear();
-        matches!(before, State::Starting { delegated: true, .. })
+        Some((child.started_at, matches!(before, State::Starting { delegated: true, .. })))
+    }
+
+    /// Whether a child's note is still to be passed on.
+    pub fn may_note(&mut self, agent: AgentId) -> bool {
+        let Some(child) = self.children.get_mut(&agent) else { return false };
+        let may = child.notes_left > 0;
+        child.notes_left = child.notes_left.saturating_sub(1);
+        may
     }
 
     /// True if the child was not known to be lost.
@@ -68,6 +89,16 @@ impl Children {
 
     pub fn is_starting(&self, agent: AgentId) -> bool {
         self.children.get(&agent).is_some_and(|child| matches!(child.state, State::Starting { .. }))
+    }
+
+    pub fn is_lost(&self, agent: AgentId) -> bool {
+        self.children.get(&agent).is_some_and(|child| child.state == State::Lost)
+    }
+
+    /// Children that are not there yet.
+    pub fn starting(&self) -> impl Iterator<Item = AgentId> {
+        let starting = |child: &Child| matches!(child.state, State::Starting { .. });
+        self.children.iter().filter(move |(_, child)| starting(child)).map(|(agent, _)| *agent)
     }
 
     /// Children whose time to link back is over.

@@ -43,14 +43,14 @@ impl ClockOffset {
         (self.rounds <= ROUNDS).then_some(Control::ClockAsk { asked_ns: now.0 })
     }
 
-    /// Whether an answer came.
+    /// Whether there was an answer.
     pub fn is_known(&self) -> bool {
         self.best.is_some()
     }
 
-    /// Offset to the parent's clock and how far that may be off (ns); (0, 0) if nobody was asked.
+    /// Offset to the parent's clock and how far that may be off (ns); without any answer that is anything.
     pub fn estimate(&self) -> (i64, u64) {
-        self.best.map_or((0, 0), |(offset, round_trip)| (offset, round_trip.div_ceil(2)))
+        self.best.map_or((0, u64::MAX), |(offset, round_trip)| (offset, round_trip.div_ceil(2)))
     }
 }
 

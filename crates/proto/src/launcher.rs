@@ -196,6 +196,9 @@ impl Launcher {
             | Control::Shutdown
             | Control::StartFor { .. }
             | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. } => {}

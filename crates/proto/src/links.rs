@@ -103,6 +103,15 @@ impl Links {
         self.expected.remove(&agent);
     }
 
+    pub fn expects(&self, agent: AgentId) -> bool {
+        self.expected.contains_key(&agent)
+    }
+
+    /// Children that are linked.
+    pub fn linked_children(&self) -> Vec<AgentId> {
+        self.children.keys().copied().collect()
+    }
+
     pub fn expects_children(&self) -> bool {
         !self.expected.is_empty()
     }

@@ -1,5 +1,6 @@
 //! How the machines under test come into being: the one place that knows their constructors.
 
+use crate::remote::Remote;
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
@@ -58,10 +59,10 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         name: "sim".into(),
         fanout: spec.fanout,
         agents,
-        remote_shell: RemoteShell::Local,
-        shells_max: 64,
+        remote_shell: spec.remote.as_ref().map_or(RemoteShell::Local, Remote::shell),
+        shells_max: spec.remote.as_ref().map_or(64, |remote| remote.shells_max),
         program: "wireup".into(),
-        node_timeout_ns: 30_000_000_000,
+        node_timeout_ns: spec.node_timeout_ns,
         encrypt: false,
         interface: None,
         verbose: spec.profile,

@@ -6,6 +6,7 @@
 pub mod bounds;
 pub mod ending;
 pub mod fences;
+pub mod missing;
 pub mod output;
 
 use crate::faults::Culprit;

@@ -12,14 +12,14 @@ use wireup_proto::Instant;
 /// Something that will happen; numbers are positions in the world's lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Event {
-    /// The remote shell has brought an agent to life.
-    AgentStart(u32),
+    /// What a remote shell's call comes to.
+    Call(u32),
+    /// A remote shell ends, and nothing else with it.
+    ShellGone(u32),
     /// An agent has found its parent and proved the secret.
     AgentLink(u32),
-    /// The parent of this agent hears how its start went wrong.
-    AgentStartFails(u32),
-    /// The parent of this agent hears that its remote shell ended.
-    AgentExited(u32),
+    /// Whoever called this remote shell hears that it ended.
+    CallEnded(u32),
     /// An agent's driver does what its machine wants.
     AgentTurn(u32),
     AgentTick(u32),
@@ -28,6 +28,8 @@ pub enum Event {
     /// A lane of a link may take its next frame.
     LinkFree(u32, u8),
     LinkArrive(u32, u8),
+    /// The end of a lane has heard nothing for too long.
+    LinkSilent(u32, u8),
     LauncherTurn,
     LauncherTick,
     LauncherWritten,

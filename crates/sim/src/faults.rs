@@ -9,6 +9,8 @@ pub enum Fault {
     KillRank { rank: u32, at_ns: u64 },
     /// The link between an agent and its parent breaks.
     CutLink { agent: u32, at_ns: u64 },
+    /// The link between an agent and its parent loses all that is sent from now on; each end notices in its time.
+    SilenceLink { agent: u32, at_ns: u64 },
     /// An agent dies, and with it its keepers and ranks. Agent 0 is the launcher's process.
     KillAgent { agent: u32, at_ns: u64 },
     /// The process that watches the ranks of an agent dies, and the ranks with it.
@@ -49,6 +51,7 @@ impl Fault {
         match self {
             Fault::KillRank { at_ns, .. }
             | Fault::CutLink { at_ns, .. }
+            | Fault::SilenceLink { at_ns, .. }
             | Fault::KillAgent { at_ns, .. }
             | Fault::KillKeeper { at_ns, .. }
             | Fault::StopTerminal { at_ns, .. }

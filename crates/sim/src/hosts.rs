@@ -1,28 +1,40 @@
 //! The driver's half of an agent: turns, ticks, links, the keeper's reports. Births and ends are in `lives`.
 
 use crate::clock::Event;
-use crate::faults::NoStart;
 use crate::fifo::Fifo;
 use crate::net::End;
 use crate::ranks::Phase;
 use crate::replay::Told;
 use crate::world::World;
-use wireup_proto::io::{Input, LinkId, Output, ShellId, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Bootstrap;
 
 /// Longest time a driver collects inputs before it asks the agent what to do.
 const BATCH_NS_MAX: u64 = 30_000;
+
+/// Ticks in a row that each leave another one due: a machine that makes no progress spins.
+const RESTLESS_MAX: u32 = 100;
 
 /// One agent's process.
 pub struct Host {
     pub agent: AgentId,
     pub life: Life,
+    /// Its place in the tree.
     pub parent: Option<u32>,
     /// The call that brought it to life.
-    pub shell: ShellId,
+    pub call: Option<u32>,
+    /// Whom it dials.
+    pub dials: Option<u32>,
+    /// Calls that its host refused so far.
+    pub refusals: u32,
+    /// Its host was sent the program.
+    pub has_program: bool,
+    /// Its host is gone for good.
+    pub is_off: bool,
+    /// How far its clock is ahead of the world's (ns).
+    pub clock_ahead_ns: u64,
     /// Ranks of the job on this node, by local rank.
     pub ranks: Vec<u32>,
     pub keeper: Fifo<Input>,
@@ -34,17 +46,15 @@ pub struct Host {
     pub is_cut_off: bool,
     pub links: Vec<u32>,
     tick_at: Option<Instant>,
+    /// Ticks in a row after which the agent wanted another one at once.
+    restless: u32,
     turn_is_due: bool,
 }
 
 /// An agent's life.
 pub enum Life {
-    /// Nobody asked for it yet.
+    /// Nobody has brought it to life yet.
     Unborn,
-    /// Its remote shell was started.
-    Starting(Box<Bootstrap>),
-    /// It will never come to life, which its parent may or may not hear.
-    NeverStarts(NoStart),
     Alive(Box<Agent>),
     /// It left by itself.
     Left,
@@ -52,12 +62,17 @@ pub enum Life {
 }
 
 impl Host {
-    pub fn new(agent: AgentId) -> Self {
+    pub fn new(agent: AgentId, parent: Option<AgentId>, clock_ahead_ns: u64) -> Self {
         Host {
             agent,
             life: Life::Unborn,
-            parent: None,
-            shell: ShellId(0),
+            parent: parent.map(|parent| parent.0),
+            call: None,
+            dials: None,
+            refusals: 0,
+            has_program: false,
+            is_off: false,
+            clock_ahead_ns,
             ranks: Vec::new(),
             keeper: Fifo::default(),
             keeper_lives: true,
@@ -66,6 +81,7 @@ impl Host {
             is_cut_off: false,
             links: Vec::new(),
             tick_at: None,
+            restless: 0,
             turn_is_due: false,
         }
     }
@@ -82,10 +98,15 @@ impl Host {
 }
 
 impl World {
+    /// What an agent's clock says.
+    pub(crate) fn local_now(&self, host: u32) -> Instant {
+        self.clock.now() + self.hosts[host as usize].clock_ahead_ns
+    }
+
     /// Gives an input to an agent, then lets it act at once or after more inputs.
     pub(crate) fn tell_agent(&mut self, host: u32, input: Input) {
-        let now = self.clock.now();
-        let Host { life: Life::Alive(machine), turn_is_due, .. } = &mut self.hosts[host as usize] else { return };
+        let now = self.local_now(host);
+        let Host { life: Life::Alive(machine), .. } = &mut self.hosts[host as usize] else { return };
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
             recording.on_told(Told::Input(now, input.clone()));
         }
@@ -94,7 +115,15 @@ impl World {
         if self.spec.trace {
             eprintln!("  agent {host} <- {input:?}");
         }
+        let was_tick = input == Input::Tick;
         machine.handle(now, input);
+        let is_restless = was_tick && machine.deadline().is_some_and(|deadline| deadline <= now);
+        let restless = &mut self.hosts[host as usize].restless;
+        *restless = if is_restless { *restless + 1 } else { *restless / 2 };
+        if *restless > RESTLESS_MAX {
+            return self.checks.problem(format!("agent {host} wants tick after tick at one moment"));
+        }
+        let turn_is_due = &mut self.hosts[host as usize].turn_is_due;
         if *turn_is_due {
             return;
         }
@@ -133,11 +162,14 @@ impl World {
     }
 
     fn schedule_tick(&mut self, host: u32) {
-        let Host { life: Life::Alive(machine), tick_at, turn_is_due, .. } = &mut self.hosts[host as usize] else {
+        let Host { life: Life::Alive(machine), tick_at, turn_is_due, clock_ahead_ns, .. } =
+            &mut self.hosts[host as usize]
+        else {
             return;
         };
         // A driver asks for the deadline when it has done everything else.
         let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
+        let deadline = Instant(deadline.0.saturating_sub(*clock_ahead_ns));
         if tick_at.is_none_or(|at| deadline < at) {
             *tick_at = Some(deadline);
             self.clock.at(deadline, Event::AgentTick(host));
@@ -145,12 +177,12 @@ impl World {
     }
 
     pub(crate) fn on_agent_tick(&mut self, host: u32) {
-        let now = self.clock.now();
+        let (now, local_now) = (self.clock.now(), self.local_now(host));
         let Host { life: Life::Alive(machine), tick_at, .. } = &mut self.hosts[host as usize] else { return };
         if tick_at.is_some_and(|at| at <= now) {
             *tick_at = None;
         }
-        if machine.deadline().is_some_and(|deadline| deadline <= now) {
+        if machine.deadline().is_some_and(|deadline| deadline <= local_now) {
             self.tell_agent(host, Input::Tick);
         }
         self.schedule_tick(host);
@@ -158,10 +190,7 @@ impl World {
 
     fn do_for_agent(&mut self, host: u32, output: Output) {
         match output {
-            Output::StartAgent { shell, agent, bootstrap, .. } => match bootstrap {
-                Some(bootstrap) => self.start_agent(host, shell, agent, bootstrap),
-                None => self.checks.problem(format!("agent {host} asks a child of this machine whether it answers")),
-            },
+            Output::StartAgent { shell, agent, how, bootstrap } => self.call_shell(host, shell, agent, how, bootstrap),
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),

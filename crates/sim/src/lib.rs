@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod birth;
+mod calls;
 mod checkers;
 mod clock;
 pub mod digest;
@@ -19,6 +20,7 @@ mod net;
 mod pmi;
 pub mod random;
 mod ranks;
+pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod rng;

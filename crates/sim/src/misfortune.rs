@@ -1,8 +1,9 @@
 //! Faults as they strike, and who is to blame for what follows.
 
+use crate::clock::Clock;
 use crate::faults::{Culprit, Fault};
-use crate::hosts::Life;
 use crate::launch::LauncherLife;
+use crate::net::Net;
 use crate::ranks::Phase;
 use crate::world::World;
 use wireup_proto::io::ExitStatus;
@@ -22,7 +23,11 @@ impl World {
                     self.end_rank(rank, ExitStatus::Signalled { signal: 9, core_dumped: false });
                 }
             }
-            Fault::CutLink { agent, .. } => self.cut_link(agent),
+            Fault::CutLink { agent, .. } => self.break_link(agent, Net::cut),
+            Fault::SilenceLink { agent, .. } => {
+                let timeout_ns = self.spec.node_timeout_ns;
+                self.break_link(agent, |net, clock, link| net.silence(clock, link, timeout_ns));
+            }
             Fault::KillAgent { agent: 0, .. } => self.kill_launcher(),
             Fault::KillAgent { agent, .. } => self.strike_agent(agent),
             Fault::KillKeeper { agent, .. } => self.strike_keeper(agent),
@@ -39,11 +44,11 @@ impl World {
         }
     }
 
-    fn cut_link(&mut self, agent: u32) {
+    fn break_link(&mut self, agent: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
         let Some(link) = self.link_to_parent(agent).filter(|_| self.hosts[agent as usize].is_alive()) else { return };
         self.blame_subtree(agent);
         self.checks.output.expect_losses();
-        self.net.cut(&mut self.clock, link);
+        how(&mut self.net, &mut self.clock, link);
     }
 
     fn strike_agent(&mut self, agent: u32) {
@@ -52,6 +57,7 @@ impl World {
         }
         self.blame_subtree(agent);
         self.checks.output.expect_losses();
+        self.hosts[agent as usize].is_off = true;
         self.kill_agent(agent);
     }
 
@@ -110,10 +116,12 @@ impl World {
             .take(8)
             .map(|proc| format!("{} (agent {}, step {}, {:?})", proc.rank, proc.host, proc.step, proc.doing))
             .collect();
-        let starting = self.hosts.iter().filter(|host| matches!(host.life, Life::Starting(_))).count();
         format!(
-            "launcher {:?}, agents alive {:?}, starting {starting}, ranks {ranks:?}, fences {:?}",
-            self.launcher.life, alive, self.checks.fences
+            "launcher {:?}, agents alive {:?}, calls {}, ranks {ranks:?}, fences {:?}",
+            self.launcher.life,
+            alive,
+            self.calls.count(),
+            self.checks.fences
         )
     }
 }

@@ -64,6 +64,8 @@ struct Lane {
     last_arrival: Instant,
     /// An event will say when the lane is free.
     woken: bool,
+    /// What is put on it is lost.
+    muted: bool,
     state: LaneState,
 }
 
@@ -129,6 +131,31 @@ impl Net {
     pub fn cut(&mut self, clock: &mut Clock, link: u32) {
         for lane in 0..2 {
             self.cut_lane(clock, link, lane, "connection timed out");
+        }
+    }
+
+    /// From now on nothing arrives; each end notices when it has heard nothing for `timeout_ns`.
+    pub fn silence(&mut self, clock: &mut Clock, link: u32, timeout_ns: u64) {
+        for lane in 0..2 {
+            let Lane { waiting, wire, muted, .. } = &mut self.links[link as usize].lanes[lane];
+            if std::mem::replace(muted, true) {
+                continue;
+            }
+            waiting.iter_mut().for_each(VecDeque::clear);
+            // That the link once came up was seen before.
+            wire.truncate(1);
+            let late_ns = self.rng.below(timeout_ns / 4 + 1);
+            clock.after(timeout_ns + late_ns, Event::LinkSilent(link, lane as u8));
+        }
+    }
+
+    /// The end of a lane gives up.
+    pub fn on_silent(&mut self, clock: &mut Clock, link: u32, lane: usize) {
+        let at = &mut self.links[link as usize].lanes[lane];
+        at.muted = false;
+        if at.state != LaneState::Deaf {
+            at.silence();
+            self.put_on_wire(clock, link, lane, Arrival::Down("nothing was heard of it"), 0);
         }
     }
 
@@ -213,7 +240,7 @@ impl Net {
     fn put_on_wire(&mut self, clock: &mut Clock, link: u32, at: usize, arrival: Arrival, pause_ns: u64) {
         let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
         let lane = &mut lanes[at];
-        if lane.state == LaneState::Deaf {
+        if lane.state == LaneState::Deaf || lane.muted {
             return;
         }
         let delay_ns = if *in_memory { 0 } else { self.timing.link.draw(&mut self.rng) + pause_ns };
@@ -224,6 +251,9 @@ impl Net {
 
     fn cut_lane(&mut self, clock: &mut Clock, link: u32, at: usize, problem: &'static str) {
         let lane = &mut self.links[link as usize].lanes[at];
+        if lane.muted {
+            return lane.silence();
+        }
         let was_down = lane.wire.iter().any(|arrival| matches!(arrival, Arrival::Down(_)));
         let is_over = matches!(lane.state, LaneState::Deaf) || (lane.state == LaneState::Closed && !was_down);
         lane.silence();

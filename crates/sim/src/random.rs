@@ -1,6 +1,7 @@
 //! Small worlds drawn at random: shape, pace, programs, and misfortunes at any moment of the run.
 
 use crate::faults::Fault;
+use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::spec::{Delay, Timing, WorldSpec};
 use crate::workload::{Dialect, Disposition, Script, Step, Whose};
@@ -50,6 +51,34 @@ pub fn world(seed: u64) -> WorldSpec {
         timing: draw_timing(rng),
         ..WorldSpec::even(seed, nodes, 1, Script::plain(&[]))
     }
+}
+
+/// A world whose agents are on hosts of their own, some of them in trouble.
+pub fn remote_world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "remote hosts");
+    let calm = world(seed);
+    let start_timeout_ns = *rng.pick(&[2_000_000_000, 10_000_000_000, 60_000_000_000]);
+    let remote = Remote::draw(rng, calm.agent_count(), calm.fanout, start_timeout_ns);
+    WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
+}
+
+/// The remote world of `seed` with misfortunes, most of them while agents start.
+pub fn remote_with_faults(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "remote faults");
+    let mut stormy = remote_world(seed);
+    let calm = run(stormy.clone());
+    let horizon_ns = if rng.chance(500) { stormy.start_timeout_ns } else { calm.elapsed_ns + 1_000_000 };
+    for _ in 0..rng.between(1, 3) {
+        let fault = match (rng.below(4), stormy.agent_count()) {
+            (0, agents @ 2..) => {
+                let agent = rng.between(1, u64::from(agents) - 1) as u32;
+                Fault::SilenceLink { agent, at_ns: rng.below(horizon_ns) }
+            }
+            (_, agents) => Fault::draw(rng, agents, stormy.job_size(), horizon_ns),
+        };
+        stormy.faults.push(fault);
+    }
+    stormy
 }
 
 /// Runs a random world twice: undisturbed, to learn how long it takes, then with faults at any moment of that time.

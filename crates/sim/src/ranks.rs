@@ -163,7 +163,7 @@ impl World {
         }
         proc.phase = Phase::Running;
         self.checks.started += 1;
-        let now_ns = self.clock.now().0;
+        let now_ns = self.local_now(host).0;
         let (pid, spawn_ns, exec_ns) = (1000 + rank, now_ns - 1000, now_ns);
         self.keeper_says(host, |job| Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
         self.next_step(rank);

@@ -3,6 +3,7 @@
 //! A run is a function of this and nothing else.
 
 use crate::faults::Fault;
+use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::Script;
 use std::rc::Rc;
@@ -31,6 +32,10 @@ pub struct WorldSpec {
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: u64,
     pub start_timeout_ns: u64,
+    /// A link that is silent for so long is lost.
+    pub node_timeout_ns: u64,
+    /// Agents are on hosts of their own; otherwise all are processes of one machine.
+    pub remote: Option<Remote>,
     pub timing: Timing,
     pub faults: Vec<Fault>,
     /// Record what this agent is told.
@@ -126,6 +131,8 @@ impl WorldSpec {
             timeout_ns: None,
             kill_grace_ns: 500_000_000,
             start_timeout_ns: 10_000_000_000,
+            node_timeout_ns: 2_000_000_000,
+            remote: None,
             timing: Timing::default(),
             faults: Vec::new(),
             record: None,

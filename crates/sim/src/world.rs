@@ -4,6 +4,7 @@
 //! no machine is ever called from inside another.
 
 use crate::birth;
+use crate::calls::Calls;
 use crate::checkers::Checks;
 use crate::clock::{Clock, Event};
 use crate::digest::Digest;
@@ -18,6 +19,7 @@ use crate::rng::Rng;
 use crate::spec::WorldSpec;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_proto::launcher_io::LauncherInput;
@@ -32,6 +34,7 @@ pub struct World {
     pub(crate) clock: Clock,
     pub(crate) net: Net,
     pub(crate) hosts: Vec<Host>,
+    pub(crate) calls: Calls,
     pub(crate) launcher: LauncherHost,
     pub(crate) procs: Vec<Proc>,
     pub(crate) rng: Rng,
@@ -71,7 +74,10 @@ impl World {
         let clock = Clock::new(seed);
         let now = clock.now();
         let placement = spec.placement();
-        let mut hosts: Vec<Host> = (0..spec.agent_count()).map(|agent| Host::new(AgentId(agent))).collect();
+        let tree = Tree::new(spec.agent_count(), spec.fanout);
+        let ahead_ns = |agent: usize| spec.remote.as_ref().map_or(0, |remote| remote.hosts[agent].clock_ahead_ns);
+        let host = |agent| Host::new(agent, tree.parent(agent), ahead_ns(agent.index()));
+        let mut hosts: Vec<Host> = (0..spec.agent_count()).map(AgentId).map(host).collect();
         let mut procs = Vec::with_capacity(placement.len());
         for (rank, node) in placement.iter().enumerate() {
             let host = spec.agent_of(*node);
@@ -90,6 +96,7 @@ impl World {
         }
         World {
             net: Net::new(seed, spec.timing.clone()),
+            calls: Calls::default(),
             launcher: LauncherHost::new(&spec, now),
             checks: Checks::new(&spec),
             rng: Rng::stream(seed, "world"),
@@ -109,7 +116,8 @@ impl World {
         if self.spec.timeout_ns.is_some() {
             self.checks.blame(Culprit::Launcher, false);
         }
-        self.come_alive(0, birth::root(&self.spec, self.clock.now()), Vec::new());
+        self.blame_hosts();
+        self.come_alive(0, birth::root(&self.spec, self.local_now(0)), Vec::new());
         let link = self.net.next_link();
         let ends = [End::Launcher(LinkId(0)), self.hosts[0].new_end(0, link)];
         self.launcher.link = link;
@@ -136,15 +144,16 @@ impl World {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::AgentStart(host) => self.on_agent_start(host),
+            Event::Call(call) => self.on_call(call),
+            Event::ShellGone(call) => self.on_shell_gone(call),
+            Event::CallEnded(call) => self.on_call_ended(call),
             Event::AgentLink(host) => self.on_agent_link(host),
-            Event::AgentStartFails(host) => self.on_agent_start_fails(host),
-            Event::AgentExited(host) => self.on_agent_exited(host),
             Event::AgentTurn(host) => self.on_agent_turn(host),
             Event::AgentTick(host) => self.on_agent_tick(host),
             Event::KeeperReport(host) => self.on_keeper_report(host),
             Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_link_arrive(link, usize::from(lane)),
+            Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.clock, link, usize::from(lane)),
             Event::LauncherTurn => self.on_launcher_turn(),
             Event::LauncherTick => self.on_launcher_tick(),
             Event::LauncherWritten => self.on_launcher_written(),

@@ -3,7 +3,7 @@
 //! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
 //! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
 
-use crate::ids::{AgentId, Epoch, NodeId, Rank};
+use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -147,10 +147,17 @@ pub enum Control {
     Stall(StallReport),
     /// ↓ End the session: agents leave when their jobs have.
     Shutdown,
-    /// ↑ Start this agent of mine in my stead: my remote shell does not reach its host. It is to dial me at `parent`.
-    StartFor { agent: AgentId, parent: Vec<String>, problem: String },
+    /// ↑ Start this agent of mine in my stead, with these jobs: my remote shell does not reach its host. It is to dial me at
+    /// `parent`.
+    StartFor { agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String },
     /// ↓ Nobody on the way up to the root could start this agent; each hop passes it on towards its parent.
     NotStarted(MissingAgent),
+    /// ↓ So much is left of the start time (ns). Told to a child that was long on its way, since it counts from its birth.
+    TimeLeft { left_ns: u64 },
+    /// ↑ Ask this agent's host whether it answers: my remote shell does not reach it, or may not. `asker` wants to know.
+    Probe { agent: AgentId, asker: AgentId },
+    /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
+    Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.

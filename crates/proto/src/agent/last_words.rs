@@ -36,6 +36,7 @@ impl Agent {
             return;
         }
         self.links.forget_child(agent);
+        self.forget_wishes_below(agent);
         if self.starts.has_linked(agent) && self.jobs.values().any(|job| job.has_child(agent)) {
             self.last_words.waiting.insert(agent, (now + LAST_WORDS_NS_MAX, problem));
         } else {

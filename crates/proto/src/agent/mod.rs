@@ -23,22 +23,25 @@ use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Born, Context, Job, participants};
 use crate::links::Links;
 use crate::outbox::Outbox;
-use crate::starts::Starts;
+use crate::starts::{Purpose, Starts, Wish};
 use crate::time::Instant;
 use bytes::Bytes;
 use last_words::LastWords;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Cause, Control, Failure, SessionSpec, SpawnStep};
+use wireup_wire::peer::{self, Cause, Control, Failure, MissingAgent, SessionSpec, SpawnStep};
 
 /// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
 /// to do needs milliseconds; whatever still runs then is killed by the keeper.
 const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
+
+/// Why a later job of the session misses an agent.
+const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
 
 /// What an agent is told at birth.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,6 +64,12 @@ pub struct Agent {
     /// Children that our remote shell did not reach, and what it said.
     refused: BTreeMap<AgentId, String>,
     last_words: LastWords,
+    /// Agents that children asked to be started: once is enough.
+    asked: BTreeSet<AgentId>,
+    /// Agents that they asked about.
+    asked_about: BTreeSet<AgentId>,
+    /// The start time was cut short: children count it from their own birth and must be told.
+    hurried: bool,
     clock: ClockOffset,
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
@@ -78,6 +87,9 @@ impl Agent {
             addresses: Vec::new(),
             refused: BTreeMap::new(),
             last_words: LastWords::default(),
+            asked: BTreeSet::new(),
+            asked_about: BTreeSet::new(),
+            hurried: false,
             clock: ClockOffset::default(),
             config,
             tree,
@@ -153,22 +165,30 @@ impl Agent {
     /// When to call `handle` with `Input::Tick` if nothing else happens first.
     pub fn deadline(&self) -> Option<Instant> {
         let jobs = self.jobs.values().filter_map(Job::deadline);
+        let for_others = self.starts.serves_others().then_some(self.start_by);
         let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
-        jobs.chain(children).chain(self.starts.deadline()).chain(self.leaving).min()
+        jobs.chain(children).chain(self.starts.deadline()).chain(for_others).chain(self.leaving).min()
     }
 
     /// Takes a job on: the bootstrap message's, or one that came down a link.
     pub fn launch(&mut self, now: Instant, spec: JobSpec) {
         let id = spec.job;
+        if self.specs.contains_key(&id) {
+            // Whoever started this agent in its parent's stead gave it the job, and so does the parent.
+            return;
+        }
         let mapping = match check(&spec, self.config.session.agents.len()) {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem),
         };
         let spec = Arc::new(spec);
         self.specs.insert(id, spec.clone());
+        let mut lost = Vec::new();
         for child in participants(&spec, &mapping, self.config.agent, &self.tree) {
             if self.children.is_new(child) {
                 self.start_child(now, child, id);
+            } else if self.children.is_lost(child) {
+                lost.push(child);
             } else {
                 self.links.control_child(child, id, &Control::Launch((*spec).clone()), &mut self.out);
             }
@@ -178,6 +198,10 @@ impl Agent {
         let mut cx =
             Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
         let mut job = Job::launch(spec, &mapping, me, &self.tree, born, &mut cx);
+        for &agent in &lost {
+            job.on_child_missing(agent, true);
+            job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], &mut cx);
+        }
         if job.settle(&mut cx) {
             self.specs.remove(&id);
         } else {
@@ -222,7 +246,7 @@ impl Agent {
                 return self.turn_away(link);
             }
             self.links.on_up(link, peer, &mut self.out);
-            return self.on_child_up(agent, local);
+            return self.on_child_up(now, agent, local);
         }
         self.links.on_up(link, peer, &mut self.out);
         if peer == Peer::Parent {
@@ -265,9 +289,8 @@ impl Agent {
         let message: Control = peer::decode(&frame.payload)?;
         match (from, message) {
             (None, Control::Launch(spec)) => {
-                if self.is_root() {
-                    self.start_by = now + self.config.session.start_timeout_ns;
-                }
+                self.start_by = now + self.config.session.start_timeout_ns;
+                self.hurried = false;
                 self.launch(now, spec);
             }
             (None, Control::Shutdown) => self.on_shutdown(now),
@@ -276,11 +299,21 @@ impl Agent {
                 if let Some(message) = self.clock.on_told(now, asked_ns, told_ns) {
                     self.links.control_up(JobId(0), &message, &mut self.out);
                 }
-                // A job that waited for this may be over.
+                // Whose trace waited for it is over now.
                 self.with_all_jobs(now, |_, _| ());
             }
-            (Some(agent), Control::StartFor { agent: wanted, parent, .. }) => self.on_start_for(agent, wanted, parent),
-            (Some(_), Control::Note(note)) => self.on_note(note),
+            (None, Control::TimeLeft { left_ns }) => self.on_time_left(now, left_ns),
+            (None, Control::Probed { agent, asker, problem }) => self.on_probed_above(now, agent, asker, problem),
+            (Some(branch), Control::StartFor { agent, jobs, parent, problem }) => {
+                let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent } };
+                self.on_start_for(now, branch, wish, problem);
+            }
+            (Some(branch), Control::Probe { agent, asker }) => self.on_probe_for(now, branch, agent, asker),
+            (Some(branch), Control::Note(note)) => self.on_note(branch, note),
+            (Some(branch), Control::Missing(mut missing)) => {
+                missing.retain(|missing| self.tree.subtree_contains(branch, missing.agent));
+                self.with_job(now, id, |job, cx| job.on_control_up(branch, Control::Missing(missing), cx));
+            }
             (Some(agent), Control::ClockAsk { asked_ns }) => {
                 let message = Control::ClockTell { asked_ns, told_ns: now.0 };
                 self.links.control_child(agent, JobId(0), &message, &mut self.out);

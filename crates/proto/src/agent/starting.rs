@@ -14,6 +14,14 @@ use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
 
+/// A child whose start took longer than this is told how much of the start time is left, since it counts from its birth (ns).
+/// Chosen: all others are wrong by less, and launches of a blink stay without this message.
+const LONG_START_NS: u64 = 500_000_000;
+
+/// Notes that are passed on for each agent of a child's subtree. An agent that is refused at every level and tried again
+/// causes ten a level.
+const NOTES_PER_AGENT_MAX: u32 = 64;
+
 impl Agent {
     pub(super) fn start_child(&mut self, now: Instant, agent: AgentId, job: JobId) {
         self.children.on_start(now, agent, self.start_by);
@@ -34,7 +42,7 @@ impl Agent {
         let (parent, by_parent) = match &wish.purpose {
             Purpose::Child => (Vec::new(), true),
             Purpose::Stead { parent, .. } => (parent.clone(), false),
-            Purpose::Probe { .. } => return None,
+            Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
         let mut session = self.config.session.clone();
         session.start_timeout_ns = self.start_by - now;
@@ -42,10 +50,19 @@ impl Agent {
         Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs })
     }
 
-    pub(super) fn on_child_up(&mut self, agent: AgentId, address: String) {
+    pub(super) fn on_child_up(&mut self, now: Instant, agent: AgentId, address: String) {
         let me = self.config.agent;
         self.starts.on_linked(agent);
-        if self.children.on_up(agent) {
+        let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: agent });
+        self.stop(shells);
+        let notes_max = NOTES_PER_AGENT_MAX.saturating_mul(self.tree.subtree(agent).count() as u32);
+        let Some((since, delegated)) = self.children.on_up(agent, notes_max) else {
+            return;
+        };
+        if self.hurried || now - since > LONG_START_NS {
+            self.tell_time_left(now, agent);
+        }
+        if delegated {
             let problem = self.refused.remove(&agent).unwrap_or_default();
             self.note(Note::StartedFor { agent, parent: me, starter: AgentId(0), problem });
         }
@@ -54,18 +71,44 @@ impl Agent {
         }
     }
 
+    fn tell_time_left(&mut self, now: Instant, agent: AgentId) {
+        let message = Control::TimeLeft { left_ns: self.start_by - now };
+        self.links.control_child(agent, JobId(0), &message, &mut self.out);
+    }
+
+    /// The parent's start time ends earlier than ours, which began with our birth.
+    pub(super) fn on_time_left(&mut self, now: Instant, left_ns: u64) {
+        let start_by = now + left_ns;
+        if start_by < self.start_by {
+            self.start_by = start_by;
+            self.hurried = true;
+            self.children.hurry(start_by);
+            for agent in self.links.linked_children() {
+                self.tell_time_left(now, agent);
+            }
+        }
+    }
+
     pub(super) fn note(&mut self, note: Note) {
         self.links.control_up(JobId(0), &Control::Note(note), &mut self.out);
     }
 
     /// A child's note, on its way up. Whoever called the shell for another knows that it has come.
-    pub(super) fn on_note(&mut self, mut note: Note) {
+    pub(super) fn on_note(&mut self, branch: AgentId, mut note: Note) {
+        if !self.children.may_note(branch) {
+            return;
+        }
         if let Note::StartedFor { agent, starter, .. } = &mut note
+            && self.is_strictly_below(branch, *agent)
             && self.starts.on_linked(*agent)
         {
             *starter = self.config.agent;
         }
         self.note(note);
+    }
+
+    fn is_strictly_below(&self, branch: AgentId, agent: AgentId) -> bool {
+        agent != branch && self.tree.subtree_contains(branch, agent)
     }
 
     pub(super) fn on_shell_exited(&mut self, now: Instant, shell: ShellId, status: ExitStatus, stderr: &str) {
@@ -86,7 +129,7 @@ impl Agent {
 
     /// A shell did not bring its agent. Above, another may.
     fn on_start_lost(&mut self, now: Instant, wish: Wish, problem: String) {
-        let Wish { agent, purpose, .. } = wish;
+        let Wish { agent, jobs, purpose } = wish;
         let is_last = self.is_root() || !self.starts.is_remote();
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
@@ -95,33 +138,79 @@ impl Agent {
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                self.ask_above(agent, self.addresses.clone(), problem);
+                self.ask_above(agent, jobs, self.addresses.clone(), problem);
             }
-            Purpose::Stead { branch, .. } if is_last => {
-                let message = Control::NotStarted(MissingAgent { agent, problem });
-                self.links.control_child(branch, JobId(0), &message, &mut self.out);
-            }
-            Purpose::Stead { parent, .. } => self.ask_above(agent, parent, problem),
-            Purpose::Probe { below } => self.on_probed(now, below, agent, Some(problem)),
+            Purpose::Stead { branch, .. } if is_last => self.tell_not_started(branch, agent, problem),
+            Purpose::Stead { parent, .. } => self.ask_above(agent, jobs, parent, problem),
+            Purpose::Probe { below } if is_last => self.on_probed(now, below, agent, Some(problem)),
+            Purpose::Probe { .. } => self.ask_probe_above(agent, self.config.agent),
+            Purpose::ProbeFor { branch, asker } if is_last => self.tell_probed(branch, agent, asker, Some(problem)),
+            Purpose::ProbeFor { asker, .. } => self.ask_probe_above(agent, asker),
         }
     }
 
+    /// A host answered, or nobody will ask it any more.
     fn on_reached(&mut self, now: Instant, wish: &Wish) {
-        if let Purpose::Probe { below } = wish.purpose {
-            self.on_probed(now, below, wish.agent, None);
+        match wish.purpose {
+            Purpose::Probe { below } => self.on_probed(now, below, wish.agent, None),
+            Purpose::ProbeFor { branch, asker } => self.tell_probed(branch, wish.agent, asker, None),
+            Purpose::Child | Purpose::Stead { .. } => {}
         }
     }
 
-    fn ask_above(&mut self, agent: AgentId, parent: Vec<String>, problem: String) {
-        let message = Control::StartFor { agent, parent, problem };
+    fn tell_not_started(&mut self, branch: AgentId, agent: AgentId, problem: String) {
+        let message = Control::NotStarted(MissingAgent { agent, problem });
+        self.links.control_child(branch, JobId(0), &message, &mut self.out);
+    }
+
+    fn tell_probed(&mut self, branch: AgentId, agent: AgentId, asker: AgentId, problem: Option<String>) {
+        let message = Control::Probed { agent, asker, problem };
+        self.links.control_child(branch, JobId(0), &message, &mut self.out);
+    }
+
+    fn ask_probe_above(&mut self, agent: AgentId, asker: AgentId) {
+        self.links.control_up(JobId(0), &Control::Probe { agent, asker }, &mut self.out);
+    }
+
+    fn ask_above(&mut self, agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String) {
+        let message = Control::StartFor { agent, jobs, parent, problem };
         self.links.control_up(JobId(0), &message, &mut self.out);
     }
 
     /// A child asks for an agent of its subtree.
-    pub(super) fn on_start_for(&mut self, branch: AgentId, agent: AgentId, parent: Vec<String>) {
-        if agent != branch && self.tree.subtree_contains(branch, agent) {
-            let jobs = self.jobs.iter().filter(|(_, job)| job.has_child(branch)).map(|(id, _)| *id).collect();
-            self.starts.wish(Wish { agent, jobs, purpose: Purpose::Stead { branch, parent } });
+    pub(super) fn on_start_for(&mut self, now: Instant, branch: AgentId, mut wish: Wish, problem: String) {
+        let Wish { agent, jobs, .. } = &mut wish;
+        let agent = *agent;
+        if !self.is_strictly_below(branch, agent) {
+            return;
+        }
+        jobs.retain(|id| self.jobs.get(id).is_some_and(|job| job.has_child(branch)));
+        if jobs.is_empty() || now >= self.start_by || !self.asked.insert(agent) {
+            return self.tell_not_started(branch, agent, problem);
+        }
+        self.starts.wish(wish);
+    }
+
+    /// An agent of a child's subtree could not ask a host that should be below it.
+    pub(super) fn on_probe_for(&mut self, now: Instant, branch: AgentId, agent: AgentId, asker: AgentId) {
+        if !self.tree.subtree_contains(branch, asker) || !self.is_strictly_below(asker, agent) {
+            return;
+        }
+        if now >= self.start_by || !self.asked_about.insert(agent) {
+            return self.tell_probed(branch, agent, asker, None);
+        }
+        self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
+    }
+
+    pub(super) fn on_probed_above(&mut self, now: Instant, agent: AgentId, asker: AgentId, problem: Option<String>) {
+        match self.tree.next_hop(self.config.agent, asker) {
+            Hop::Child(branch) => self.tell_probed(branch, agent, asker, problem),
+            Hop::Here => {
+                if let Hop::Child(below) = self.tree.next_hop(asker, agent) {
+                    self.on_probed(now, below, agent, problem);
+                }
+            }
+            Hop::Parent => {}
         }
     }
 
@@ -187,8 +276,11 @@ impl Agent {
     }
 
     pub(super) fn check_starts(&mut self, now: Instant) {
-        if now >= self.start_by && self.starts.is_busy() {
-            let (wishes, shells) = self.starts.give_up(|wish| matches!(wish.purpose, Purpose::Probe { .. }));
+        if now >= self.start_by && self.starts.serves_others() {
+            for wish in self.starts.give_up_uncalled(|wish| wish.purpose.is_probe()) {
+                self.on_reached(now, &wish);
+            }
+            let (wishes, shells) = self.starts.give_up(|wish| wish.purpose != Purpose::Child);
             self.stop(shells);
             for wish in wishes {
                 let problem = self.too_late("it did not answer");
@@ -196,8 +288,13 @@ impl Agent {
             }
         }
         for agent in self.children.late(now) {
+            let what = if self.starts.is_queued(agent) {
+                "its turn to be called did not come"
+            } else {
+                "its agent did not link back"
+            };
+            let problem = self.too_late(what);
             self.give_up_child(agent);
-            let problem = self.too_late("its agent did not link back");
             self.on_missing(now, agent, problem);
         }
         for agent in self.children.suspects(now) {
@@ -221,36 +318,52 @@ impl Agent {
         }
     }
 
-    /// All jobs are being ended: nobody else is called. Those on their way get as long as the ranks do, so that what they
-    /// have to say arrives.
+    /// A child is lost: what its subtree wanted is in vain.
+    pub(super) fn forget_wishes_below(&mut self, child: AgentId) {
+        let (_, shells) = self.starts.give_up(|wish| match wish.purpose {
+            Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
+            Purpose::Child | Purpose::Probe { .. } => false,
+        });
+        self.stop(shells);
+    }
+
+    /// All jobs are being ended, or there are none: nobody else is called. Those on their way get as long as the ranks do,
+    /// so that what they have to say arrives.
     pub(super) fn stop_starting(&mut self, now: Instant) {
-        if self.jobs.is_empty() || !self.starts.is_busy() || !self.jobs.values().all(Job::is_ending) {
+        let is_idle = !self.starts.is_busy() && self.children.starting().next().is_none();
+        if is_idle || !self.jobs.values().all(Job::is_ending) {
             return;
         }
-        let is_probe = |wish: &Wish| matches!(wish.purpose, Purpose::Probe { .. });
-        let (mut wishes, shells) = if self.jobs.values().all(Job::is_forced) {
-            self.starts.give_up(|_| true)
-        } else {
-            self.starts.give_up(is_probe)
-        };
-        wishes.extend(self.starts.give_up_uncalled());
+        let forced = self.jobs.values().all(Job::is_forced);
+        let (mut wishes, shells) = self.starts.give_up(|wish| forced || wish.purpose.is_probe());
+        wishes.extend(self.starts.give_up_uncalled(|_| true));
         self.stop(shells);
-        for Wish { agent, purpose, .. } in wishes {
-            match purpose {
-                Purpose::Child => {
-                    self.children.on_lost(agent);
-                    self.links.forget_child(agent);
-                    self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));
+        for wish in wishes {
+            match wish.purpose {
+                Purpose::Child => self.forget_starting(now, wish.agent),
+                Purpose::Stead { branch, .. } => {
+                    self.tell_not_started(branch, wish.agent, "the job was ended meanwhile".into());
                 }
-                Purpose::Probe { below } => self.on_probed(now, below, agent, None),
-                Purpose::Stead { .. } => {}
+                Purpose::Probe { .. } | Purpose::ProbeFor { .. } => self.on_reached(now, &wish),
+            }
+        }
+        if forced {
+            // Somebody above may still be starting them.
+            for agent in self.children.starting().collect::<Vec<_>>() {
+                self.forget_starting(now, agent);
             }
         }
     }
 
+    fn forget_starting(&mut self, now: Instant, agent: AgentId) {
+        self.children.on_lost(agent);
+        self.links.forget_child(agent);
+        self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));
+    }
+
     /// The first guest of a link is the child that was called; a second one is not needed.
     pub(super) fn is_expected(&self, agent: AgentId) -> bool {
-        self.children.is_starting(agent)
+        self.children.is_starting(agent) && self.links.expects(agent)
     }
 
     pub(super) fn turn_away(&mut self, link: LinkId) {

@@ -8,7 +8,8 @@ use super::{Context, Job};
 use crate::io::{Output, SignalTarget};
 use crate::output::OutputStream;
 use crate::time::Instant;
-use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use std::collections::BTreeMap;
+use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::limits::STALL_NAMES_MAX;
 use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, StallReport};
 
@@ -37,7 +38,7 @@ pub struct Ends {
     /// At the root: what the job died of. Elsewhere: what was reported.
     pub failure: Option<Failure>,
     /// At the root: agents that are not there; told when all are known, and then at the latest.
-    missing: Vec<MissingAgent>,
+    missing: BTreeMap<AgentId, String>,
     name_missing_at: Option<Instant>,
 }
 
@@ -110,7 +111,9 @@ impl Job {
     /// Agents are not there. The root waits until all are known, so that one message names them all.
     pub fn on_missing(&mut self, missing: Vec<MissingAgent>, cx: &mut Context<'_>) {
         if self.root {
-            self.ends.missing.extend(missing);
+            for MissingAgent { agent, problem } in missing {
+                self.ends.missing.entry(agent).or_insert(problem);
+            }
             let at = cx.now.max(cx.start_by) + MISSING_NS_MAX;
             self.ends.name_missing_at.get_or_insert(at);
         } else {
@@ -130,9 +133,9 @@ impl Job {
     }
 
     fn take_missing(&mut self) -> Option<Failure> {
-        let mut missing = std::mem::take(&mut self.ends.missing);
+        let missing = std::mem::take(&mut self.ends.missing).into_iter();
+        let missing: Vec<_> = missing.map(|(agent, problem)| MissingAgent { agent, problem }).collect();
         self.ends.name_missing_at = None;
-        missing.sort_by_key(|missing| missing.agent);
         let node = self.spec.nodes.iter().position(|node| Some(node.agent) == missing.first().map(|first| first.agent));
         let node = NodeId(node.unwrap_or_default() as u32);
         let host = self.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default();

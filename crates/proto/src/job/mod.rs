@@ -185,6 +185,9 @@ impl Job {
             | Control::Shutdown
             | Control::StartFor { .. }
             | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -213,6 +216,9 @@ impl Job {
             | Control::Shutdown
             | Control::StartFor { .. }
             | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -253,6 +259,10 @@ impl Job {
             // Its stamps would stand on a clock that nobody can tell from the others'.
             return false;
         }
+        if self.trace.is_some() && !self.root && !self.is_ending() && !cx.clock.is_known() {
+            // The parent's answer is on its way; a trace without a clock says little.
+            return false;
+        }
         self.say_done(cx);
         true
     }
@@ -283,7 +293,9 @@ impl Job {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(mut trace) = self.trace.take() {
-            (trace.clock_offset_ns, trace.clock_error_ns) = cx.clock.estimate();
+            if !self.root {
+                (trace.clock_offset_ns, trace.clock_error_ns) = cx.clock.estimate();
+            }
             trace.ranks = self.processes.iter().map(|process| process.trace.clone()).collect();
             self.send_trace(peer::encode(&*trace).into(), cx);
         }

@@ -9,6 +9,8 @@
 //!                │  └── called again: another way to find the program, or the host was busy (after a pause)
 //!                └────► lost, with a reason
 //! ```
+//!
+//! An agent that links takes all that was wanted for it off the list: whatever its shell said.
 
 mod verdict;
 
@@ -43,6 +45,14 @@ pub enum Purpose {
     Stead { branch: AgentId, parent: Vec<String> },
     /// Nothing is started. The child `below` is in doubt.
     Probe { below: AgentId },
+    /// Nothing is started. `asker`, in the subtree of `branch`, wants to know.
+    ProbeFor { branch: AgentId, asker: AgentId },
+}
+
+impl Purpose {
+    pub fn is_probe(&self) -> bool {
+        matches!(self, Purpose::Probe { .. } | Purpose::ProbeFor { .. })
+    }
 }
 
 /// What the end of a shell comes to.
@@ -64,6 +74,8 @@ pub struct Starts {
     max: usize,
     next: u32,
     queue: VecDeque<Call>,
+    /// To be called again then.
+    pausing: Vec<(Instant, Call)>,
     calls: BTreeMap<ShellId, (Call, State)>,
 }
 
@@ -80,10 +92,6 @@ enum State {
     Running,
     /// Its agent is linked.
     Linked,
-    /// To be called again then.
-    Pausing {
-        until: Instant,
-    },
 }
 
 impl Starts {
@@ -99,6 +107,7 @@ impl Starts {
             max: max.max(1) as usize,
             next: 0,
             queue: VecDeque::new(),
+            pausing: Vec::new(),
             calls: BTreeMap::new(),
         }
     }
@@ -114,12 +123,10 @@ impl Starts {
 
     /// The next shell to call, if one is wanted and there is room.
     pub fn next(&mut self, now: Instant) -> Option<(ShellId, Wish, How)> {
-        let due = |state: &State| matches!(state, State::Pausing { until } if *until <= now);
-        while let Some(shell) = self.calls.iter().find(|(_, (_, state))| due(state)).map(|(shell, _)| *shell) {
-            self.queue.extend(self.calls.remove(&shell).map(|(call, _)| call));
+        while let Some(due) = self.pausing.iter().position(|(until, _)| *until <= now) {
+            self.queue.push_back(self.pausing.remove(due).1);
         }
-        let running = self.calls.values().filter(|(_, state)| *state == State::Running).count();
-        if running >= self.max {
+        if self.queue.is_empty() || self.running().count() >= self.max {
             return None;
         }
         let call = self.queue.pop_front()?;
@@ -130,17 +137,20 @@ impl Starts {
         Some((shell, wish, how))
     }
 
-    /// An agent has linked, here or where it was to: its shell leaves room for another. True if it was called here.
+    fn running(&self) -> impl Iterator<Item = &Call> {
+        self.calls.values().filter(|(_, state)| *state == State::Running).map(|(call, _)| call)
+    }
+
+    /// An agent has linked, here or where it was to: its shell leaves room for another, and nobody calls again. True if it
+    /// was called here.
     pub fn on_linked(&mut self, agent: AgentId) -> bool {
+        let starts = |call: &Call| call.wish.agent == agent && !call.wish.purpose.is_probe();
+        self.queue.retain(|call| !starts(call));
+        self.pausing.retain(|(_, call)| !starts(call));
         let mut found = false;
-        for (call, state) in self.calls.values_mut() {
-            if call.wish.agent == agent
-                && !matches!(call.wish.purpose, Purpose::Probe { .. })
-                && *state == State::Running
-            {
-                *state = State::Linked;
-                found = true;
-            }
+        for (_, state) in self.calls.values_mut().filter(|(call, state)| starts(call) && *state == State::Running) {
+            *state = State::Linked;
+            found = true;
         }
         found
     }
@@ -175,9 +185,8 @@ impl Starts {
         let Some((mut call, State::Running)) = self.calls.remove(&shell) else {
             return Outcome::Nothing;
         };
-        let is_probe = matches!(call.wish.purpose, Purpose::Probe { .. });
         let agent = call.wish.agent;
-        match verdict(call.how, status, stderr, self.remote, is_probe) {
+        match verdict(call.how, status, stderr, self.remote, call.wish.purpose.is_probe()) {
             Verdict::Reached => Outcome::Reached(call.wish),
             Verdict::Lost(problem) => Outcome::Lost(call.wish, problem),
             Verdict::Other(How::Send) if call.sent => {
@@ -196,7 +205,7 @@ impl Starts {
                 }
                 call.attempt += 1;
                 let note = Note::Retry { agent, attempt: call.attempt, problem };
-                self.calls.insert(shell, (call, State::Pausing { until: again_at }));
+                self.pausing.push((again_at, call));
                 Outcome::Again(Some(note))
             }
         }
@@ -215,51 +224,50 @@ impl Starts {
 
     /// Gives up all that `which` holds for and that is not linked; returns their wishes and the shells to be ended.
     pub fn give_up(&mut self, which: impl Fn(&Wish) -> bool) -> (Vec<Wish>, Vec<ShellId>) {
-        let (mut wishes, mut shells) = (Vec::new(), Vec::new());
-        self.queue.retain(|call| {
-            let gone = which(&call.wish);
-            if gone {
-                wishes.push(call.wish.clone());
-            }
-            !gone
-        });
+        let mut wishes = self.give_up_uncalled(&which);
+        let mut shells = Vec::new();
         self.calls.retain(|shell, (call, state)| {
-            let gone = *state != State::Linked && which(&call.wish);
+            let gone = *state == State::Running && which(&call.wish);
             if gone {
                 wishes.push(call.wish.clone());
-                if *state == State::Running {
-                    shells.push(*shell);
-                }
+                shells.push(*shell);
             }
             !gone
         });
         (wishes, shells)
     }
 
-    /// Gives up those that wait to be called, for the first time or again.
-    pub fn give_up_uncalled(&mut self) -> Vec<Wish> {
-        let mut wishes: Vec<Wish> = self.queue.drain(..).map(|call| call.wish).collect();
-        self.calls.retain(|_, (call, state)| {
-            let pausing = matches!(state, State::Pausing { .. });
-            if pausing {
-                wishes.push(call.wish.clone());
-            }
-            !pausing
-        });
-        wishes
+    /// Gives up those of them that wait to be called, for the first time or again.
+    pub fn give_up_uncalled(&mut self, which: impl Fn(&Wish) -> bool) -> Vec<Wish> {
+        let (queued, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queue).into_iter().partition(|call| which(&call.wish));
+        self.queue = kept;
+        let (pausing, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.pausing).into_iter().partition(|(_, call)| which(&call.wish));
+        self.pausing = kept;
+        queued.into_iter().chain(pausing.into_iter().map(|(_, call)| call)).map(|call| call.wish).collect()
+    }
+
+    /// Whether an agent's turn to be called has not come yet.
+    pub fn is_queued(&self, agent: AgentId) -> bool {
+        self.queue
+            .iter()
+            .any(|call| call.wish.agent == agent && call.wish.purpose == Purpose::Child && call.attempt == 0)
     }
 
     /// Whether somebody is still on the way.
     pub fn is_busy(&self) -> bool {
-        !self.queue.is_empty() || self.calls.values().any(|(_, state)| *state != State::Linked)
+        !self.queue.is_empty() || !self.pausing.is_empty() || self.running().next().is_some()
+    }
+
+    /// Whether something is wanted for others than this agent's children: that is given up when the start time is over.
+    pub fn serves_others(&self) -> bool {
+        let waiting = self.queue.iter().chain(self.pausing.iter().map(|(_, call)| call));
+        waiting.chain(self.running()).any(|call| call.wish.purpose != Purpose::Child)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let due = |(_, state): &(Call, State)| match state {
-            State::Pausing { until } => Some(*until),
-            State::Running | State::Linked => None,
-        };
-        self.calls.values().filter_map(due).min()
+        self.pausing.iter().map(|(until, _)| *until).min()
     }
 }
 

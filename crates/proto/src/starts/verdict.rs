@@ -66,7 +66,13 @@ pub fn verdict(how: How, status: ExitStatus, stderr: &str, remote: bool, is_prob
         (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) if is_probe => Verdict::Reached,
         (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Send),
         (How::Send, 0) => Verdict::Other(How::Look),
-        (_, SSH_FAILED) if contains(stderr, &BUSY) && !contains(stderr, &NOT_BUSY) => Verdict::Busy(said()),
+        (_, SSH_FAILED) if contains(stderr, &BUSY) && !contains(stderr, &NOT_BUSY) => {
+            if is_probe {
+                Verdict::Reached
+            } else {
+                Verdict::Busy(said())
+            }
+        }
         (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr)),
         (_, 0) => Verdict::Lost(joined("its remote shell left before its agent linked back", stderr)),
         _ => Verdict::Lost(said()),
@@ -167,6 +173,8 @@ mod tests {
         assert_eq!(probe(How::Look, 0, ""), Verdict::Reached);
         assert_eq!(probe(How::Look, NEEDED, "wireup-needed"), Verdict::Reached);
         assert!(matches!(probe(How::Look, 255, "No route to host"), Verdict::Lost(_)));
+        let busy = "kex_exchange_identification: Connection closed by remote host";
+        assert_eq!(probe(How::Look, 255, busy), Verdict::Reached);
     }
 
     #[test]

@@ -22,6 +22,8 @@ impl World {
             }
             LauncherLife::Left { code } => {
                 self.check_code(code);
+                self.check_missing();
+                self.check_clocks();
                 self.check_output();
             }
             LauncherLife::Killed => {}
@@ -31,8 +33,8 @@ impl World {
     fn check_nothing_is_left(&mut self) {
         for host in 0..self.hosts.len() {
             match self.hosts[host].life {
-                Life::Unborn | Life::NeverStarts(_) | Life::Killed | Life::Left => {}
-                Life::Starting(_) | Life::Alive(_) => {
+                Life::Unborn | Life::Killed | Life::Left => {}
+                Life::Alive(_) => {
                     let waits = self.who_waits();
                     return self.checks.problem(format!("agent {host} never leaves: {waits}"));
                 }
@@ -87,6 +89,17 @@ impl World {
         if wanted.is_some_and(|wanted| wanted != code) {
             self.checks.problem(format!("exit code {code} with {failure:?}"));
         }
+        if let Cause::AgentsMissing { missing } = &failure.cause {
+            let fine = missing
+                .iter()
+                .map(|named| named.agent.0)
+                .find(|agent| !self.checks.culprits.contains_key(&Culprit::Agent(*agent)));
+            if let Some(agent) = fine {
+                let culprits = &self.checks.culprits;
+                let problem = format!("agent {agent} is named in {missing:?}, and is none of {culprits:?}");
+                self.checks.problem(problem);
+            }
+        }
         let culprit = self.culprit(failure);
         let unfinished = self.checks.fences.unfinished();
         let left_fence = self.has_left_fence(failure) && unfinished.is_some();
@@ -128,7 +141,7 @@ impl World {
     }
 }
 
-fn failure(notice: &Notice) -> Option<&Failure> {
+pub fn failure(notice: &Notice) -> Option<&Failure> {
     match notice {
         Notice::Failed(failure) => Some(failure),
         Notice::Started { .. }

@@ -1,0 +1,312 @@
+//! Remote shells: what each call finds, the agent that it starts, and how its caller hears of its end.
+
+use crate::birth;
+use crate::clock::Event;
+use crate::faults::{Culprit, NoStart};
+use crate::hosts::Life;
+use crate::remote::{Answer, HostSpec, Pace, Program, Reach};
+use crate::world::World;
+use std::collections::BTreeMap;
+use wireup_proto::io::{ExitStatus, How, Input, ShellId};
+use wireup_proto::{NEEDED, NEEDED_WORDS};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
+
+/// One call of a remote shell.
+pub struct Call {
+    pub caller: u32,
+    pub shell: ShellId,
+    pub agent: u32,
+    state: State,
+    /// `None`: a probe.
+    bootstrap: Option<Box<Bootstrap>>,
+    answer: Answer,
+    /// How it ended.
+    end: (ExitStatus, String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Takes room.
+    UnderWay,
+    /// Its agent is linked.
+    Linked,
+    Over,
+}
+
+/// All calls of a world.
+#[derive(Default)]
+pub struct Calls {
+    all: Vec<Call>,
+    by_shell: BTreeMap<(u32, ShellId), u32>,
+    /// Calls of each agent that take room.
+    under_way: BTreeMap<u32, u32>,
+    /// The most that any agent had.
+    pub peak: u32,
+}
+
+impl Calls {
+    pub fn get(&self, call: u32) -> &Call {
+        &self.all[call as usize]
+    }
+
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    fn begin(&mut self, call: Call) -> u32 {
+        let index = self.all.len() as u32;
+        self.by_shell.insert((call.caller, call.shell), index);
+        let under_way = self.under_way.entry(call.caller).or_default();
+        *under_way += 1;
+        self.peak = self.peak.max(*under_way);
+        self.all.push(call);
+        index
+    }
+
+    fn leave_room(&mut self, call: u32, state: State) {
+        let call = &mut self.all[call as usize];
+        if call.state == State::UnderWay {
+            *self.under_way.entry(call.caller).or_default() -= 1;
+        }
+        call.state = state;
+    }
+
+    /// Whether a call may yet start `agent`, or has: a second one has no business.
+    fn is_being_started(&self, agent: u32) -> bool {
+        self.all.iter().any(|call| call.agent == agent && call.bootstrap.is_some() && call.state != State::Over)
+    }
+}
+
+fn ends(code: u8, words: &str) -> Answer {
+    Answer::Ends(code, words.into())
+}
+
+impl World {
+    pub(crate) fn call_shell(
+        &mut self,
+        caller: u32,
+        shell: ShellId,
+        agent: AgentId,
+        how: How,
+        bootstrap: Option<Box<Bootstrap>>,
+    ) {
+        self.check_call(caller, shell, agent, bootstrap.as_deref());
+        if self.checks.is_broken() {
+            return;
+        }
+        let mut delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
+        let answer = match self.no_start.get(&agent.0) {
+            None => self.ask_host(caller, agent.0, how, bootstrap.is_none()),
+            Some(how) => {
+                self.checks.blame(Culprit::Agent(agent.0), true);
+                match how {
+                    NoStart::NoShell | NoStart::Silence => Answer::Never,
+                    NoStart::ShellFails { code } => ends(*code, "no route to host"),
+                }
+            }
+        };
+        if let (Some(HostSpec { pace: Pace::Slow { by_ns }, .. }), Answer::Begins) = (self.host_spec(agent.0), &answer)
+        {
+            delay_ns += by_ns;
+        }
+        let is_silent = answer == Answer::Never;
+        let end = (ExitStatus::Exited(0), String::new());
+        let call = Call { caller, shell, agent: agent.0, state: State::UnderWay, bootstrap, answer, end };
+        let call = self.calls.begin(call);
+        if !is_silent || self.no_start.get(&agent.0) == Some(&NoStart::NoShell) {
+            self.clock.after(delay_ns, Event::Call(call));
+        }
+    }
+
+    fn check_call(&mut self, caller: u32, shell: ShellId, agent: AgentId, bootstrap: Option<&Bootstrap>) {
+        let problem = if self.calls.by_shell.contains_key(&(caller, shell)) {
+            "calls a remote shell under an old number"
+        } else if bootstrap.is_none() && self.spec.remote.is_none() {
+            "asks a child of this machine whether it answers"
+        } else if bootstrap.is_some_and(|bootstrap| bootstrap.agent != agent) {
+            "starts it as another"
+        } else if bootstrap.is_some() && self.calls.is_being_started(agent.0) {
+            "starts it a second time"
+        } else if self.calls.under_way.get(&caller).copied().unwrap_or_default() >= self.shells_max() {
+            "calls more remote shells at once than it may"
+        } else {
+            return;
+        };
+        self.checks.problem(format!("agent {caller}, of agent {agent}: {problem}"));
+    }
+
+    fn shells_max(&self) -> u32 {
+        self.spec.remote.as_ref().map_or(64, |remote| remote.shells_max)
+    }
+
+    fn host_spec(&self, agent: u32) -> Option<HostSpec> {
+        self.spec.remote.as_ref().map(|remote| remote.hosts[agent as usize])
+    }
+
+    /// What a call of the host finds.
+    fn ask_host(&mut self, caller: u32, agent: u32, how: How, is_probe: bool) -> Answer {
+        let (Some(host), Some(from)) = (self.host_spec(agent), self.host_spec(caller)) else { return Answer::Begins };
+        let callee = &mut self.hosts[agent as usize];
+        if host.reach == Reach::Nobody || callee.is_off {
+            return ends(255, "ssh: connect to host port 22: No route to host");
+        }
+        let is_barred = matches!(host.reach, Reach::From(only) if only != caller);
+        if !from.onward || is_barred {
+            return ends(255, "user@host: Permission denied (publickey).");
+        }
+        if host.pace == Pace::Never {
+            return Answer::Never;
+        }
+        if callee.refusals < host.busy {
+            callee.refusals += 1;
+            return ends(255, "kex_exchange_identification: Connection closed by remote host");
+        }
+        let arch = if host.program == Program::OtherArch { "s390x" } else { std::env::consts::ARCH };
+        match (how, host.program) {
+            (_, Program::There) => {}
+            (How::Plain, Program::Missing) if !callee.has_program => return ends(127, "sh: wireup: not found"),
+            (How::Plain, Program::OtherArch) => return ends(126, "sh: wireup: Exec format error"),
+            (How::Look, Program::Missing) if callee.has_program => {}
+            (How::Look, _) => return ends(NEEDED, &format!("{NEEDED_WORDS} {arch}")),
+            (How::Send, Program::Missing) if !is_probe => return Answer::Stores,
+            (How::Send, _) => {
+                self.checks.problem(format!("agent {caller} sends its program to agent {agent}, in vain"));
+                return Answer::Never;
+            }
+            // It was kept where only a look finds it.
+            (How::Plain, Program::Missing) => return ends(127, "sh: wireup: not found"),
+        }
+        Answer::Begins
+    }
+
+    /// A call comes to its answer.
+    pub(crate) fn on_call(&mut self, index: u32) {
+        let Call { agent, caller, shell, state, ref answer, .. } = self.calls.all[index as usize];
+        // A remote shell dies with the agent that called it.
+        if state == State::Over || !self.hosts[caller as usize].is_alive() {
+            return;
+        }
+        match answer.clone() {
+            Answer::Never => {
+                // The shell itself cannot be called.
+                self.calls.leave_room(index, State::Over);
+                let error = SpawnError { step: SpawnStep::Find, what: "remote-shell".into(), errno: 2 };
+                self.tell_agent(caller, Input::ShellFailed { shell, error });
+            }
+            Answer::Ends(code, words) => self.end_call(index, ExitStatus::Exited(code), words),
+            Answer::Stores => {
+                self.hosts[agent as usize].has_program = true;
+                self.end_call(index, ExitStatus::Exited(0), String::new());
+            }
+            Answer::Begins => self.on_agent_begins(index),
+        }
+    }
+
+    fn on_agent_begins(&mut self, index: u32) {
+        let call = &mut self.calls.all[index as usize];
+        let host = call.agent;
+        let Some(bootstrap) = call.bootstrap.clone() else {
+            return self.end_call(index, ExitStatus::Exited(0), String::new());
+        };
+        let handshake_ns = self.spec.timing.handshake.draw(&mut self.rng);
+        let child = &mut self.hosts[host as usize];
+        if child.is_off || !matches!(child.life, Life::Unborn) {
+            // Either there is no such machine any more, or there is such an agent: nobody needs another.
+            let caller_hears_ns = handshake_ns;
+            self.calls.all[index as usize].end = (ExitStatus::Exited(125), "the parent closed the link".into());
+            return self.clock.after(caller_hears_ns, Event::ShellGone(index));
+        }
+        child.call = Some(index);
+        child.dials = dialled(&bootstrap, self.calls.get(index).caller);
+        let (config, jobs) = birth::child(*bootstrap, self.local_now(host));
+        self.come_alive(host, config, jobs);
+        self.clock.after(handshake_ns, Event::AgentLink(host));
+        if self.host_spec(host).is_some_and(|host| host.shell_dies) {
+            let dies_ns = self.rng.below(handshake_ns + 1);
+            let words = "client_loop: send disconnect: Broken pipe";
+            self.calls.all[index as usize].end = (ExitStatus::Exited(255), words.into());
+            self.clock.after(dies_ns, Event::ShellGone(index));
+        }
+        self.on_agent_turn(host);
+    }
+
+    /// A shell ends, whatever becomes of what it started.
+    pub(crate) fn on_shell_gone(&mut self, index: u32) {
+        if self.calls.get(index).state == State::UnderWay {
+            let (status, words) = self.calls.get(index).end.clone();
+            self.end_call(index, status, words);
+        }
+    }
+
+    fn end_call(&mut self, index: u32, status: ExitStatus, words: String) {
+        self.calls.leave_room(index, State::Over);
+        self.calls.all[index as usize].end = (status, words);
+        self.on_call_ended(index);
+    }
+
+    pub(crate) fn on_call_ended(&mut self, index: u32) {
+        let Call { caller, shell, ref end, .. } = *self.calls.get(index);
+        let (status, stderr) = end.clone();
+        self.tell_agent(caller, Input::ShellExited { shell, status, stderr });
+    }
+
+    /// An agent is gone, and its shell with it.
+    pub(crate) fn agent_call_ends(&mut self, host: u32) {
+        let Some(index) = self.hosts[host as usize].call.filter(|call| self.calls.get(*call).state != State::Over)
+        else {
+            return;
+        };
+        let status = match self.hosts[host as usize].life {
+            Life::Killed => ExitStatus::Signalled { signal: 9, core_dumped: false },
+            _ => ExitStatus::Exited(0),
+        };
+        self.calls.leave_room(index, State::Over);
+        self.calls.all[index as usize].end = (status, String::new());
+        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::CallEnded(index));
+    }
+
+    /// The agent of a call is linked.
+    pub(crate) fn agent_call_links(&mut self, host: u32) {
+        if let Some(index) = self.hosts[host as usize].call
+            && self.calls.get(index).state == State::UnderWay
+        {
+            self.calls.leave_room(index, State::Linked);
+        }
+    }
+
+    /// A caller does not wait any more: the shell is killed. On this machine the agent is the shell's process; elsewhere it
+    /// may live on.
+    pub(crate) fn stop_shell(&mut self, caller: u32, shell: ShellId) {
+        let Some(&index) = self.calls.by_shell.get(&(caller, shell)) else {
+            return self.checks.problem(format!("agent {caller} ends a remote shell that it never called"));
+        };
+        let Call { agent, state, .. } = *self.calls.get(index);
+        if state == State::Over {
+            return;
+        }
+        self.calls.leave_room(index, State::Over);
+        let is_its_own = self.hosts[agent as usize].call == Some(index) && self.hosts[agent as usize].is_alive();
+        let goes_too = self.spec.remote.is_none() || self.rng.chance(500);
+        if is_its_own {
+            // It will be killed, or turned away.
+            self.checks.output.expect_losses();
+            if goes_too {
+                self.kill_agent(agent);
+            }
+        }
+        self.calls.all[index as usize].end = (ExitStatus::Signalled { signal: 9, core_dumped: false }, String::new());
+        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::CallEnded(index));
+    }
+}
+
+/// Whom an agent dials: who called its shell, or the address that it was given.
+fn dialled(bootstrap: &Bootstrap, caller: u32) -> Option<u32> {
+    let is_local = bootstrap.session.remote_shell == RemoteShell::Local;
+    if bootstrap.by_parent || is_local {
+        return Some(caller);
+    }
+    bootstrap.parent.first().and_then(|address| address.strip_prefix("agent ")?.parse().ok())
+}

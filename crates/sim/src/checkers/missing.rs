@@ -1,0 +1,120 @@
+//! Hosts that are not there: all of them are named together, no other is, and in time. Clocks: what is said of their
+//! offsets is true.
+
+use crate::checkers::ending::failure;
+use crate::faults::Culprit;
+use crate::launch::LauncherLife;
+use crate::remote::Remote;
+use crate::world::World;
+use std::collections::BTreeSet;
+use wireup_coll::tree::Tree;
+use wireup_proto::launcher_io::Notice;
+use wireup_wire::peer::{Cause, Failure, TracePart};
+
+/// From the end of the start time until the job is over: agents at the end of their time need a few hops, and what is
+/// on its way then, or runs, is ended with grace and then given up (ns).
+const SLACK_NS: u64 = 6_000_000_000;
+
+impl World {
+    /// Hosts in trouble may be blamed from the start.
+    pub(crate) fn blame_hosts(&mut self) {
+        let Some(remote) = self.spec.remote.clone() else { return };
+        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        let needed = self.needed_agents(&tree);
+        for agent in 1..self.spec.agent_count() {
+            let is_out = remote.hosts[agent as usize].is_out();
+            if is_out || remote.may_starve() || remote.may_be_missed(agent, &tree, self.spec.start_timeout_ns) {
+                self.checks.blame(Culprit::Agent(agent), is_out && needed.contains(&agent));
+            }
+        }
+    }
+
+    pub(crate) fn check_missing(&mut self) {
+        let Some(remote) = self.spec.remote.clone() else { return };
+        let failed = self.checks.notices.iter().find_map(failure).cloned();
+        let is_undisturbed = self.spec.faults.is_empty() && self.spec.timeout_ns.is_none();
+        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        let needed: BTreeSet<u32> = self.needed_agents(&tree);
+        let out: BTreeSet<u32> = remote.out().filter(|agent| needed.contains(agent)).collect();
+        match failed {
+            Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) => {
+                let named: Vec<(u32, String)> =
+                    missing.into_iter().map(|missing| (missing.agent.0, missing.problem)).collect();
+                self.check_named(&remote, &tree, &out, &named, is_undisturbed);
+            }
+            _ if is_undisturbed && !out.is_empty() => {
+                self.checks.problem(format!("nobody misses {out:?}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn check_named(
+        &mut self,
+        remote: &Remote,
+        tree: &Tree,
+        out: &BTreeSet<u32>,
+        named: &[(u32, String)],
+        is_undisturbed: bool,
+    ) {
+        let timeout_ns = self.spec.start_timeout_ns;
+        let distinct: BTreeSet<u32> = named.iter().map(|(agent, _)| *agent).collect();
+        if distinct.len() < named.len() {
+            return self.checks.problem(format!("named twice: {named:?}"));
+        }
+        if !is_undisturbed {
+            return;
+        }
+        // With few shells, those that hang keep others from being called.
+        if !remote.may_starve() {
+            let unnamed: Vec<&u32> = out.difference(&distinct).collect();
+            if !unnamed.is_empty() {
+                self.checks.problem(format!("not named: {unnamed:?}, but {named:?}"));
+            }
+        }
+        let is_fine = |(agent, _): &&(u32, String)| {
+            let host = &remote.hosts[*agent as usize];
+            !host.is_out() && !remote.may_be_missed(*agent, tree, timeout_ns) && !remote.may_starve()
+        };
+        if let Some(fine) = named.iter().find(is_fine) {
+            self.checks.problem(format!("{fine:?} is fine, but named; {out:?} are not"));
+        }
+        let bound_ns = timeout_ns + self.spec.kill_grace_ns + SLACK_NS;
+        if self.elapsed_ns() > bound_ns {
+            let elapsed_ns = self.elapsed_ns();
+            self.checks.problem(format!("over after {elapsed_ns} ns, later than {bound_ns}: {named:?}"));
+        }
+    }
+
+    /// Agents whose subtree has ranks.
+    fn needed_agents(&self, tree: &Tree) -> BTreeSet<u32> {
+        let with_ranks = self.hosts.iter().filter(|host| !host.ranks.is_empty()).map(|host| host.agent);
+        with_ranks.flat_map(|agent| std::iter::successors(Some(agent), |at| tree.parent(*at))).map(|at| at.0).collect()
+    }
+
+    pub(crate) fn check_clocks(&mut self) {
+        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        let parts = self.checks.notices.iter().filter_map(|notice| match notice {
+            Notice::Trace(part) => Some((**part).clone()),
+            _ => None,
+        });
+        let own: Vec<TracePart> = parts.collect();
+        let mut aligned = own.clone();
+        wireup_proto::clock_offset::align(&mut aligned, &tree);
+        let root_ahead_ns = self.hosts[0].clock_ahead_ns;
+        let is_clean = self.launcher.life == LauncherLife::Left { code: 0 };
+        for (own, aligned) in own.iter().zip(&aligned) {
+            let ahead_ns = self.hosts[own.agent.index()].clock_ahead_ns;
+            // Each hop rounds down a nanosecond.
+            let error_ns = aligned.clock_error_ns.saturating_add(u64::from(tree.depth(own.agent)));
+            let on_root_ns = (own.job_ns + root_ahead_ns).saturating_sub(ahead_ns);
+            if aligned.job_ns.abs_diff(on_root_ns) > error_ns {
+                let problem = format!("a trace of agent {} is {} for {on_root_ns}", own.agent, aligned.job_ns);
+                return self.checks.problem(format!("{problem}, not within {error_ns}"));
+            }
+            if is_clean && self.spec.remote.is_some() && aligned.clock_error_ns > self.spec.start_timeout_ns {
+                return self.checks.problem(format!("nobody knows the clock of agent {}", own.agent));
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The hosts of a world whose agents are on machines of their own: how each answers a remote shell, and which of them
+//! cannot be there whatever the agents do.
+
+use crate::rng::Rng;
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::RemoteShell;
+
+/// All hosts of a world, by agent; the root's is the launcher's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Called like `ssh`; otherwise like a plain remote shell.
+    pub ssh: bool,
+    pub shells_max: u32,
+    pub hosts: Vec<HostSpec>,
+}
+
+/// How one host answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostSpec {
+    pub program: Program,
+    pub reach: Reach,
+    pub pace: Pace,
+    /// So many calls are refused for the time being.
+    pub busy: u32,
+    /// Whether remote shells may be called from here.
+    pub onward: bool,
+    /// The first shell that starts the agent is gone before the agent has linked.
+    pub shell_dies: bool,
+    /// How far its clock is ahead of the world's (ns).
+    pub clock_ahead_ns: u64,
+}
+
+/// Whether the host has the agent's program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    There,
+    Missing,
+    /// Missing, and ours would not run.
+    OtherArch,
+}
+
+/// Who reaches the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    All,
+    Nobody,
+    /// Only this agent.
+    From(u32),
+}
+
+/// How fast the host answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    Prompt,
+    Slow { by_ns: u64 },
+    Never,
+}
+
+/// What a call finds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Never,
+    /// The shell ends with this exit code and these words.
+    Ends(u8, String),
+    /// The program is stored on the host, and the shell ends.
+    Stores,
+    /// The agent begins; a probe is content.
+    Begins,
+}
+
+impl Default for HostSpec {
+    fn default() -> Self {
+        HostSpec {
+            program: Program::There,
+            reach: Reach::All,
+            pace: Pace::Prompt,
+            busy: 0,
+            onward: true,
+            shell_dies: false,
+            clock_ahead_ns: 0,
+        }
+    }
+}
+
+impl HostSpec {
+    /// Whether no call will ever start its agent.
+    pub fn is_out(&self) -> bool {
+        self.reach == Reach::Nobody || self.pace == Pace::Never || self.program == Program::OtherArch
+    }
+
+    /// How much later than others it may be.
+    fn late_ns(&self) -> u64 {
+        let slow_ns = if let Pace::Slow { by_ns } = self.pace { by_ns } else { 0 };
+        // Each refusal costs a pause that doubles from 0.2 s.
+        slow_ns + (200_000_000 << self.busy) - 200_000_000
+    }
+}
+
+impl Remote {
+    /// `agents` hosts that answer at once.
+    pub fn prompt(agents: u32, ssh: bool) -> Self {
+        Remote { ssh, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
+    }
+
+    pub fn shell(&self) -> RemoteShell {
+        if self.ssh { RemoteShell::Ssh(vec!["ssh".into()]) } else { RemoteShell::Command(vec!["rsh".into()]) }
+    }
+
+    /// Hosts drawn at random; `timeout_ns` is the time that agents have to start.
+    pub fn draw(rng: &mut Rng, agents: u32, fanout: u32, timeout_ns: u64) -> Self {
+        let tree = Tree::new(agents, fanout);
+        let mut remote = Remote::prompt(agents, rng.chance(700));
+        remote.shells_max = if rng.chance(700) { 64 } else { rng.between(1, 4) as u32 };
+        // Most worlds have one kind of trouble, some have many.
+        let trouble = *rng.pick(&[0, 50, 150, 400]);
+        let closed = rng.chance(150);
+        for agent in 0..agents {
+            let magnitude = rng.between(1, 50);
+            let mut host =
+                if rng.chance(trouble) { trouble_of(rng, &tree, agent, timeout_ns) } else { HostSpec::default() };
+            host.clock_ahead_ns = rng.below(1 << magnitude);
+            // Sites that forbid it forbid it everywhere.
+            host.onward = agent == 0 || !(closed || rng.chance(trouble / 4));
+            remote.hosts[agent as usize] = host;
+        }
+        remote
+    }
+
+    /// Agents whose hosts cannot be there.
+    pub fn out(&self) -> impl Iterator<Item = u32> + '_ {
+        (1..self.hosts.len() as u32).filter(|agent| self.hosts[*agent as usize].is_out())
+    }
+
+    /// Whether this agent may be missed though its host is no worse than others: its shell is gone early, or it and those
+    /// above it need much of the time.
+    pub fn may_be_missed(&self, agent: u32, tree: &Tree, timeout_ns: u64) -> bool {
+        let host = &self.hosts[agent as usize];
+        let above = || std::iter::successors(Some(AgentId(agent)), |at| tree.parent(*at));
+        let late_ns: u64 = above().map(|at| self.hosts[at.index()].late_ns()).sum();
+        let only_way_is_shut = match host.reach {
+            Reach::From(only) => {
+                let way = std::iter::successors(Some(AgentId(only)), |at| tree.parent(*at)).map(|at| at.0);
+                let is_shut = |at| self.hosts[at as usize].is_out() || self.may_be_missed(at, tree, timeout_ns);
+                !self.hosts[only as usize].onward || way.take_while(|at| *at != 0).any(is_shut)
+            }
+            Reach::All | Reach::Nobody => false,
+        };
+        // Those that are looked at while somebody above them is slow have half of the time.
+        host.shell_dies || only_way_is_shut || host.late_ns() > timeout_ns * 4 / 10 || late_ns > timeout_ns * 8 / 10
+    }
+
+    /// Whether slow hosts may keep others from being called at all.
+    pub fn may_starve(&self) -> bool {
+        let slow = |host: &&HostSpec| host.late_ns() > 0 || host.pace == Pace::Never;
+        self.hosts.iter().filter(slow).count() >= self.shells_max as usize
+    }
+}
+
+fn trouble_of(rng: &mut Rng, tree: &Tree, agent: u32, timeout_ns: u64) -> HostSpec {
+    let fine = HostSpec::default();
+    match rng.below(9) {
+        0 | 1 => HostSpec { program: Program::Missing, ..fine },
+        2 => HostSpec { program: Program::OtherArch, ..fine },
+        3 => HostSpec { busy: rng.between(1, 4) as u32, ..fine },
+        4 => HostSpec { reach: Reach::Nobody, ..fine },
+        5 => HostSpec { reach: Reach::From(ancestor(rng, tree, agent)), ..fine },
+        6 => HostSpec { pace: Pace::Never, ..fine },
+        7 => {
+            let by_ns = timeout_ns / 10 * rng.between(3, 7);
+            HostSpec { pace: Pace::Slow { by_ns }, ..fine }
+        }
+        _ => HostSpec { shell_dies: true, ..fine },
+    }
+}
+
+/// An agent above `agent`, or itself for the root.
+fn ancestor(rng: &mut Rng, tree: &Tree, agent: u32) -> u32 {
+    let mut at = AgentId(agent);
+    while let Some(parent) = tree.parent(at) {
+        at = parent;
+        if rng.chance(400) {
+            break;
+        }
+    }
+    at.0
+}
