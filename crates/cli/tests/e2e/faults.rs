@@ -5,6 +5,7 @@
 //! `--node-timeout`, a host that does not start after `--start-timeout`; all else at once.
 
 mod fixed;
+mod names;
 mod trial;
 mod victim;
 
