@@ -138,8 +138,11 @@ fn hosts_that_hang_are_given_up_in_time() {
     signal_sshd(&machines, 3, Signal::STOP);
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --start-timeout 4").sh("exec sleep 1000").finish();
     let line = outcome.expect_code(125).expect_err_line(&["no agent on ", "did not ", " within 4 s"]);
-    let hosts = line.split(':').find(|part| part.contains("n[") || part.trim() == "n1").unwrap_or_default();
-    assert!(hosts.contains('1') && hosts.contains('3'), "{line}");
+    // On a busy machine others may be late, too, and be named together with these.
+    for host in ['1', '3'] {
+        let named = line.split(": ").any(|part| part.rsplit(' ').next().is_some_and(|name| name.contains(host)));
+        assert!(named, "n{host}: {line}");
+    }
     signal_sshd(&machines, 1, Signal::CONT);
     signal_sshd(&machines, 3, Signal::CONT);
 }

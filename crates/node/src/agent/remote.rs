@@ -47,7 +47,7 @@ fn look(program: &str, build: &str) -> String {
     format!(
         "{CACHE}; p=\"$h\"/{build}/wireup; [ -O \"$h\" ] && [ -O \"$h\"/{build} ] && [ -O \"$p\" ] && [ -x \"$p\" ] && \
          exec \"$p\" agent {version}; \
-         for p in {places}; do p=$(command -v $p) && exec \"$p\" agent {version}; done; \
+         for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {version}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
 }
