@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The lines are for whatever log-in shell the user has (sh, csh, fish), so they hold no single quote, no `!`, no line end;
-//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, a directory or the program in it, is not looked into.
+//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, is not looked into or run.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -54,14 +54,16 @@ fn look(program: &str, build: &str, asked: &str) -> String {
     format!(
         "{CACHE}; d=\"$h\"/{build}; p=\"$d\"/wireup; \
          [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; \
-         for p in {places}; do p=$(command -v $p) && exec \"$p\" agent {asked}; done; \
+         for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
 }
 
 fn send(build: &str, digest: &str) -> String {
+    let arch = std::env::consts::ARCH;
     format!(
-        "umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; mkdir -p \"$d\" && [ -O \"$h\" ] && \
+        "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
+         umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; mkdir -p \"$d\" && [ -O \"$h\" ] && \
          chmod 700 \"$h\" \"$d\" && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo could not keep wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )

@@ -189,9 +189,13 @@ impl Starts {
         match verdict(call.how, status, stderr, self.remote, call.wish.purpose.is_probe()) {
             Verdict::Reached => Outcome::Reached(call.wish),
             Verdict::Lost(problem) => Outcome::Lost(call.wish, problem),
-            Verdict::Other(How::Send) if call.sent => {
-                Outcome::Lost(call.wish, joined("it took wireup and does not find it again", stderr))
-            }
+            Verdict::Other(How::Send) if call.sent => Outcome::Lost(
+                call.wish,
+                joined(
+                    "it took wireup and does not find it again; does its ~/.cache/wireup belong to somebody else?",
+                    stderr,
+                ),
+            ),
             Verdict::Other(how) => {
                 call.how = how;
                 call.sent |= how == How::Send;

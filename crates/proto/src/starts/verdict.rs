@@ -54,12 +54,13 @@ pub fn verdict(how: How, status: ExitStatus, stderr: &str, remote: bool, is_prob
     }
     match (how, code) {
         (How::Plain, NEEDED | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Look),
-        (How::Look, NEEDED) => match needed_arch(stderr) {
+        (How::Look | How::Send, NEEDED) => match needed_arch(stderr) {
             Some(arch) if !arch.is_empty() && arch != std::env::consts::ARCH => Verdict::Lost(format!(
                 "it is an {arch} machine and has no wireup; this one is for {}: install wireup for {arch} there, on its PATH",
                 std::env::consts::ARCH
             )),
             _ if is_probe => Verdict::Reached,
+            _ if how == How::Send => Verdict::Lost(said()),
             _ => Verdict::Other(How::Send),
         },
         // Some other program of that name, or none of ours that this machine can run.
@@ -97,6 +98,10 @@ fn needed_arch(stderr: &str) -> Option<&str> {
 /// What was said, on one line, without `ssh`'s warnings where more was said.
 fn shown(stderr: &str) -> String {
     let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.iter().any(|line| line.starts_with("@@@")) {
+        // A page about a changed host key, with the sentence that counts at its end.
+        return lines[lines.len().saturating_sub(2)..].join("; ");
+    }
     let telling: Vec<&str> = lines.iter().copied().filter(|line| !line.starts_with("Warning: ")).collect();
     (if telling.is_empty() { lines } else { telling }).join("; ")
 }
@@ -134,6 +139,9 @@ mod tests {
         assert!(
             matches!(exited(How::Look, NEEDED, "wireup-needed s390x"), Verdict::Lost(why) if why.contains("s390x"))
         );
+        assert!(
+            matches!(exited(How::Send, NEEDED, "wireup-needed s390x"), Verdict::Lost(why) if why.contains("s390x"))
+        );
         assert_eq!(exited(How::Send, 0, ""), Verdict::Other(How::Look));
         assert!(matches!(exited(How::Send, 88, "no room"), Verdict::Lost(why) if why.contains("no room")));
     }
@@ -165,6 +173,14 @@ mod tests {
         ] {
             assert!(matches!(exited(How::Look, 255, words), Verdict::Lost(_)), "{words}");
         }
+    }
+
+    #[test]
+    fn a_changed_host_key_is_told_in_a_sentence() {
+        let page = "@@@@@@@\n@ WARNING @\n@@@@@@@\nSomeone could be eavesdropping\nHost key for n3 has changed.\nHost key \
+            verification failed.\n";
+        let told = "Host key for n3 has changed.; Host key verification failed.";
+        assert_eq!(exited(How::Look, 255, page), Verdict::Lost(told.into()));
     }
 
     #[test]
