@@ -182,7 +182,7 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     }
     if let Some(problem) = &facts.cache.problem {
         let text = format!("wireup could not be kept in its cache {}: {problem}", facts.cache.path);
-        found.push(Finding::remark(text, "chmod 700 it, or install wireup on its PATH"));
+        found.push(Finding::remark(text, "make it yours alone to write (chmod 700), or install wireup on its PATH"));
     } else if let Some(free) = facts.cache.free.filter(|free| *free < setting.program_bytes) {
         let text = format!("no room for wireup in {}: {} free", facts.cache.path, Bytes(free));
         found.push(Finding::remark(text, "make room there, or install wireup on its PATH"));

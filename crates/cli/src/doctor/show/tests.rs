@@ -144,7 +144,7 @@ fn what_differs_is_a_remark() {
         (&|seen| facts_of(seen).limits.locked_memory.hard = Some(64 << 10), "locked memory: at most 64 KiB there"),
         (&|seen| facts_of(seen).limits.open_files.hard = Some(4096), "open files: at most 4096, most have 524288"),
         (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50, most have 7000"),
-        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "could not be kept in its cache"),
+        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "wireup could not be kept in its cache"),
         (&|seen| seen.onward = Some(Err("Permission denied".into())), "it cannot reach n2 by ssh (Permission denied)"),
         (&|seen| seen.retried = Some("kex".into()), "its sshd was busy: kex"),
     ];
