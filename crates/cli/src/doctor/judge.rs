@@ -211,7 +211,7 @@ fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
     }
     if let Some(skew_ns) = skew_ns(facts.clock_ns, seen.clock_ns).filter(|skew_ns| skew_ns.unsigned_abs() > SKEW_NS) {
         let (seconds, which) = (skew_ns.unsigned_abs() as f64 / 1e9, if skew_ns > 0 { "ahead" } else { "behind" });
-        let text = format!("its clock is not this machine's: dates of files will be wrong (make, traces of others)");
+        let text = "its clock is not this machine's: dates of files will be wrong";
         let single = format!("its clock is {seconds:.0} s {which}: dates of files will be wrong");
         found.push(Finding::remark(text, "let chrony or ntpd set it").single(single));
     }
