@@ -182,7 +182,7 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     }
     if let Some(problem) = &facts.cache.problem {
         let text = format!("wireup could not be kept in its cache {}: {problem}", facts.cache.path);
-        found.push(Finding::remark(text, "chmod 700 it, or install wireup on its PATH"));
+        found.push(Finding::remark(text, "make it yours alone to write (chmod 700), or install wireup on its PATH"));
     } else if let Some(free) = facts.cache.free.filter(|free| *free < setting.program_bytes) {
         let text = format!("no room for wireup in {}: {} free", facts.cache.path, Bytes(free));
         found.push(Finding::remark(text, "make room there, or install wireup on its PATH"));
@@ -211,7 +211,7 @@ fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
     }
     if let Some(skew_ns) = skew_ns(facts.clock_ns, seen.clock_ns).filter(|skew_ns| skew_ns.unsigned_abs() > SKEW_NS) {
         let (seconds, which) = (skew_ns.unsigned_abs() as f64 / 1e9, if skew_ns > 0 { "ahead" } else { "behind" });
-        let text = format!("its clock is not this machine's: dates of files will be wrong (make, traces of others)");
+        let text = "its clock is not this machine's: dates of files will be wrong";
         let single = format!("its clock is {seconds:.0} s {which}: dates of files will be wrong");
         found.push(Finding::remark(text, "let chrony or ntpd set it").single(single));
     }

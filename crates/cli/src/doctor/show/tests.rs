@@ -3,6 +3,9 @@ use wireup_node::doctor::{Address, Back, Cache, End, Limits, LimitsOf, Seen, Spa
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// What makes a healthy host ill.
+type Spoil<'a> = &'a dyn Fn(&mut Seen);
+
 /// A healthy machine.
 pub fn facts() -> Facts {
     let limit = |soft, hard| LimitsOf { soft: Some(soft), hard: Some(hard) };
@@ -103,7 +106,7 @@ fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
 
 #[test]
 fn what_would_make_a_run_fail_is_a_problem() {
-    let cases: [(&dyn Fn(&mut Seen), &str); 6] = [
+    let cases: [(Spoil, &str); 6] = [
         (&|seen| seen.back = Some(Err("10.0.0.254:7: no answer".into())), "as an agent must: 10.0.0.254:7: no answer"),
         (&|seen| seen.back = None, "did not get back to this machine in time"),
         (
@@ -134,7 +137,7 @@ fn facts_of(seen: &mut Seen) -> &mut Facts {
 
 #[test]
 fn what_differs_is_a_remark() {
-    let cases: [(&dyn Fn(&mut Seen), &str); 12] = [
+    let cases: [(Spoil, &str); 12] = [
         (&|seen| facts_of(seen).clock_ns = 110 * SECOND_NS, "its clock is 9 s ahead"),
         (&|seen| facts_of(seen).clock_ns = 90 * SECOND_NS, "its clock is 9 s behind"),
         (&|seen| facts_of(seen).user = 7, "user id 7 there, 0 here"),
@@ -144,7 +147,7 @@ fn what_differs_is_a_remark() {
         (&|seen| facts_of(seen).limits.locked_memory.hard = Some(64 << 10), "locked memory: at most 64 KiB there"),
         (&|seen| facts_of(seen).limits.open_files.hard = Some(4096), "open files: at most 4096, most have 524288"),
         (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50, most have 7000"),
-        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "could not be kept in its cache"),
+        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "wireup could not be kept in its cache"),
         (&|seen| seen.onward = Some(Err("Permission denied".into())), "it cannot reach n2 by ssh (Permission denied)"),
         (&|seen| seen.retried = Some("kex".into()), "its sshd was busy: kex"),
     ];
