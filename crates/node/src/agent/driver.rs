@@ -51,6 +51,8 @@ pub struct AgentDriver {
     buffer: Box<[u8]>,
     /// Frames for the launcher in this process.
     for_launcher: Vec<Frame>,
+    /// Frames wait on a link.
+    unsent: bool,
     left: bool,
     /// The machine knows where children dial in.
     listening: bool,
@@ -92,6 +94,7 @@ impl AgentDriver {
             inputs: Vec::new(),
             buffer: vec![0; READ_BYTES_MAX].into(),
             for_launcher: Vec::new(),
+            unsent: false,
             left: false,
             listening: false,
             orphans_since: None,
@@ -245,7 +248,7 @@ impl AgentDriver {
     pub fn settle(&mut self) {
         loop {
             self.perform_all();
-            self.links.flush(&self.reactor, &mut self.inputs);
+            self.flush_links();
             for ranks in self.jobs.values_mut() {
                 ranks.flush_keeper(&self.reactor);
             }
@@ -324,7 +327,10 @@ impl AgentDriver {
                 }
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
-            Output::Send { link, frame } => links.send(link, frame),
+            Output::Send { link, frame } => {
+                self.unsent = true;
+                links.send(link, frame);
+            }
             Output::CloseLink { link } => links.close(link),
             Output::Spawn(plan) => match JobRanks::spawn(&plan, self.spare.take(), reactor) {
                 Ok(ranks) => {
@@ -342,7 +348,13 @@ impl AgentDriver {
             },
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
             Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
-            Output::Reply { job, local, bytes } => self.reply(job, local, bytes),
+            Output::Reply { job, local, bytes } => {
+                // The children's ranks wait longer than ours: a fence's result goes on before it is told here.
+                if self.unsent {
+                    self.flush_links();
+                }
+                self.reply(job, local, bytes);
+            }
             Output::CloseClient { job, local } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
                     ranks.close_client(local, reactor);
@@ -372,6 +384,11 @@ impl AgentDriver {
             }
             Output::Exit => self.left = true,
         }
+    }
+
+    fn flush_links(&mut self) {
+        self.unsent = false;
+        self.links.flush(&self.reactor, &mut self.inputs);
     }
 
     fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes) {
