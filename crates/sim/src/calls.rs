@@ -64,6 +64,11 @@ impl Calls {
         index
     }
 
+    /// Whether anybody ever called for this agent to start.
+    pub fn was_called(&self, agent: u32) -> bool {
+        self.all.iter().any(|call| call.agent == agent && call.bootstrap.is_some())
+    }
+
     fn leave_room(&mut self, call: u32, state: State) {
         let call = &mut self.all[call as usize];
         if call.state == State::UnderWay {
