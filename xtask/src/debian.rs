@@ -4,13 +4,18 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// What each package is for.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
     ("mpich", "MPICH 4 and its Hydra, a peer"),
     ("libmpich-dev", "programs linked to MPICH 4"),
     ("libpmi2-0-dev", "Slurm's PMI-2 client library"),
+    ("openssh-client", "the ssh that users have"),
+    (
+        "openssh-server",
+        "its daemon, on hosts that are network namespaces of this machine; none is left running outside",
+    ),
     ("valgrind", "a wrapper around MPI programs"),
 ];
 
@@ -49,6 +54,7 @@ fn apt_get() -> Command {
     command
 }
 
-fn is_root() -> bool {
+/// Whether namespaces can be made, and packages installed, without asking.
+pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

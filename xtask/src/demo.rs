@@ -1,23 +1,30 @@
-//! `cargo xtask demo`: a real MPI program on virtual nodes of this machine.
+//! `cargo xtask demo`: a real MPI program on virtual nodes of this machine, and by ssh on hosts that are network namespaces.
 
-use crate::layout;
 use crate::programs::{self, Flavour};
 use crate::step::{self, Result, show};
+use crate::{debian, layout};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the product and runs two programs of MPICH 5.
+/// Builds the product and runs two programs of MPICH 5, the second by ssh on four hosts.
 ///
 /// # Errors
 /// A step fails.
 pub fn run() -> Result {
     release()?;
-    for (name, nodes, flag) in [("hello", "2", "--label"), ("allreduce", "4", "--verbose")] {
-        let program = programs::build(Flavour::Mpich5, name)?;
-        let mut wireup = Command::new(near(&layout::wireup()));
-        wireup.args(["run", "-n", "8", "--virtual-nodes", nodes, flag]).arg(near(&program)).current_dir(layout::root());
-        step::step(show(&wireup), || step::run(&mut wireup))?;
+    let hello = programs::build(Flavour::Mpich5, "hello")?;
+    let mut local = Command::new(near(&layout::wireup()));
+    local.args(["run", "-n", "8", "--virtual-nodes", "2", "--label"]).arg(near(&hello)).current_dir(layout::root());
+    step::step(show(&local), || step::run(&mut local))?;
+    let allreduce = programs::build(Flavour::Mpich5, "allreduce")?;
+    let mut remote = Command::new(near(&layout::testbed()));
+    remote.args(["run", "-n", "4", "--ssh", "--"]).arg(near(&layout::wireup()));
+    remote.args(["run", "--hosts", "n[0-3]", "-n", "8", "--verbose"]).arg(near(&allreduce)).current_dir(layout::root());
+    if debian::is_root() {
+        step::step(show(&remote), || step::run(&mut remote))?;
+    } else {
+        eprintln!("==> SKIPPED, only root may make network namespaces: {}", show(&remote));
     }
     eprintln!("\nYour own: {} run -n 4 ./program", near(&layout::wireup()).display());
     Ok(())
@@ -28,12 +35,14 @@ fn near(path: &Path) -> PathBuf {
     path.strip_prefix(layout::root()).unwrap_or(path).to_path_buf()
 }
 
-/// Builds the product as users have it.
+/// Builds the product as users have it, and the hosts for tests.
 ///
 /// # Errors
 /// It does not compile.
 pub fn release() -> Result {
-    step::step("cargo build --release", || step::run(cargo().args(["build", "--release", "--quiet"])))
+    step::step("cargo build --release", || {
+        step::run(cargo().args(["build", "--release", "--quiet", "-p", "wireup", "-p", "wireup-testbed"]))
+    })
 }
 
 /// The cargo that started us.

@@ -23,6 +23,11 @@ pub fn wireup() -> PathBuf {
     target().join("release/wireup")
 }
 
+/// Several hosts on this machine.
+pub fn testbed() -> PathBuf {
+    target().join("release/wireup-testbed")
+}
+
 /// Virtual environment of the PyPI packages `mpich` and `mpi4py`.
 pub fn mpich5() -> PathBuf {
     target().join("peers/mpich")

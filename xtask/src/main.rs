@@ -7,7 +7,7 @@ use xtask::{check, debian, demo, peers, programs, release};
 const USAGE: &str = "\
 cargo xtask COMMAND
 
-  demo      set up, then run a real MPI program on two virtual nodes of this machine
+  demo      set up, then run a real MPI program on virtual nodes of this machine and by ssh on hosts made of namespaces
   test      set up, then format check, lints and all tests
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, mpi4py), test programs
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]

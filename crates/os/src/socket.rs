@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Most descriptors of one message: the kernel's `SCM_MAX_FD`.
@@ -155,12 +155,13 @@ const KEEPALIVE_S_MAX: u16 = 32_767;
 /// Most probes that Linux takes (`MAX_TCP_KEEPCNT`).
 const PROBES_MAX: u64 = 127;
 
-/// Lets a connection fail with `TimedOut` (or the network's own complaint) when the other end has answered nothing for
-/// `timeout`, whether bytes are under way or not.
+/// Lets a connection with nothing under way fail with `TimedOut` (or the network's own complaint) when the other end has
+/// answered nothing for `timeout`.
 ///
 /// An idle connection is probed after half of that time and then every second (more slowly if those were more probes than
-/// Linux counts). `TCP_USER_TIMEOUT` bounds it all; it counts from the last answer, in bytes under way as in probes.
-/// Not meant for a socket that still connects.
+/// Linux counts). Not meant for a socket that still connects. Where bytes are under way the kernel does not probe, and would
+/// send them again for a quarter of an hour: see [`silence`]. `TCP_USER_TIMEOUT` is no help, since it also ends connections
+/// whose other end lives and has no room: a stopped process.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -169,13 +170,65 @@ pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     let idle_s = (timeout_s / 2).max(1);
     let probed_s = (timeout_s - idle_s).max(1);
     let interval_s = probed_s.div_ceil(PROBES_MAX);
-    let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32);
     sockopt::set_tcp_keepidle(&socket, Duration::from_secs(idle_s))?;
     sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(interval_s))?;
     sockopt::set_tcp_keepcnt(&socket, probed_s.div_ceil(interval_s) as u32)?;
-    sockopt::set_tcp_user_timeout(&socket, timeout_ms)?;
     sockopt::set_socket_keepalive(&socket, true)?;
     Ok(())
+}
+
+/// What is known of bytes that have not been acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unacknowledged {
+    Nothing,
+    /// They wait, and the other end answers: it has no room, or they have just left.
+    Answered,
+    /// Segments or probes are without an answer; the last one came so long ago.
+    Silent(Duration),
+}
+
+/// How the bytes fare that were written to a connection.
+///
+/// # Errors
+/// `socket` is not a TCP socket.
+pub fn silence(socket: impl AsFd) -> io::Result<Unacknowledged> {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut waiting: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    if unsafe { libc::ioctl(fd, libc::TIOCOUTQ as _, &raw mut waiting) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if waiting == 0 {
+        return Ok(Unacknowledged::Nothing);
+    }
+    let mut info = TcpInfo::default();
+    let mut length = size_of::<TcpInfo>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, all of which may hold anything.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let silent = info.retransmits > 0 || info.probes > 0;
+    let since = Duration::from_millis(info.last_ack_recv_ms.into());
+    Ok(if silent { Unacknowledged::Silent(since) } else { Unacknowledged::Answered })
+}
+
+/// The beginning of the kernel's `struct tcp_info`, which only ever grows.
+#[derive(Default)]
+#[repr(C)]
+struct TcpInfo {
+    state: [u8; 2],
+    /// Times that the oldest segment was sent again; probes of a closed window that were not answered.
+    retransmits: u8,
+    probes: u8,
+    options: [u8; 4],
+    timers: [u32; 4],
+    segments: [u32; 5],
+    last_data_sent_ms: u32,
+    last_ack_sent_ms: u32,
+    last_data_recv_ms: u32,
+    last_ack_recv_ms: u32,
 }
 
 fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
@@ -253,6 +306,22 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_without_room_answers() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        let dialled = dial(local_address(&listener).unwrap(), None).unwrap();
+        assert!(wait(&listener, true, false, None).unwrap());
+        let (accepted, _) = accept(&listener).unwrap();
+        assert!(wait(&dialled, false, true, None).unwrap());
+        assert_eq!(silence(&dialled).unwrap(), Unacknowledged::Nothing);
+        let chunk = vec![0u8; 1 << 16];
+        while let Ok(1..) = rustix::io::write(&dialled, &chunk) {}
+        // The first probe of the closed window is sent after a fifth of a second, and answered.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(silence(&dialled).unwrap(), Unacknowledged::Answered);
+        drop(accepted);
+    }
+
+    #[test]
     fn probes_fit_the_time_given() {
         let socket = tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         for (timeout_ms, idle_s, interval_s, count) in
@@ -263,7 +332,6 @@ mod tests {
             assert_eq!(sockopt::tcp_keepidle(&socket).unwrap().as_secs(), idle_s, "{timeout_ms}");
             assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap().as_secs(), interval_s, "{timeout_ms}");
             assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), count, "{timeout_ms}");
-            assert_eq!(u64::from(sockopt::tcp_user_timeout(&socket).unwrap()), timeout_ms);
         }
         keep_alive(&socket, Duration::MAX).unwrap();
     }

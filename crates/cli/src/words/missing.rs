@@ -61,7 +61,7 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
         let host = setting.host(*agent);
         let kind = kind(problem, setting);
         // Each host's own name is no difference.
-        let general = problem.replace(bare(host), "HOST");
+        let general = replace_word(problem, bare(host), "HOST");
         let alike = |group: &&mut Group| group.kind == kind && (kind != Kind::Other || group.problem == general);
         match groups.iter_mut().find(alike) {
             Some(group) => group.hosts.push(host),
@@ -75,13 +75,28 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
 impl Group<'_> {
     fn shown(&self) -> String {
         let problem = match self.hosts.len() {
-            1 => self.problem.replace("HOST", bare(self.first)),
+            1 => replace_word(&self.problem, "HOST", bare(self.first)),
             _ => self.problem.clone(),
         };
         let mut hosts = self.hosts.clone();
         hosts.dedup();
         format!("{}: {}", collapse_short(hosts), problem.trim_end_matches(['.', '\r', '\n', ' ']))
     }
+}
+
+/// Replaces `word` where it stands alone: a host named `c` is not meant in `code`.
+fn replace_word(text: &str, word: &str, by: &str) -> String {
+    let joins = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '-';
+    let (mut replaced, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(word).filter(|_| !word.is_empty()) {
+        let (before, behind) = (&rest[..at], &rest[at + word.len()..]);
+        let last = before.chars().next_back().or(replaced.chars().next_back());
+        let alone = !last.is_some_and(joins) && !behind.starts_with(joins);
+        replaced.push_str(before);
+        replaced.push_str(if alone { by } else { word });
+        rest = behind;
+    }
+    replaced + rest
 }
 
 /// A host without its user, as messages of ssh name it.
@@ -149,6 +164,13 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_host_name_is_no_part_of_a_word() {
+        assert_eq!(replace_word("c: code of c", "c", "HOST"), "HOST: code of HOST");
+        assert_eq!(replace_word("n1 and n10, n1", "n1", "HOST"), "HOST and n10, HOST");
+        assert_eq!(replace_word("aa", "a", "HOST"), "aa");
+    }
     use wireup_wire::ids::AgentId;
 
     fn setting() -> Setting {

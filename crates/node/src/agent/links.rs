@@ -20,6 +20,7 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Event, Interest, Reactor};
+use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
@@ -34,6 +35,11 @@ pub const IN_MEMORY: LinkId = LinkId(0);
 const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
 /// How long to leave the listener alone when no descriptor is left for a guest.
 const PAUSE_NS: u64 = 100_000_000;
+
+/// Looks at bytes under way within `--node-timeout`.
+const LOOKS: u64 = 4;
+/// From the suspicion to the second look: far more than an answer takes.
+const SUSPECT_NS: u64 = 1_000_000_000;
 
 pub struct LinkSet {
     me: AgentId,
@@ -53,6 +59,8 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
+    /// When to look whether bytes under way are answered; only while there may be some.
+    look_ns: Option<u64>,
 }
 
 struct Entry {
@@ -60,6 +68,8 @@ struct Entry {
     kind: Kind,
     interest: Interest,
     closing: bool,
+    /// The last look found bytes without an answer for too long. The next one decides: a probe may just have left.
+    suspect: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,6 +125,7 @@ impl LinkSet {
             next: 1,
             dirty: Vec::new(),
             unreachable: None,
+            look_ns: None,
         }
     }
 
@@ -205,7 +216,7 @@ impl LinkSet {
         let id = LinkId(self.next);
         self.next += 1;
         reactor.add(link.fd(), Token::Link(id).pack(), interest)?;
-        self.links.insert(id, Entry { link, kind, interest, closing: false });
+        self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
         Ok(id)
     }
 
@@ -352,6 +363,9 @@ impl LinkSet {
 
     /// Writes what waits, once a turn.
     pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        if !self.dirty.is_empty() && self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
+        }
         for id in std::mem::take(&mut self.dirty) {
             let Some(entry) = self.links.get_mut(&id) else {
                 continue;
@@ -382,12 +396,46 @@ impl LinkSet {
             let error = LinkError::Late(Duration::from_nanos(HANDSHAKE_NS_MAX));
             self.fail(id, error, turn.reactor, turn.inputs);
         }
+        if self.look_ns.is_some_and(|at| at <= now_ns) {
+            self.look(turn);
+        }
         self.dial_due(now_ns, turn.reactor);
         if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
             && let Some(listener) = &self.listener
             && turn.reactor.modify(listener.fd(), Token::Listener.pack(), Interest::READABLE).is_ok()
         {
             self.paused_until_ns = None;
+        }
+    }
+
+    /// Links whose bytes have had no answer for too long fail; the kernel's keepalive sees to those without bytes under
+    /// way.
+    fn look(&mut self, turn: &mut Turn<'_>) {
+        let patience = Duration::from_nanos(self.config.node_timeout_ns);
+        let (mut again_ns, mut dead) = (None, Vec::new());
+        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| matches!(entry.kind, Kind::Parent | Kind::Child))
+        {
+            let pause_ns = match entry.link.silence() {
+                Unacknowledged::Nothing => continue,
+                Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
+                    dead.push(id);
+                    continue;
+                }
+                Unacknowledged::Silent(since) if since >= patience => {
+                    entry.suspect = true;
+                    SUSPECT_NS.min(self.config.node_timeout_ns / LOOKS)
+                }
+                Unacknowledged::Silent(_) | Unacknowledged::Answered => {
+                    entry.suspect = false;
+                    self.config.node_timeout_ns / LOOKS
+                }
+            };
+            again_ns = again_ns.into_iter().chain([turn.now_ns + pause_ns]).min();
+        }
+        self.look_ns = again_ns;
+        for id in dead {
+            let error = LinkError::Silent { patience, error: io::ErrorKind::TimedOut.into() };
+            self.fail(id, error, turn.reactor, turn.inputs);
         }
     }
 
@@ -398,7 +446,7 @@ impl LinkSet {
             let under_way = self.links.values().filter_map(|entry| entry.kind.until_ns());
             under_way.chain(attempts.deadline_ns())
         });
-        attempts.chain(guest).chain(self.paused_until_ns).min()
+        attempts.chain(guest).chain(self.paused_until_ns).chain(self.look_ns).min()
     }
 
     /// Closes a link that nobody was told of.

@@ -12,6 +12,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+use wireup_os::socket::Unacknowledged;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::peer::Hello;
 
@@ -108,6 +109,12 @@ impl Link {
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         wireup_os::socket::keep_alive(&self.socket, patience)
+    }
+
+    /// How the bytes fare that were written.
+    pub fn silence(&self) -> Unacknowledged {
+        // What the kernel does not tell is no reason to end a link.
+        wireup_os::socket::silence(&self.socket).unwrap_or(Unacknowledged::Answered)
     }
 
     /// Queues a frame; `flush` sends it.

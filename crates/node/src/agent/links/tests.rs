@@ -125,8 +125,7 @@ fn frames_pass_both_ways_in_either_family() {
             assert_eq!(peer, Peer::Parent);
             for end in [&parent, &child] {
                 let entry = end.links.links.values().next().unwrap();
-                let timeout_ms = rustix::net::sockopt::tcp_user_timeout(entry.link.fd()).unwrap();
-                assert_eq!(u64::from(timeout_ms), TIMEOUT_NS / 1_000_000);
+                assert!(rustix::net::sockopt::socket_keepalive(entry.link.fd()).unwrap());
             }
             let frames = [frame(Class::Control, 0), frame(Class::Exchange, 3 << 20), frame(Class::Stdio, 70_000)];
             for frame in &frames {
@@ -152,7 +151,7 @@ fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run(&mut parent, &mut child, both_up);
     assert_eq!((child.links.links.len(), child.links.unreachable()), (1, None));
-    assert_eq!(child.links.deadline_ns(), None);
+    assert!(child.links.attempts.is_none(), "no further address is due");
     let mut hello = Vec::new();
     silent.accept().unwrap().0.read_to_end(&mut hello).expect("the attempt that came too late is closed");
     assert!(!hello.is_empty());
