@@ -294,12 +294,9 @@ impl World {
         self.calls.leave_room(index, State::Over);
         let is_its_own = self.hosts[agent as usize].call == Some(index) && self.hosts[agent as usize].is_alive();
         let goes_too = self.spec.remote.is_none() || self.rng.chance(500);
-        if is_its_own {
-            // It will be killed, or turned away.
+        if is_its_own && goes_too {
             self.checks.output.expect_losses();
-            if goes_too {
-                self.kill_agent(agent);
-            }
+            self.kill_agent(agent);
         }
         self.calls.all[index as usize].end = (ExitStatus::Signalled { signal: 9, core_dumped: false }, String::new());
         let delay_ns = self.spec.timing.report.draw(&mut self.rng);
