@@ -104,7 +104,8 @@ impl World {
         let answer = match self.no_start.get(&agent.0) {
             None => self.ask_host(caller, agent.0, how, bootstrap.is_none()),
             Some(how) => {
-                self.checks.blame(Culprit::Agent(agent.0), true);
+                // Those who are only asked may have no ranks.
+                self.checks.blame(Culprit::Agent(agent.0), bootstrap.is_some());
                 match how {
                     NoStart::NoShell | NoStart::Silence => Answer::Never,
                     NoStart::ShellFails { code } => ends(*code, "no route to host"),
@@ -238,7 +239,7 @@ impl World {
 
     /// A shell ends, whatever becomes of what it started.
     pub(crate) fn on_shell_gone(&mut self, index: u32) {
-        if self.calls.get(index).state == State::UnderWay {
+        if self.calls.get(index).state != State::Over {
             let (status, words) = self.calls.get(index).end.clone();
             self.end_call(index, status, words);
         }
@@ -272,12 +273,13 @@ impl World {
         self.clock.after(delay_ns, Event::CallEnded(index));
     }
 
-    /// The agent of a call is linked.
+    /// An agent is linked: whoever called for it knows soon.
     pub(crate) fn agent_call_links(&mut self, host: u32) {
-        if let Some(index) = self.hosts[host as usize].call
-            && self.calls.get(index).state == State::UnderWay
-        {
-            self.calls.leave_room(index, State::Linked);
+        let called = |call: &Call| call.agent == host && call.bootstrap.is_some() && call.state == State::UnderWay;
+        let calls: Vec<u32> =
+            (0u32..).zip(&self.calls.all).filter(|(_, call)| called(call)).map(|(at, _)| at).collect();
+        for call in calls {
+            self.calls.leave_room(call, State::Linked);
         }
     }
 

@@ -189,6 +189,9 @@ fn kept_seeds() {
         (648, "the trace of an agent whose parent left none"),
         (787, "hosts behind one that is out, asked by an agent that may not call, were named"),
         (481, "a question that ran out of time was asked again above, and its host forgotten"),
+        (6761, "a child of an agent that was born late was no suspect before its time was over"),
+        (8303, "two shells called for one agent, the first of which was thought dead"),
+        (11576, "a silent link tore frames"),
         (737, "a shell ended early, its agent linked, and was called again"),
     ] {
         println!("seed {seed}: {what}");

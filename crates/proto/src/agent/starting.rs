@@ -82,7 +82,7 @@ impl Agent {
         if start_by < self.start_by {
             self.start_by = start_by;
             self.hurried = true;
-            self.children.hurry(start_by);
+            self.children.hurry(now, start_by);
             for agent in self.links.linked_children() {
                 self.tell_time_left(now, agent);
             }
