@@ -48,11 +48,11 @@ impl Children {
     }
 
     /// Children that are not there yet must be there by then.
-    pub fn hurry(&mut self, by: Instant) {
+    pub fn hurry(&mut self, now: Instant, by: Instant) {
         for child in self.children.values_mut() {
             if let State::Starting { until, suspect_at, .. } = &mut child.state {
                 *until = by.min(*until);
-                *suspect_at = by.min(*suspect_at);
+                *suspect_at = (now + (by - now) / 2).min(*suspect_at);
             }
         }
     }

@@ -61,7 +61,9 @@ pub fn align(parts: &mut [TracePart], tree: &Tree) {
     for part in parts {
         let (mut offset, mut error, mut at) = (0i64, 0u64, Some(part.agent));
         while let Some(agent) = at {
-            let (more, doubt) = own.get(&agent).copied().unwrap_or_default();
+            // Of an agent that left no trace nobody knows the clock.
+            let unknown = if agent == AgentId(0) { (0, 0) } else { (0, u64::MAX) };
+            let (more, doubt) = own.get(&agent).copied().unwrap_or(unknown);
             (offset, error) = (offset.wrapping_add(more), error.saturating_add(doubt));
             at = tree.parent(agent);
         }
@@ -106,6 +108,14 @@ mod tests {
             let (found, error) = estimate.estimate();
             prop_assert!(found.abs_diff(offset) <= error + 1, "{found} for {offset}, error {error}");
         }
+    }
+
+    #[test]
+    fn what_was_not_told_is_not_known() {
+        assert_eq!(ClockOffset::default().estimate(), (0, u64::MAX));
+        let mut parts = [TracePart { agent: AgentId(2), clock_error_ns: 10, ..TracePart::default() }];
+        align(&mut parts, &Tree::new(3, 1));
+        assert_eq!(parts[0].clock_error_ns, u64::MAX);
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Calls {
         index
     }
 
+    /// Whether anybody ever called for this agent to start.
+    pub fn was_called(&self, agent: u32) -> bool {
+        self.all.iter().any(|call| call.agent == agent && call.bootstrap.is_some())
+    }
+
     fn leave_room(&mut self, call: u32, state: State) {
         let call = &mut self.all[call as usize];
         if call.state == State::UnderWay {
@@ -99,7 +104,8 @@ impl World {
         let answer = match self.no_start.get(&agent.0) {
             None => self.ask_host(caller, agent.0, how, bootstrap.is_none()),
             Some(how) => {
-                self.checks.blame(Culprit::Agent(agent.0), true);
+                // Those who are only asked may have no ranks.
+                self.checks.blame(Culprit::Agent(agent.0), bootstrap.is_some());
                 match how {
                     NoStart::NoShell | NoStart::Silence => Answer::Never,
                     NoStart::ShellFails { code } => ends(*code, "no route to host"),
@@ -233,7 +239,7 @@ impl World {
 
     /// A shell ends, whatever becomes of what it started.
     pub(crate) fn on_shell_gone(&mut self, index: u32) {
-        if self.calls.get(index).state == State::UnderWay {
+        if self.calls.get(index).state != State::Over {
             let (status, words) = self.calls.get(index).end.clone();
             self.end_call(index, status, words);
         }
@@ -267,12 +273,13 @@ impl World {
         self.clock.after(delay_ns, Event::CallEnded(index));
     }
 
-    /// The agent of a call is linked.
+    /// An agent is linked: whoever called for it knows soon.
     pub(crate) fn agent_call_links(&mut self, host: u32) {
-        if let Some(index) = self.hosts[host as usize].call
-            && self.calls.get(index).state == State::UnderWay
-        {
-            self.calls.leave_room(index, State::Linked);
+        let called = |call: &Call| call.agent == host && call.bootstrap.is_some() && call.state == State::UnderWay;
+        let calls: Vec<u32> =
+            (0u32..).zip(&self.calls.all).filter(|(_, call)| called(call)).map(|(at, _)| at).collect();
+        for call in calls {
+            self.calls.leave_room(call, State::Linked);
         }
     }
 
@@ -289,12 +296,9 @@ impl World {
         self.calls.leave_room(index, State::Over);
         let is_its_own = self.hosts[agent as usize].call == Some(index) && self.hosts[agent as usize].is_alive();
         let goes_too = self.spec.remote.is_none() || self.rng.chance(500);
-        if is_its_own {
-            // It will be killed, or turned away.
+        if is_its_own && goes_too {
             self.checks.output.expect_losses();
-            if goes_too {
-                self.kill_agent(agent);
-            }
+            self.kill_agent(agent);
         }
         self.calls.all[index as usize].end = (ExitStatus::Signalled { signal: 9, core_dumped: false }, String::new());
         let delay_ns = self.spec.timing.report.draw(&mut self.rng);

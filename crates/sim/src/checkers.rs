@@ -16,6 +16,7 @@ use fences::Fences;
 use output::OutputCheck;
 use std::collections::BTreeMap;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::peer::{Cause, Failure};
 
 /// Problems that are kept; the first one is what matters.
 const PROBLEMS_MAX: usize = 16;
@@ -68,6 +69,10 @@ impl Checks {
     pub fn notice(&mut self, notice: Notice) {
         if let Notice::Interrupt { .. } = notice {
             // Somebody who wants the end does not wait for output.
+            self.output.expect_losses();
+        }
+        if let Notice::Failed(Failure { cause: Cause::AgentsMissing { .. }, .. }) = &notice {
+            // Some may come after all, and are turned away with all that their ranks have said.
             self.output.expect_losses();
         }
         self.notices.push(notice);

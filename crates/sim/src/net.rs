@@ -211,6 +211,9 @@ impl Net {
 
     fn put_frame(&mut self, clock: &mut Clock, link: u32, at: usize, frame: Frame) {
         let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+        if lanes[at].muted {
+            return;
+        }
         let header = Bytes::copy_from_slice(&frame.header());
         if *in_memory || !self.rng.chance(self.timing.cut_permille) {
             return self.put_on_wire(clock, link, at, Arrival::Bytes(header, frame.payload), 0);

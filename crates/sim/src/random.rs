@@ -57,7 +57,7 @@ pub fn world(seed: u64) -> WorldSpec {
 pub fn remote_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "remote hosts");
     let calm = world(seed);
-    let start_timeout_ns = *rng.pick(&[2_000_000_000, 10_000_000_000, 60_000_000_000]);
+    let start_timeout_ns = *rng.pick(&[10_000_000_000, 60_000_000_000]);
     let remote = Remote::draw(rng, calm.agent_count(), calm.fanout, start_timeout_ns);
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }

@@ -2,8 +2,16 @@
 //! no other. `WIREUP_SIM_SEEDS` as for the random worlds.
 
 use std::ops::Range;
+use wireup_proto::launcher_io::Notice;
+use wireup_sim::faults::Fault;
 use wireup_sim::random::{remote_with_faults, remote_world};
-use wireup_sim::run;
+use wireup_sim::remote::{HostSpec, Pace, Program, Reach, Remote};
+use wireup_sim::workload::{Dialect, Script, Step};
+use wireup_sim::{Report, WorldSpec, run};
+use wireup_wire::peer::{Cause, Failure, Note};
+
+const MS: u64 = 1_000_000;
+const SEEDS: u64 = 10;
 
 fn seeds() -> Range<u64> {
     let text = std::env::var("WIREUP_SIM_SEEDS").unwrap_or_else(|_| "0..300".into());
@@ -24,4 +32,170 @@ fn every_rule_holds_with_hosts_in_trouble() {
         struck += run(remote_with_faults(seed)).expect_good().strikes;
     }
     println!("{ran} jobs ran undisturbed, {struck} faults struck");
+}
+
+/// Fifteen hosts in a binary tree: 0 - (1, 2), 1 - (3, 4), 3 - (7, 8).
+fn world(seed: u64, ssh: bool, trouble: &[(u32, HostSpec)]) -> WorldSpec {
+    let mut remote = Remote::prompt(15, ssh);
+    for (agent, host) in trouble {
+        remote.hosts[*agent as usize] = *host;
+    }
+    let script = Script::exchange(Dialect::Pmi1, 40, 3);
+    WorldSpec { fanout: 2, remote: Some(remote), ..WorldSpec::even(seed, 15, 2, script) }
+}
+
+fn fine() -> HostSpec {
+    HostSpec::default()
+}
+
+fn out() -> HostSpec {
+    HostSpec { reach: Reach::Nobody, ..fine() }
+}
+
+fn silent() -> HostSpec {
+    HostSpec { pace: Pace::Never, ..fine() }
+}
+
+fn named(report: &Report) -> Vec<u32> {
+    let missing = report.notices.iter().find_map(|notice| match notice {
+        Notice::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
+        _ => None,
+    });
+    missing.into_iter().flatten().map(|missing| missing.agent.0).collect()
+}
+
+fn notes(report: &Report) -> Vec<&Note> {
+    let note = |notice| if let Notice::Note(note) = notice { Some(note) } else { None };
+    report.notices.iter().filter_map(note).collect()
+}
+
+#[test]
+fn a_host_without_the_program_is_sent_it_once() {
+    for seed in 0..SEEDS {
+        for ssh in [true, false] {
+            let without = HostSpec { program: Program::Missing, ..fine() };
+            let report = run(world(seed, ssh, &[(1, without), (8, without)])).expect_good();
+            assert_eq!(report.code, Some(0), "seed {seed}");
+            let sent = notes(&report).iter().filter(|note| matches!(note, Note::Sent { .. })).count();
+            assert_eq!(sent, 2, "seed {seed}: {:?}", report.notices);
+        }
+    }
+}
+
+#[test]
+fn all_that_are_out_are_named_together_and_at_once() {
+    for seed in 0..SEEDS {
+        let other = HostSpec { program: Program::OtherArch, ..fine() };
+        // Behind each other, beside each other, and one that is found only by its parent.
+        let report =
+            run(world(seed, true, &[(1, out()), (3, other), (7, out()), (2, out()), (11, other)])).expect_good();
+        assert_eq!(named(&report), [1, 2, 3, 7, 11], "seed {seed}");
+        assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: nobody had to be waited for");
+    }
+}
+
+#[test]
+fn hosts_that_never_answer_are_named_when_the_time_is_over() {
+    for seed in 0..SEEDS {
+        for trouble in [
+            vec![(1, silent()), (4, silent()), (7, out())],
+            // Nobody waits for a child any more, only for an answer.
+            vec![(1, out()), (4, silent()), (7, out())],
+            vec![(3, out()), (8, silent())],
+        ] {
+            let report = run(world(seed, true, &trouble)).expect_good();
+            let all: Vec<u32> = trouble.iter().map(|(agent, _)| *agent).collect();
+            assert_eq!(named(&report), all, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_busy_host_is_tried_again() {
+    for seed in 0..SEEDS {
+        let report = run(world(seed, true, &[(1, HostSpec { busy: 3, ..fine() })])).expect_good();
+        assert_eq!(report.code, Some(0));
+        let retries = notes(&report).iter().filter(|note| matches!(note, Note::Retry { .. })).count();
+        assert_eq!(retries, 3, "seed {seed}");
+    }
+}
+
+/// Where only the launcher's host may call, it starts them all.
+#[test]
+fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
+    let shut = HostSpec { onward: false, ..fine() };
+    for seed in 0..SEEDS {
+        let mut trouble: Vec<(u32, HostSpec)> = (1..15).map(|agent| (agent, shut)).collect();
+        let report = run(world(seed, true, &trouble)).expect_good();
+        assert_eq!(report.code, Some(0), "seed {seed}: {:?}", report.notices);
+        let mut started: Vec<u32> = notes(&report)
+            .into_iter()
+            .filter_map(|note| match note {
+                Note::StartedFor { agent, starter, .. } if starter.0 == 0 => Some(agent.0),
+                _ => None,
+            })
+            .collect();
+        started.sort_unstable();
+        assert_eq!(started, (3..15).collect::<Vec<_>>(), "seed {seed}");
+        // Hosts behind one that is out are asked by the launcher's host too: they are fine.
+        trouble[2].1.reach = Reach::Nobody;
+        trouble[13].1.reach = Reach::Nobody;
+        let report = run(world(seed, true, &trouble)).expect_good();
+        assert_eq!(named(&report), [3, 14], "seed {seed}");
+    }
+}
+
+/// The start time is the launcher's, however late an agent between was born.
+#[test]
+fn a_late_birth_does_not_prolong_the_start_time() {
+    for seed in 0..SEEDS {
+        let slow = HostSpec { pace: Pace::Slow { by_ns: 6_000 * MS }, ..fine() };
+        let report = run(world(seed, true, &[(1, slow), (8, silent())])).expect_good();
+        assert_eq!(named(&report), [8], "seed {seed}");
+        assert!(report.elapsed_ns < 13_000 * MS, "seed {seed}: {}", report.elapsed_ns);
+    }
+}
+
+#[test]
+fn a_silent_link_ends_the_job_in_its_time() {
+    for seed in 0..SEEDS {
+        for agent in [1, 7, 14] {
+            let faults = vec![Fault::SilenceLink { agent, at_ns: 300 * MS }];
+            let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Hang])))];
+            let report = run(WorldSpec { faults, apps, ..world(seed, true, &[]) }).expect_good();
+            let lost = |notice: &Notice| matches!(notice, Notice::Failed(Failure { cause: Cause::AgentLost { agent: lost, .. }, .. }) if lost.0 == agent);
+            assert!(report.notices.iter().any(lost), "seed {seed}: {:?}", report.notices);
+            assert!(report.elapsed_ns < 300 * MS + 2_500 * MS + 4_000 * MS, "seed {seed}: {}", report.elapsed_ns);
+        }
+    }
+}
+
+#[test]
+fn clocks_that_differ_by_days_are_brought_together() {
+    for seed in 0..SEEDS {
+        let ahead = |agent: u32| HostSpec { clock_ahead_ns: u64::from(agent % 4) * 86_400_000 * MS, ..fine() };
+        let trouble: Vec<(u32, HostSpec)> = (0..15).map(|agent| (agent, ahead(agent))).collect();
+        let report = run(WorldSpec { profile: true, ..world(seed, true, &trouble) }).expect_good();
+        let traces = report.notices.iter().filter(|notice| matches!(notice, Notice::Trace(_))).count();
+        assert_eq!((report.code, traces), (Some(0), 15), "seed {seed}");
+    }
+}
+
+/// Seeds that once showed something, here or in the simulator itself, and what.
+#[test]
+fn kept_seeds() {
+    for (seed, what) in [
+        (97, "a trace without any answer about the clock claimed an error of 0"),
+        (648, "the trace of an agent whose parent left none"),
+        (787, "hosts behind one that is out, asked by an agent that may not call, were named"),
+        (481, "a question that ran out of time was asked again above, and its host forgotten"),
+        (6761, "a child of an agent that was born late was no suspect before its time was over"),
+        (8303, "two shells called for one agent, the first of which was thought dead"),
+        (11576, "a silent link tore frames"),
+        (737, "a shell ended early, its agent linked, and was called again"),
+    ] {
+        println!("seed {seed}: {what}");
+        run(remote_world(seed)).expect_good();
+        run(remote_with_faults(seed)).expect_good();
+    }
 }

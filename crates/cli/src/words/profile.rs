@@ -79,6 +79,10 @@ impl Table {
     fn clocks(&mut self, parts: &[TracePart]) {
         if let Some(worst) = parts.iter().filter(|part| part.clock_error_ns > 0).max_by_key(|part| part.clock_error_ns)
         {
+            if worst.clock_error_ns == u64::MAX {
+                let line = format!("clocks of the nodes: that of {} is unknown, and so are its times\n", worst.host);
+                return self.text.push_str(&line);
+            }
             let error_ms = worst.clock_error_ns as f64 / 1e6;
             let line = format!(
                 "clocks of the nodes: aligned over the tree, off by {error_ms:.3} ms at most ({})\n",

@@ -393,3 +393,6 @@ fn check(spec: &JobSpec, agents: usize) -> Result<Mapping, String> {
     }
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

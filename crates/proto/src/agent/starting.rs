@@ -82,7 +82,7 @@ impl Agent {
         if start_by < self.start_by {
             self.start_by = start_by;
             self.hurried = true;
-            self.children.hurry(start_by);
+            self.children.hurry(now, start_by);
             for agent in self.links.linked_children() {
                 self.tell_time_left(now, agent);
             }
@@ -140,12 +140,23 @@ impl Agent {
                 self.refused.insert(agent, problem.clone());
                 self.ask_above(agent, jobs, self.addresses.clone(), problem);
             }
-            Purpose::Stead { branch, .. } if is_last => self.tell_not_started(branch, agent, problem),
-            Purpose::Stead { parent, .. } => self.ask_above(agent, jobs, parent, problem),
-            Purpose::Probe { below } if is_last => self.on_probed(now, below, agent, Some(problem)),
-            Purpose::Probe { .. } => self.ask_probe_above(agent, self.config.agent),
-            Purpose::ProbeFor { branch, asker } if is_last => self.tell_probed(branch, agent, asker, Some(problem)),
-            Purpose::ProbeFor { asker, .. } => self.ask_probe_above(agent, asker),
+            Purpose::Stead { parent, .. } if !is_last => self.ask_above(agent, jobs, parent, problem),
+            Purpose::Probe { .. } if !is_last => self.ask_probe_above(agent, self.config.agent),
+            Purpose::ProbeFor { asker, .. } if !is_last => self.ask_probe_above(agent, asker),
+            Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
+                self.conclude(now, Wish { agent, jobs, purpose }, problem);
+            }
+        }
+    }
+
+    /// Nobody above does any better.
+    fn conclude(&mut self, now: Instant, wish: Wish, problem: String) {
+        let Wish { agent, purpose, .. } = wish;
+        match purpose {
+            Purpose::Child => self.on_missing(now, agent, problem),
+            Purpose::Stead { branch, .. } => self.tell_not_started(branch, agent, problem),
+            Purpose::Probe { below } => self.on_probed(now, below, agent, Some(problem)),
+            Purpose::ProbeFor { branch, asker } => self.tell_probed(branch, agent, asker, Some(problem)),
         }
     }
 
@@ -284,7 +295,7 @@ impl Agent {
             self.stop(shells);
             for wish in wishes {
                 let problem = self.too_late("it did not answer");
-                self.on_start_lost(now, wish, problem);
+                self.conclude(now, wish, problem);
             }
         }
         for agent in self.children.late(now) {

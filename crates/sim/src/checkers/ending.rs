@@ -90,10 +90,9 @@ impl World {
             self.checks.problem(format!("exit code {code} with {failure:?}"));
         }
         if let Cause::AgentsMissing { missing } = &failure.cause {
-            let fine = missing
-                .iter()
-                .map(|named| named.agent.0)
-                .find(|agent| !self.checks.culprits.contains_key(&Culprit::Agent(*agent)));
+            let fine = missing.iter().map(|named| named.agent.0).find(|agent| {
+                !self.checks.culprits.contains_key(&Culprit::Agent(*agent)) && self.calls.was_called(*agent)
+            });
             if let Some(agent) = fine {
                 let culprits = &self.checks.culprits;
                 let problem = format!("agent {agent} is named in {missing:?}, and is none of {culprits:?}");

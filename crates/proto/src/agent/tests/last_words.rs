@@ -1,0 +1,156 @@
+//! A root with six nodes below it, fan-out 2, and shells that end as the test says.
+
+use super::*;
+use crate::io::{ExitStatus, ShellId};
+use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::peer::{AgentSpec, RemoteShell};
+
+const T: Instant = Instant(1_000_000_000);
+const LAUNCHER: LinkId = LinkId(0);
+const NODES: u32 = 6;
+const KILLED: ExitStatus = ExitStatus::Signalled { signal: 9, core_dumped: false };
+
+fn session() -> SessionSpec {
+    SessionSpec {
+        name: "s".into(),
+        fanout: 2,
+        agents: (0..=NODES).map(|agent| AgentSpec { host: format!("h{agent}") }).collect(),
+        remote_shell: RemoteShell::Ssh(vec!["ssh".into()]),
+        shells_max: 8,
+        program: "/bin/wireup".into(),
+        start_timeout_ns: 60_000_000_000,
+        node_timeout_ns: 30_000_000_000,
+        encrypt: false,
+        interface: None,
+        verbose: false,
+        record_dir: None,
+    }
+}
+
+fn job() -> JobSpec {
+    let node = |node| NodeSpec { agent: AgentId(node + 1), name: format!("h{}", node + 1), shared: false };
+    JobSpec {
+        job: JobId(1),
+        nspace: "j".into(),
+        nodes: (0..NODES).map(node).collect(),
+        blocks: vec![Block { first_node: 0, nodes: NODES, ppn: 1 }],
+        apps: vec![AppSpec { ranks: NODES, argv: vec![b"true".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
+        env: Vec::new(),
+        options: JobOptions {
+            pmi: PmiFlavour::Simple,
+            bind_to: BindTo::None,
+            stdin: StdinTarget::None,
+            label: false,
+            line_buffered: false,
+            split_output: false,
+            pty: None,
+            rank_env: false,
+            profile: false,
+            umask: 0o22,
+            limits: Vec::new(),
+            kill_grace_ns: 1_000_000_000,
+            stall_report_ns: 0,
+            stdin_inherit: false,
+        },
+    }
+}
+
+/// A root that has called the shells of its two children.
+fn root() -> (Agent, Vec<(ShellId, AgentId)>) {
+    let mut root = Agent::new(AgentConfig { agent: AgentId(0), session: session(), born: Born::default() });
+    root.handle(T, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
+    let launch = crate::outbox::control_frame(JobId(1), &Control::Launch(job()));
+    for bytes in [Bytes::copy_from_slice(&launch.header()), launch.payload] {
+        root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes });
+    }
+    let (shells, said) = outputs(&mut root);
+    assert_eq!(shells.iter().map(|(_, agent)| agent.0).collect::<Vec<_>>(), [1, 2]);
+    assert!(said.is_empty(), "{said:?}");
+    (root, shells)
+}
+
+/// Shells that are to be called, and what the launcher is told.
+fn outputs(agent: &mut Agent) -> (Vec<(ShellId, AgentId)>, Vec<Control>) {
+    let (mut shells, mut said) = (Vec::new(), Vec::new());
+    while let Some(output) = agent.poll() {
+        match output {
+            Output::StartAgent { shell, agent, .. } => shells.push((shell, agent)),
+            Output::Send { link: LAUNCHER, frame } => {
+                said.push(peer::decode::<Control>(&frame.payload).expect("our own message"));
+            }
+            _ => {}
+        }
+    }
+    (shells, said)
+}
+
+fn cause(said: &[Control]) -> &Cause {
+    match said.iter().find_map(|message| if let Control::Failed(failure) = message { Some(failure) } else { None }) {
+        Some(failure) => &failure.cause,
+        None => panic!("no failure in {said:?}"),
+    }
+}
+
+/// Nothing runs any more and nothing will: that is no success, though those behind are still being asked.
+#[test]
+fn a_job_whose_every_child_is_missed_fails() {
+    let (mut root, children) = root();
+    let refused = |shell| Input::ShellExited { shell, status: ExitStatus::Exited(255), stderr: "refused".into() };
+    for (shell, _) in children {
+        root.handle(T, refused(shell));
+    }
+    let (probes, said) = outputs(&mut root);
+    assert_eq!(probes.len(), 4, "those behind are asked");
+    assert!(said.is_empty(), "too early: {said:?}");
+    for (shell, _) in probes {
+        root.handle(T, refused(shell));
+    }
+    let (_, said) = outputs(&mut root);
+    assert!(matches!(cause(&said), Cause::AgentsMissing { missing } if missing.len() == 6), "{said:?}");
+    assert!(said.iter().any(|message| matches!(message, Control::Ended(ended) if ended.failure.is_some())));
+}
+
+fn linked() -> (Agent, ShellId, LinkId) {
+    let (mut root, children) = root();
+    let (shell, link) = (children[0].0, LinkId(7));
+    root.handle(T, Input::LinkUp { link, peer: Peer::Child(children[0].1), local: String::new() });
+    (root, shell, link)
+}
+
+fn problem(said: &[Control]) -> &str {
+    match cause(said) {
+        Cause::AgentLost { agent: AgentId(1), problem } => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lost_childs_last_words_are_waited_for() {
+    let (mut root, shell, link) = linked();
+    root.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    assert!(outputs(&mut root).1.is_empty());
+    root.handle(
+        T + 1_000_000,
+        Input::ShellExited { shell, status: ExitStatus::Exited(137), stderr: "Killed\n".into() },
+    );
+    assert_eq!(problem(&outputs(&mut root).1), "closed; its remote shell left with exit code 137: Killed");
+}
+
+#[test]
+fn a_shell_that_ends_first_is_remembered() {
+    let (mut root, shell, link) = linked();
+    root.handle(T, Input::ShellExited { shell, status: KILLED, stderr: String::new() });
+    assert!(outputs(&mut root).1.is_empty());
+    root.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    assert_eq!(problem(&outputs(&mut root).1), "closed; its remote shell was killed by signal 9");
+}
+
+#[test]
+fn a_silent_shell_is_waited_for_a_moment_only() {
+    let (mut root, _, link) = linked();
+    root.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    let until = root.deadline().expect("it waits");
+    assert!(until <= T + 200_000_000);
+    root.handle(until, Input::Tick);
+    assert_eq!(problem(&outputs(&mut root).1), "closed");
+}
