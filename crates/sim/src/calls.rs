@@ -41,8 +41,6 @@ pub struct Calls {
     by_shell: BTreeMap<(u32, ShellId), u32>,
     /// Calls of each agent that take room.
     under_way: BTreeMap<u32, u32>,
-    /// The most that any agent had.
-    pub peak: u32,
 }
 
 impl Calls {
@@ -57,9 +55,7 @@ impl Calls {
     fn begin(&mut self, call: Call) -> u32 {
         let index = self.all.len() as u32;
         self.by_shell.insert((call.caller, call.shell), index);
-        let under_way = self.under_way.entry(call.caller).or_default();
-        *under_way += 1;
-        self.peak = self.peak.max(*under_way);
+        *self.under_way.entry(call.caller).or_default() += u32::from(call.state == State::UnderWay);
         self.all.push(call);
         index
     }
@@ -118,7 +114,10 @@ impl World {
         }
         let is_silent = answer == Answer::Never;
         let end = (ExitStatus::Exited(0), String::new());
-        let call = Call { caller, shell, agent: agent.0, state: State::UnderWay, bootstrap, answer, end };
+        // An agent may link while its parent, whose shell is gone, asks for it above: whoever calls hears of that soon.
+        let is_there = bootstrap.is_some() && self.link_to_parent(agent.0).is_some();
+        let state = if is_there { State::Linked } else { State::UnderWay };
+        let call = Call { caller, shell, agent: agent.0, state, bootstrap, answer, end };
         let call = self.calls.begin(call);
         if !is_silent || self.no_start.get(&agent.0) == Some(&NoStart::NoShell) {
             self.clock.after(delay_ns, Event::Call(call));

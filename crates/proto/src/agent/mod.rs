@@ -66,8 +66,8 @@ pub struct Agent {
     last_words: LastWords,
     /// Agents that children asked to be started: once is enough.
     asked: BTreeSet<AgentId>,
-    /// Agents that they asked about.
-    asked_about: BTreeSet<AgentId>,
+    /// Agents that they asked about, and who did.
+    asked_about: BTreeSet<(AgentId, AgentId)>,
     /// The start time was cut short: children count it from their own birth and must be told.
     hurried: bool,
     clock: ClockOffset,

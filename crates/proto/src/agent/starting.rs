@@ -207,7 +207,7 @@ impl Agent {
         if !self.tree.subtree_contains(branch, asker) || !self.is_strictly_below(asker, agent) {
             return;
         }
-        if now >= self.start_by || !self.asked_about.insert(agent) {
+        if now >= self.start_by || !self.asked_about.insert((agent, asker)) {
             return self.tell_probed(branch, agent, asker, None);
         }
         self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::ProbeFor { branch, asker } });
