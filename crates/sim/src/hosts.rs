@@ -221,6 +221,10 @@ impl World {
     fn close_link(&mut self, host: u32, link: LinkId) {
         if let Some(link) = self.hosts[host as usize].links.get(link.0 as usize).copied() {
             let from = self.end_of(link, host);
+            if from == 0 && self.spec.remote.is_some() {
+                // A guest is turned away, with all that its ranks have said.
+                self.checks.output.expect_losses();
+            }
             self.net.close(&mut self.clock, link, from);
         }
     }

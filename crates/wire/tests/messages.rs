@@ -1,0 +1,211 @@
+//! The bytes of every message between agents: a change of any is a change of [`PROTOCOL_VERSION`].
+//!
+//! `golden/messages.txt` holds them; the fuzz targets' corpus begins with the same. `BLESS=1` writes both anew.
+
+use std::fmt::Write;
+use std::path::Path;
+use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
+use wireup_wire::job::{
+    AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PmiFlavour, PtySpec, Resource, StdinTarget,
+};
+use wireup_wire::peer::{
+    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, Failure, FenceTrace, Hello, MissingAgent, Note,
+    PROTOCOL_VERSION, RankTrace, RemoteShell, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart,
+    encode, probe,
+};
+
+fn job() -> JobSpec {
+    JobSpec {
+        job: JobId(1),
+        nspace: "wireup.1".into(),
+        nodes: vec![NodeSpec { agent: AgentId(1), name: "n1".into(), shared: false }],
+        blocks: vec![Block { first_node: 0, nodes: 1, ppn: 2 }],
+        apps: vec![AppSpec { ranks: 2, argv: vec![b"./a".to_vec()], cwd: b"/".to_vec(), env: vec![b"A=1".to_vec()] }],
+        env: vec![b"B=2".to_vec()],
+        options: JobOptions {
+            pmi: PmiFlavour::Simple,
+            bind_to: BindTo::Core,
+            stdin: StdinTarget::One(Rank(1)),
+            label: true,
+            line_buffered: false,
+            split_output: true,
+            pty: Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }),
+            rank_env: true,
+            profile: true,
+            umask: 0o27,
+            limits: vec![Limit { resource: Resource::Memlock, soft: u64::MAX }],
+            kill_grace_ns: 300,
+            stall_report_ns: 400,
+            stdin_inherit: true,
+        },
+    }
+}
+
+fn session() -> SessionSpec {
+    SessionSpec {
+        name: "s".into(),
+        fanout: 2,
+        agents: vec![AgentSpec { host: "n0".into() }, AgentSpec { host: "n1".into() }],
+        remote_shell: RemoteShell::Ssh(vec!["ssh".into(), "-q".into()]),
+        shells_max: 64,
+        program: "/bin/wireup".into(),
+        start_timeout_ns: 60,
+        node_timeout_ns: 30,
+        encrypt: true,
+        interface: Some("10.1.0.0/16".into()),
+        verbose: true,
+        record_dir: Some("/rec".into()),
+    }
+}
+
+fn failure(cause: Cause) -> Failure {
+    Failure { node: NodeId(3), host: "n3".into(), rank: Some(Rank(7)), pid: Some(77), cause }
+}
+
+fn missing() -> MissingAgent {
+    MissingAgent { agent: AgentId(5), problem: "No route to host".into() }
+}
+
+/// One of each, and one of each kind of failure and note, by name.
+fn controls() -> Vec<(&'static str, Control)> {
+    let departed = Departed {
+        rank: Rank(1),
+        pid: 11,
+        node: NodeId(2),
+        epoch: Epoch(3),
+        finalized: true,
+        deserted: false,
+        exit: Some(9),
+    };
+    let stall = StallReport {
+        node: NodeId(1),
+        host: "n1".into(),
+        epoch: Epoch(2),
+        arrived: 3,
+        missing: vec![(Rank(5), 55)],
+        missing_count: 1,
+    };
+    let error = SpawnError { step: SpawnStep::Find, what: "./a".into(), errno: 2 };
+    let lost = Cause::AgentLost { agent: AgentId(1), problem: "cut".into() };
+    let left = Cause::LeftFence { epoch: Epoch(1), exit: Some(0), finalized: false, waiting: 3 };
+    let done = Done { ranks: 2, pmi_clients: 1 };
+    let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
+    vec![
+        ("launch", Control::Launch(job())),
+        ("started", Control::Started { ranks: 2 }),
+        ("failed", Control::Failed(failure(Cause::Exited(1)))),
+        ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
+        ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
+        ("failed-aborted", Control::Failed(failure(Cause::Aborted { code: -1, message: "no".into() }))),
+        ("failed-left-fence", Control::Failed(failure(left))),
+        ("failed-not-finalized", Control::Failed(failure(Cause::NotFinalized))),
+        ("failed-pmi", Control::Failed(failure(Cause::Pmi { problem: "bad".into() }))),
+        ("failed-missing", Control::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] }))),
+        ("failed-lost", Control::Failed(failure(lost))),
+        ("failed-keeper", Control::Failed(failure(Cause::KeeperLost))),
+        ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
+        ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
+        ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
+        ("departed", Control::Departed(departed)),
+        ("done", Control::Done(done)),
+        ("signal", Control::Signal { signal: 15 }),
+        ("resize", Control::Resize { rows: 24, columns: 80 }),
+        ("kill", Control::Kill { grace_ns: 500 }),
+        ("stall-ask", Control::StallAsk),
+        ("stall", Control::Stall(stall)),
+        ("shutdown", Control::Shutdown),
+        (
+            "start-for",
+            Control::StartFor {
+                agent,
+                jobs: vec![JobId(1)],
+                parent: vec!["10.0.0.1:5000".into(), "[fe80::1]:5000".into()],
+                problem: "Permission denied".into(),
+            },
+        ),
+        ("not-started", Control::NotStarted(missing())),
+        ("time-left", Control::TimeLeft { left_ns: 10 }),
+        ("probe", Control::Probe { agent, asker }),
+        ("probed", Control::Probed { agent, asker, problem: Some("No route to host".into()) }),
+        ("missing", Control::Missing(vec![missing(), missing()])),
+        ("note-linked", Control::Note(Note::Linked { agent, parent, address: "10.0.0.1".into() })),
+        ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
+        ("note-sent", Control::Note(Note::Sent { agent })),
+        ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
+        ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
+        ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
+        ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
+    ]
+}
+
+fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let mut all: Vec<_> = controls().iter().map(|(name, message)| ("control", *name, encode(message))).collect();
+    let trace = TracePart {
+        agent: AgentId(1),
+        host: "n1".into(),
+        process_ns: 1,
+        clock_offset_ns: -5,
+        clock_error_ns: 2,
+        ranks: vec![RankTrace { rank: Rank(1), pid: 2, ..RankTrace::default() }],
+        fences: vec![FenceTrace {
+            epoch: Epoch(0),
+            first_in_ns: 1,
+            last_in_ns: 2,
+            out_ns: 3,
+            last_rank: Rank(1),
+            bytes_up: 4,
+            bytes_down: 5,
+        }],
+        ..TracePart::default()
+    };
+    all.push(("control", "trace", encode(&trace)));
+    let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7 };
+    all.push(("control", "hello", encode(&hello)));
+    let bootstrap = Bootstrap {
+        secret: Secret([7; 32]),
+        agent: AgentId(1),
+        parent: vec!["10.0.0.1:5000".into()],
+        by_parent: true,
+        session: session(),
+        jobs: vec![job()],
+    };
+    all.push(("bootstrap", "whole", bootstrap.encode()));
+    all.push(("bootstrap", "body", encode(&bootstrap)));
+    all.push(("bootstrap", "probe", probe()));
+    all
+}
+
+#[test]
+fn every_message_has_its_bytes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (golden, corpus) = (root.join("tests/golden/messages.txt"), root.join("../../fuzz/corpus"));
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut text = format!("version {PROTOCOL_VERSION}\n");
+    for (target, name, bytes) in messages() {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(text, "{target} {name}: {hex}").unwrap();
+        let file = corpus.join(target).join(name);
+        if bless {
+            std::fs::write(&file, &bytes).unwrap();
+        }
+        assert!(std::fs::read(&file).is_ok_and(|kept| kept == bytes), "{}: run with BLESS=1", file.display());
+    }
+    if bless {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&golden).unwrap_or_default();
+    assert!(kept == text, "other bytes are another PROTOCOL_VERSION; run with BLESS=1 if that is meant:\n{text}");
+}
+
+/// The list above knows all messages: numbers of variants are taken one after the other.
+#[test]
+fn no_message_is_forgotten() {
+    let mut known: Vec<u8> = controls().iter().map(|(_, message)| encode(message)[0]).collect();
+    known.dedup();
+    assert_eq!(known, (0..known.len() as u8).collect::<Vec<_>>());
+    let next = [known.len() as u8; 64];
+    assert!(wireup_wire::peer::decode::<Control>(&next[..1]).is_err());
+    for length in 1..next.len() {
+        assert!(wireup_wire::peer::decode::<Control>(&next[..length]).is_err(), "a message that is not listed");
+    }
+}
