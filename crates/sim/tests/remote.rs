@@ -65,8 +65,13 @@ fn named(report: &Report) -> Vec<u32> {
 }
 
 fn notes(report: &Report) -> Vec<&Note> {
-    let note = |notice| if let Notice::Note(note) = notice { Some(note) } else { None };
-    report.notices.iter().filter_map(note).collect()
+    let mut notes = Vec::new();
+    for notice in &report.notices {
+        if let Notice::Note(note) = notice {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 #[test]

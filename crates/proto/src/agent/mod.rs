@@ -14,8 +14,6 @@
 
 mod last_words;
 mod starting;
-#[cfg(test)]
-mod tests;
 
 use crate::children::Children;
 use crate::clock_offset::ClockOffset;
