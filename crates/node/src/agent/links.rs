@@ -178,6 +178,8 @@ impl LinkSet {
             let filter = self.filter().map_err(|error| error.to_string())?;
             // Without them the parent's own order is as good as any.
             self.own = interfaces::addresses().unwrap_or_default();
+            // Whoever restricts the links means both of their ends.
+            addresses::offered(&self.own, filter.as_ref(), None, false).map_err(|error| error.to_string())?;
             let caller = self.config.called_from(&offered).filter(|_| by_parent);
             offered = addresses::dial_order(&offered, &self.own, caller, filter.as_ref());
         }
