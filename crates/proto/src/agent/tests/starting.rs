@@ -28,6 +28,8 @@ fn agent(me: u32) -> Agent {
         Agent::new(AgentConfig { agent: AgentId(me), session, born: Born { process_ns: T.0, bootstrap_ns: T.0 } });
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
     agent.handle(T, Input::LinkUp { link: UP, peer, local: String::new() });
+    // Where children dial in, as its driver tells before a shell can end.
+    agent.handle(T, Input::Listening { addresses: vec!["10.0.0.1:5".into()] });
     agent
 }
 
