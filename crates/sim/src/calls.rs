@@ -239,6 +239,10 @@ impl World {
     /// A shell ends, whatever becomes of what it started.
     pub(crate) fn on_shell_gone(&mut self, index: u32) {
         if self.calls.get(index).state != State::Over {
+            if self.link_to_parent(self.calls.get(index).agent).is_none() {
+                // It may come too late to be heard.
+                self.checks.output.expect_losses();
+            }
             let (status, words) = self.calls.get(index).end.clone();
             self.end_call(index, status, words);
         }

@@ -239,6 +239,9 @@ impl World {
     }
 
     fn spawn(&mut self, host: u32, plan: &SpawnPlan) {
+        if !self.hosts[host as usize].keeper_lives {
+            return;
+        }
         for rank in &plan.ranks {
             self.spawn_rank(host, plan, rank);
         }

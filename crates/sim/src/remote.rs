@@ -146,8 +146,9 @@ impl Remote {
             }
             Reach::All | Reach::Nobody => false,
         };
-        // Those that are looked at while somebody above them is slow have half of the time.
-        host.shell_dies || only_way_is_shut || host.late_ns() > timeout_ns * 4 / 10 || late_ns > timeout_ns * 8 / 10
+        // Those behind somebody who does not come are asked in the second half of what is left for the latter.
+        let time_to_answer_ns = (timeout_ns * 9 / 10).saturating_sub(late_ns - host.late_ns()) / 2;
+        host.shell_dies || only_way_is_shut || host.late_ns() > time_to_answer_ns || late_ns > timeout_ns * 8 / 10
     }
 
     /// Whether slow hosts may keep others from being called at all.

@@ -65,6 +65,7 @@ fn named(report: &Report) -> Vec<u32> {
 }
 
 fn notes(report: &Report) -> Vec<&Note> {
+<<<<<<< HEAD
     let mut notes = Vec::new();
     for notice in &report.notices {
         if let Notice::Note(note) = notice {
@@ -72,6 +73,13 @@ fn notes(report: &Report) -> Vec<&Note> {
         }
     }
     notes
+=======
+    let notes = report.notices.iter().filter_map(|notice| match notice {
+        Notice::Note(note) => Some(note),
+        _ => None,
+    });
+    notes.collect()
+>>>>>>> sim
 }
 
 #[test]
@@ -197,6 +205,7 @@ fn kept_seeds() {
         (6761, "a child of an agent that was born late was no suspect before its time was over"),
         (8303, "two shells called for one agent, the first of which was thought dead"),
         (11576, "a silent link tore frames"),
+        (4097, "an agent that was turned away takes its ranks' output along"),
         (737, "a shell ended early, its agent linked, and was called again"),
     ] {
         println!("seed {seed}: {what}");

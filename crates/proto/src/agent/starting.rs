@@ -341,8 +341,10 @@ impl Agent {
     /// All jobs are being ended, or there are none: nobody else is called. Those on their way get as long as the ranks do,
     /// so that what they have to say arrives.
     pub(super) fn stop_starting(&mut self, now: Instant) {
-        let is_idle = !self.starts.is_busy() && self.children.starting().next().is_none();
-        if is_idle || !self.jobs.values().all(Job::is_ending) {
+        if !self.jobs.values().all(Job::is_ending) {
+            return;
+        }
+        if !self.starts.is_busy() && self.children.starting().next().is_none() {
             return;
         }
         let forced = self.jobs.values().all(Job::is_forced);
