@@ -54,6 +54,24 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     let text = fs::read_to_string(&json).unwrap();
     assert!(text.contains("\"benchmark\": \"launch\"") && text.contains("\"kind\": \"one-node\""), "{text}");
 
+    // Two hosts that are this one, and a third that does not answer. Peers that wait for hosts of these names hit the limit.
+    let shell = dir.0.join("rsh");
+    script(&shell, "#!/bin/sh\ntest $1 = c && exit 255\nshift\nexec /bin/sh -c \"$*\"\n");
+    let far = format!(
+        "--remote-shell {} --shared {} --rounds 1 --limit 3 --without wireup",
+        shell.display(),
+        dir.0.display()
+    );
+    let cases = "--case true-2x3 --case exchange-2x4 --case true-3x1 --case true-4x1";
+    assert_eq!(bench(&format!("launch --hosts a,b,c {far} {cases} {files} --strict")), 0);
+    let rows = fs::read_to_string(&csv).unwrap();
+    for series in
+        ["true-2x3@rsh,bare,,1,wall,s,", "true-2x3@rsh,floor-1,,1,wall,s,", "exchange-2x4@rsh,echo,,1,get-all,s,"]
+    {
+        assert!(rows.contains(series), "{series}: {rows}");
+    }
+    assert!(!rows.contains("true-3x1") && !rows.contains("true-4x1"), "{rows}");
+
     // A wireup that starts nothing: counted in the warm-up, missed under --strict.
     script(&fake, "#!/bin/sh\nexit 0\n");
     let cheat = format!("launch --wireup {} --rounds 1 --case true-1x4 --without floor-2 {files}", fake.display());
