@@ -65,21 +65,11 @@ fn named(report: &Report) -> Vec<u32> {
 }
 
 fn notes(report: &Report) -> Vec<&Note> {
-<<<<<<< HEAD
-    let mut notes = Vec::new();
-    for notice in &report.notices {
-        if let Notice::Note(note) = notice {
-            notes.push(note);
-        }
-    }
-    notes
-=======
     let notes = report.notices.iter().filter_map(|notice| match notice {
         Notice::Note(note) => Some(note),
         _ => None,
     });
     notes.collect()
->>>>>>> sim
 }
 
 #[test]
