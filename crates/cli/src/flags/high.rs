@@ -28,9 +28,21 @@ const NODE_TIMEOUT_NS: u64 = 30 * SECOND_NS;
 /// Where no terminal says otherwise.
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
 /// The remote shell when hosts are named. The user's configuration counts, but nothing of it that gets in the way of a
-/// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind.
-pub const SSH: [&str; 9] =
-    ["ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"];
+/// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind. A host that
+/// does not answer at all is given up after a quarter of the default start time, so that another agent can still try.
+pub const SSH: [&str; 11] = [
+    "ssh",
+    "-x",
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ClearAllForwardings=yes",
+    "-o",
+    "ControlMaster=no",
+    "-o",
+    "ConnectTimeout=15",
+];
 
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
