@@ -2,7 +2,7 @@
 // SAFETY of every function here: C callers keep what `pmi.h` says of the pointers; null pointers are looked for.
 
 use crate::codes::{Code, Result, returned};
-use crate::state::{Job, With, answer, given, with_job, word, write_whole};
+use crate::state::{Barrier, Job, With, answer, given, with_job, word, write_whole};
 use core::ffi::{c_char, c_int};
 use wireup_capi::Failure;
 use wireup_capi::ints;
@@ -83,6 +83,9 @@ pub unsafe extern "C" fn PMI_KVS_Get(
         // SAFETY: see the file's head.
         let (kvsname, key) = unsafe { named(job, kvsname, key)? };
         given(value)?;
+        if matches!(job.barrier, Barrier::UnderWay) {
+            return Err(Code::FAIL);
+        }
         let found = job.get(kvsname, key)?.ok_or(Code::FAIL)?;
         // SAFETY: see the file's head.
         unsafe { write_whole(&found, value, length) }

@@ -2,15 +2,16 @@
 //!
 //! A fence is `kvs-fence`, whose answer is read when somebody waits for it. An allgather is a put of the value under a key of
 //! ours, a fence, and a get for each other rank when it is finished. Put and fence leave together in one write at the start,
-//! unless another fence is on the wire; gets leave in batches of [`BATCH`].
+//! unless another fence is on the wire; gets leave in batches of [`BATCH`] where the server answers in order. Slurm's and ours do
+//! (they give `PMI_JOBID`); Hydra answers those first that need no asking around, and no answer says what it answers.
 //!
 //! Cost for each rank: start: one write. Finish of a fence: one read. Finish of an allgather: one read, then P - 1 gets in
-//! (P - 1) / 16 round trips; values longer than [`PIECE_LEN_MAX`] take further gets.
+//! (P - 1) / 16 round trips, or P - 1 under Hydra; values longer than [`PIECE_LEN_MAX`] take further gets.
 //!
 //! A process without a server is a job of one: everything is over at once.
 
 use crate::codes::{Code, Result};
-use crate::requests::{Id, Stage};
+use crate::requests::{Id, Outstanding, Stage};
 use crate::state::{Job, With, value};
 use alloc::vec::Vec;
 use wireup_capi::{Failure, Server, ints};
@@ -66,7 +67,7 @@ impl Job {
     pub fn finish(&mut self, id: Id) -> Result {
         self.requests.get(id)?;
         self.advance(Push::Wait(id));
-        self.forget(id)
+        self.forget(id).map(drop)
     }
 
     /// Whether [`Job::finish`] would not wait.
@@ -76,9 +77,11 @@ impl Job {
         Ok(matches!(self.requests.get(id)?.stage, Stage::Over(_)))
     }
 
-    fn forget(&mut self, id: Id) -> Result {
-        match self.requests.remove(id)?.stage {
-            Stage::Over(result) => Ok(result?),
+    fn forget(&mut self, id: Id) -> Result<Outstanding> {
+        let outstanding = self.requests.remove(id)?;
+        match outstanding.stage {
+            Stage::Over(Ok(())) => Ok(outstanding),
+            Stage::Over(Err(failure)) => Err(failure.into()),
             Stage::Queued | Stage::UnderWay => Err(Code::FAIL),
         }
     }
@@ -109,10 +112,9 @@ impl Job {
     ///
     /// The request is forgotten also where this fails.
     pub fn gather(&mut self, id: Id, ranks: &[u32], row: &mut dyn FnMut(u32, &[u8]) -> Result) -> Result {
-        let outstanding = self.requests.get(id)?;
-        let (kind, own) = (outstanding.kind, core::mem::take(&mut outstanding.value));
-        self.finish(id)?;
-        let Kind::Allgather { generation, .. } = kind else {
+        self.requests.get(id)?;
+        self.advance(Push::Wait(id));
+        let Outstanding { kind: Kind::Allgather { generation, .. }, value: own, .. } = self.forget(id)? else {
             return Err(Code::INVALID_ARG);
         };
         let mut others = Vec::with_capacity(ranks.len());
@@ -122,11 +124,12 @@ impl Job {
         if others.is_empty() {
             return Ok(());
         }
+        let at_once = if self.server_is_known { BATCH } else { 1 };
         let server = self.server()?;
-        for batch in others.chunks(BATCH) {
+        for batch in others.chunks(at_once) {
             let first_pieces = get_all(server, batch.iter().map(|&rank| (rank, key(generation, rank, 0))))?;
             for (&rank, first) in batch.iter().zip(first_pieces) {
-                row(rank, &whole(server, generation, rank, first)?)?;
+                row(rank, &whole(server, generation, rank, first, at_once)?)?;
             }
         }
         Ok(())
@@ -160,7 +163,7 @@ fn key(generation: usize, rank: u32, piece: usize) -> Vec<u8> {
 fn get_all(server: &mut Server, keys: impl Iterator<Item = (u32, Vec<u8>)>) -> Result<Vec<Vec<u8>>> {
     server.drain()?;
     for (rank, key) in keys {
-        server.ask(&Request::Get { kvsname: Some(b""), key: &key, source: Some(rank as i32) })?;
+        server.ask(&Request::Get { kvsname: None, key: &key, source: Some(rank as i32) })?;
     }
     let (mut values, mut missing) = (Vec::new(), false);
     server.settle(&mut |_, fields| {
@@ -171,13 +174,13 @@ fn get_all(server: &mut Server, keys: impl Iterator<Item = (u32, Vec<u8>)>) -> R
 }
 
 /// The value whose first piece has come.
-fn whole(server: &mut Server, generation: usize, rank: u32, first: Vec<u8>) -> Result<Vec<u8>> {
+fn whole(server: &mut Server, generation: usize, rank: u32, first: Vec<u8>, at_once: usize) -> Result<Vec<u8>> {
     let colon = first.iter().position(|byte| *byte == b':').ok_or(Failure::Refused)?;
     let count: usize = ints::parse(&first[..colon]).filter(|count| *count <= pieces_max()).ok_or(Failure::Refused)?;
     let mut text = first[colon + 1..].to_vec();
     let mut next = 1;
     while next < count {
-        let end = count.min(next + BATCH);
+        let end = count.min(next + at_once);
         let further = get_all(server, (next..end).map(|piece| (rank, key(generation, rank, piece))))?;
         text.extend(further.iter().flatten());
         next = end;

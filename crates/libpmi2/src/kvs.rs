@@ -94,5 +94,7 @@ fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8]) -> Result<Option<
     let (mut sent_key, mut sent_job) = (Vec::new(), Vec::new());
     double(key, &mut sent_key);
     double(jobid, &mut sent_job);
-    job.look_up(&Request::Get { kvsname: Some(&sent_job), key: &sent_key, source: Some(source) })
+    // MPICH's servers do not take empty fields.
+    let kvsname = Some(&sent_job[..]).filter(|name| !name.is_empty());
+    job.look_up(&Request::Get { kvsname, key: &sent_key, source: Some(source) })
 }

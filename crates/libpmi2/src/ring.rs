@@ -8,7 +8,6 @@ use crate::codes::{Code, Result, returned};
 use crate::state::{Job, given, is_refusal, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
-use wireup_capi::socket::variable;
 use wireup_capi::{ints, text};
 use wireup_client::escape::{double, halve};
 use wireup_wire::limits::VALUE_LEN_MAX;
@@ -49,7 +48,7 @@ fn ring(job: &mut Job, value: &[u8]) -> Result<Ring> {
     if job.size == 1 {
         return Ok(Ring { position: 0, left: value.to_vec(), right: value.to_vec() });
     }
-    if variable("PMI_JOBID").is_some() {
+    if job.server_is_known {
         match of_the_server(job, value) {
             Ok(Some(ring)) => return Ok(ring),
             Ok(None) => {}

@@ -33,6 +33,8 @@ pub struct Job {
     pub size: u32,
     pub appnum: c_int,
     pub spawned: bool,
+    /// Slurm or us: the server answers in order and survives commands that it does not know.
+    pub server_is_known: bool,
     pub requests: Requests,
     /// Counts the keys of our own rings and allgathers; the same on all ranks.
     pub generation: usize,
@@ -83,15 +85,16 @@ impl Job {
     fn join() -> Result<Job> {
         let new = |with, rank, size| {
             let requests = Requests::default();
-            Job { with, rank, size, appnum: -1, spawned: false, requests, generation: 0 }
+            Job { with, rank, size, appnum: -1, spawned: false, server_is_known: false, requests, generation: 0 }
         };
         let (mut server, env) = match start(Dialect::Pmi2)? {
             Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1)),
             Start::With { server, env, .. } => (server, env),
         };
         FD.store(server.socket().fd(), Ordering::Relaxed);
-        let job_id = variable("PMI_JOBID").unwrap_or_default();
-        let request = Request::FullInit { job_id: Some(&job_id), rank: Some(env.rank), threaded: false };
+        // Slurm's server wants all three fields; MPICH's takes no empty ones.
+        let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
+        let request = Request::FullInit { job_id: job_id.as_deref(), rank: Some(env.rank), threaded: false };
         let (mut rank, mut size, mut appnum, mut spawned) = (None, None, None, false);
         server.call(&request, &mut |fields| {
             rank = number(fields, "rank");
@@ -103,6 +106,7 @@ impl Job {
             return Err(Code::OTHER);
         };
         let mut job = new(With::Server(server), rank, size);
+        job.server_is_known = job_id.is_some();
         (job.appnum, job.spawned) = (appnum.unwrap_or(-1), spawned);
         Ok(job)
     }
