@@ -1,4 +1,5 @@
-/* Every call of pmi.h, used well and badly. An argument says what the server has: "alone", "plain" or "hydra". */
+/* Every call of pmi.h, used well and badly. An argument says what the server is: "alone" for none, "plain",
+ * "hydra", or "groups" for a Hydra with PMI 1.2. */
 #include "check.h"
 #include "pmi.h"
 
@@ -94,7 +95,7 @@ static void refused(const char *server) {
     const char **argvs[] = {arguments};
     PMI_keyval_t pair = {"key", "value"};
     const PMI_keyval_t *infos[] = {&pair};
-    if (strcmp(server, "hydra") == 0)
+    if (strcmp(server, "hydra") == 0 || strcmp(server, "groups") == 0)
         return;
     IS(PMI_Spawn_multiple(1, commands, argvs, maxprocs, sizes, infos, 1, &pair, errors), PMI_FAIL);
     IS(PMI_Publish_name("service", "port"), PMI_FAIL);
@@ -109,12 +110,12 @@ static void refused(const char *server) {
 }
 
 static void groups(const char *server) {
-    int members[] = {0, size - 1}, hydra = strcmp(server, "hydra") == 0;
-    int wanted = strcmp(server, "plain") == 0 ? PMI_FAIL : PMI_SUCCESS;
+    int members[] = {0, size - 1}, has_groups = strcmp(server, "groups") == 0;
+    int wanted = has_groups || strcmp(server, "alone") == 0 ? PMI_SUCCESS : PMI_FAIL;
     IS(PMI_Barrier_group(PMI_GROUP_SELF, 0, NULL), wanted);
     IS(PMI_Barrier_group(PMI_GROUP_WORLD, 0, NULL), wanted);
     IS(PMI_Barrier_group(PMI_GROUP_NODE, 0, "tag"), wanted);
-    if (hydra && size > 1 && (rank == 0 || rank == size - 1))
+    if (has_groups && size > 1 && (rank == 0 || rank == size - 1))
         IS(PMI_Barrier_group(members, 2, "both"), PMI_SUCCESS);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 static int rank, size;
+static char jobid[256];
 
 static void say(const char *what, int rc, const char *text) {
     printf("%d %s %d %s\n", rank, what, rc, text);
@@ -31,16 +32,16 @@ static void kvs(void) {
     say("fence", PMI2_KVS_Fence(), "");
     for (int other = 0; other < size; other++) {
         snprintf(key, sizeof key, "key-%d", other);
-        rc = PMI2_KVS_Get(NULL, other, key, text, sizeof text, &len);
+        rc = PMI2_KVS_Get(jobid, other, key, text, sizeof text, &len);
         say("get", rc, text);
         say_number("get", rc, len);
         snprintf(key, sizeof key, "long-%d", other);
-        rc = PMI2_KVS_Get("", PMI2_ID_NULL, key, text, sizeof text, &len);
+        rc = PMI2_KVS_Get(jobid, PMI2_ID_NULL, key, text, sizeof text, &len);
         say_number("long", rc, (int)strspn(text, (char[]){text[0], 0}));
-        rc = PMI2_KVS_Get("", PMI2_ID_NULL, key, text, 10, &len);
+        rc = PMI2_KVS_Get(jobid, PMI2_ID_NULL, key, text, 10, &len);
         say_number("cut", rc, len);
     }
-    say("missing", PMI2_KVS_Get(NULL, PMI2_ID_NULL, "no such key", text, sizeof text, &len), "");
+    say("missing", PMI2_KVS_Get(jobid, PMI2_ID_NULL, "no such key", text, sizeof text, &len), "");
     say("fence", PMI2_KVS_Fence(), "");
 }
 
@@ -74,7 +75,7 @@ static void info(void) {
 
 /* What this server does not offer: the code alone counts. */
 static void refused(void) {
-    char port[1024], jobid[256];
+    char port[1024], spawned[256];
     int errors[2], argcs[] = {1}, maxprocs[] = {2}, sizes[] = {1};
     const char *commands[] = {"./no-such-program"}, *arguments[] = {"x"};
     const char **argvs[] = {arguments};
@@ -86,15 +87,16 @@ static void refused(void) {
     say("unpublish", PMI2_Nameserv_unpublish("service", NULL), "");
     say("connect", PMI2_Job_Connect("another", &connection), "");
     say("disconnect", PMI2_Job_Disconnect("another"), "");
-    say("spawn", PMI2_Job_Spawn(1, commands, argcs, argvs, maxprocs, sizes, infos, 1, preputs, jobid, sizeof jobid, errors),
+    say("spawn", PMI2_Job_Spawn(1, commands, argcs, argvs, maxprocs, sizes, infos, 1, preputs, spawned, sizeof spawned, errors),
         "");
 }
 
 int main(int argc, char **argv) {
     int spawned = -1, appnum = -2, number = -1, rc;
-    char jobid[256] = "";
     const char *given = getenv("PMI_JOBID");
     (void)argv;
+    /* Lines stay whole. */
+    setvbuf(stdout, NULL, _IOFBF, 1 << 20);
     printf("- before %d\n", PMI2_Initialized());
     rc = PMI2_Init(&spawned, &size, &rank, &appnum);
     say_number("init", rc, spawned);
@@ -105,7 +107,7 @@ int main(int argc, char **argv) {
     rc = PMI2_Info_GetSize(&number);
     say_number("size", rc, number);
     rc = PMI2_Job_GetId(jobid, sizeof jobid);
-    say("job", rc, given && strcmp(given, jobid) ? jobid : "as in the environment");
+    say("job", rc, given && strcmp(given, jobid) ? jobid : "as it should be");
     kvs();
     info();
     if (argc > 1)

@@ -6,6 +6,7 @@ mod ends;
 mod env;
 mod harness;
 mod kill;
+mod libpmi;
 mod mpi;
 mod placement;
 mod pmi;
