@@ -19,9 +19,17 @@ static void say_number(const char *what, int rc, int number) {
     printf("%d %s %d %d\n", rank, what, rc, number);
 }
 
+/* Many answers as one number. */
+static void mix(unsigned *sum, const char *text, int number) {
+    for (; *text; text++)
+        *sum = (*sum ^ (unsigned char)*text) * 16777619u;
+    *sum = (*sum ^ (unsigned)number) * 16777619u;
+}
+
 static void kvs(void) {
     char key[64], value[1100], text[1100];
     int len = 0, rc;
+    unsigned sum = 2166136261u;
     snprintf(key, sizeof key, "key-%d", rank);
     snprintf(value, sizeof value, "value of %d; a=b \\ %s", rank, "and more");
     say("put", PMI2_KVS_Put(key, value), "");
@@ -33,14 +41,20 @@ static void kvs(void) {
     for (int other = 0; other < size; other++) {
         snprintf(key, sizeof key, "key-%d", other);
         rc = PMI2_KVS_Get(jobid, other, key, text, sizeof text, &len);
-        say("get", rc, text);
-        say_number("get", rc, len);
+        mix(&sum, text, rc);
+        mix(&sum, "", len);
         snprintf(key, sizeof key, "long-%d", other);
         rc = PMI2_KVS_Get(jobid, PMI2_ID_NULL, key, text, sizeof text, &len);
-        say_number("long", rc, (int)strspn(text, (char[]){text[0], 0}));
+        mix(&sum, text, rc);
         rc = PMI2_KVS_Get(jobid, PMI2_ID_NULL, key, text, 10, &len);
-        say_number("cut", rc, len);
+        mix(&sum, text, rc);
+        mix(&sum, "", len);
+        if (other == size - 1) {
+            say_number("cut", rc, len);
+            say("cut", rc, text);
+        }
     }
+    say_number("all", 0, (int)sum);
     say("missing", PMI2_KVS_Get(jobid, PMI2_ID_NULL, "no such key", text, sizeof text, &len), "");
     say("fence", PMI2_KVS_Fence(), "");
 }
@@ -95,8 +109,6 @@ int main(int argc, char **argv) {
     int spawned = -1, appnum = -2, number = -1, rc;
     const char *given = getenv("PMI_JOBID");
     (void)argv;
-    /* Lines stay whole. */
-    setvbuf(stdout, NULL, _IOFBF, 1 << 20);
     printf("- before %d\n", PMI2_Initialized());
     rc = PMI2_Init(&spawned, &size, &rank, &appnum);
     say_number("init", rc, spawned);

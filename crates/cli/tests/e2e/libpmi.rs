@@ -61,6 +61,12 @@ fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
+/// The first line that differs is enough to read.
+fn expect_same(got: &[String], wanted: &[String], what: &str) {
+    let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
+    assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
+}
+
 #[test]
 fn every_extension_on_every_placement() {
     let extensions = own("extensions");
@@ -103,8 +109,8 @@ fn the_answers_of_slurms_library() {
         };
         let wanted = answers(&slurms, "");
         assert!(wanted.iter().all(|line| !line.is_empty()) && wanted.len() > 20, "{wanted:?}");
-        assert_eq!(answers(&slurms, &library_path()), wanted, "{placement}: their binary on our library");
-        assert_eq!(answers(&ours, &library_path()), wanted, "{placement}: our binary");
+        expect_same(&answers(&slurms, &library_path()), &wanted, &format!("{placement}: their binary on our library"));
+        expect_same(&answers(&ours, &library_path()), &wanted, &format!("{placement}: our binary"));
     }
 }
 
@@ -144,9 +150,9 @@ fn the_answers_of_slurms_library_under_hydra() {
     let mut run = Command::new("timeout");
     run.arg("60").arg(hydra).args(["-n", "5"]).arg(&slurms).env_remove("LD_LIBRARY_PATH");
     let wanted = sorted(&String::from_utf8_lossy(&run.output().expect("start Hydra").stdout));
-    assert!(wanted.len() > 100, "{wanted:?}");
-    assert_eq!(sorted(&under(hydra, 5, &[], &slurms, "")), wanted);
-    assert_eq!(sorted(&under(hydra, 5, &[], &own("same"), "")), wanted);
+    assert!(wanted.len() > 80, "{wanted:?}");
+    expect_same(&sorted(&under(hydra, 5, &[], &slurms, "")), &wanted, "their binary on our library");
+    expect_same(&sorted(&under(hydra, 5, &[], &own("same"), "")), &wanted, "our binary");
 }
 
 #[test]
