@@ -17,7 +17,7 @@
  *   PMI2_ERR_OTHER               the server said no
  *
  * A call that fails at its start has started nothing: the other processes wait for this one. A request is gone when PMIX_Wait
- * returns, whatever it returns.
+ * returns, whatever it returns; PMI2_Finalize waits for those that are left, and their results are lost.
  */
 #ifndef PMIX_EXT_H
 #define PMIX_EXT_H

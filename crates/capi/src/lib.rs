@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
+#[cfg(any(test, feature = "bare"))]
 mod memory;
 
 pub mod ints;

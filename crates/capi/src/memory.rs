@@ -2,7 +2,6 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 
-#[cfg_attr(not(any(test, feature = "bare")), expect(dead_code))]
 struct Libc;
 
 /// What `malloc` aligns to on every platform with 64-bit pointers.

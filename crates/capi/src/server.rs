@@ -59,6 +59,9 @@ impl Server {
 
     /// Adds a request to those that [`Server::settle`] or [`Server::send_fence`] will send.
     pub fn ask(&mut self, request: &Request<'_>) -> Result<(), Failure> {
+        if self.broken {
+            return Err(Failure::Broken);
+        }
         let known = self.pipeline.ask(request, &mut self.out);
         if known { Ok(()) } else { Err(Failure::Refused) }
     }

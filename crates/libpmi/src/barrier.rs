@@ -111,3 +111,15 @@ fn tag(text: &[u8]) -> usize {
     let hash = text.iter().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     (hash >> 1).max(1) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_positive_and_differ() {
+        assert!(tag(b"") > 0 && tag(b"a") != tag(b"b"));
+        assert_eq!(list(&[3, 1]), Ok(b"3,1".to_vec()));
+        assert!(list(&[]).is_err() && list(&[-1]).is_err());
+    }
+}

@@ -79,3 +79,31 @@ fn ranks_beside(rank: u32, size: u32, blocks: &[Block]) -> Option<Vec<c_int>> {
     let own = *nodes.get(rank as usize)?;
     Some((0..size as c_int).filter(|rank| nodes[*rank as usize] == own).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beside(rank: u32, size: u32, text: &[u8]) -> Option<Vec<c_int>> {
+        ranks_beside(rank, size, &blocks(text)?)
+    }
+
+    #[test]
+    fn mappings_as_launchers_write_them() {
+        assert_eq!(beside(5, 8, b"(vector,(0,2,4))"), Some([4, 5, 6, 7].into()));
+        assert_eq!(beside(1, 4, b"(vector,(0,2,1),(0,2,1))"), Some([1, 3].into()));
+        // Again from the first block of node 0.
+        assert_eq!(beside(2, 7, b"(vector,(0,3,1))"), Some([2, 5].into()));
+        assert_eq!(beside(3, 4, b"(vector,(0,1,3),(5,1,1))"), Some([3].into()));
+        assert_eq!(beside(2, 3, b"(vector,(0,4000000000,1))"), Some([2].into()));
+    }
+
+    #[test]
+    fn others_are_not_read() {
+        for text in
+            [&b""[..], b"(vector)", b"(vector,0,1)", b"(vector,(0,0,1))", b"(vector,(0,1)", b"(vector,(1,1,1))", b"x"]
+        {
+            assert_eq!(beside(1, 2, text), None, "{}", text.escape_ascii());
+        }
+    }
+}

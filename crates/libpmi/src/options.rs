@@ -146,3 +146,18 @@ pub unsafe extern "C" fn PMI_Get_options(options: *mut c_char, length: *mut c_in
     };
     returned(written())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_forms_of_an_option() {
+        assert_eq!(parse(b"-k", Some(b"v")), Some((&b"k"[..], &b"v"[..], 2)));
+        assert_eq!(parse(b"--k=v=w", None), Some((&b"k"[..], &b"v=w"[..], 1)));
+        assert_eq!(parse(b"k=", None), Some((&b"k"[..], &b""[..], 1)));
+        for none in [&b"-k"[..], b"plain", b"=v", b"-", b"--", b"", b"-=v"] {
+            assert_eq!(parse(none, None), None);
+        }
+    }
+}

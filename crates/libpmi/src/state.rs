@@ -78,6 +78,10 @@ pub fn finalize() -> Result {
     let With::Server(mut server) = job.with else {
         return Ok(());
     };
+    if let Barrier::UnderWay = job.barrier {
+        // A server lets nobody go out of a barrier; how it ends is told by what follows.
+        let _ = server.end_fence(true);
+    }
     let told = server.tell(&Request::Finalize);
     FD.store(-1, Ordering::Relaxed);
     server.socket().close();

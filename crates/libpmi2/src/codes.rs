@@ -10,6 +10,7 @@ pub struct Code(c_int);
 impl Code {
     pub const FAIL: Code = Code(-1);
     pub const INIT: Code = Code(1);
+    pub const NOMEM: Code = Code(2);
     pub const INVALID_ARG: Code = Code(3);
     pub const INVALID_KEY: Code = Code(4);
     pub const INVALID_KEY_LENGTH: Code = Code(5);

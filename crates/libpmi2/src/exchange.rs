@@ -70,6 +70,11 @@ impl Job {
         self.forget(id).map(drop)
     }
 
+    /// Waits until nothing is outstanding.
+    pub fn finish_all(&mut self) {
+        self.advance(Push::Wait(Id::MAX));
+    }
+
     /// Whether [`Job::finish`] would not wait.
     pub fn is_over(&mut self, id: Id) -> Result<bool> {
         self.requests.get(id)?;

@@ -65,7 +65,13 @@ pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
             fill(job, id, max_len, rows)
         }
         Into::Shared(array) => {
-            let mut rows = alloc::vec![0; bytes];
+            let mut rows = Vec::new();
+            if rows.try_reserve_exact(bytes).is_err() {
+                // The request is gone all the same.
+                job.finish(id)?;
+                return Err(Code::NOMEM);
+            }
+            rows.resize(bytes, 0);
             fill(job, id, max_len, &mut rows)?;
             // SAFETY: the caller lent the pointer.
             unsafe { array.write(rows.as_ptr().cast()) };

@@ -2,7 +2,7 @@
 // SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
 
 use crate::codes::{Code, Result, returned};
-use crate::state::{self, With, given, required, with_job};
+use crate::state::{self, TEXT_LEN_MAX, With, given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::text;
@@ -47,6 +47,7 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     // SAFETY: see the file's head.
     let message = unsafe { text::bytes(msg) }.unwrap_or_default();
     if let Some(socket) = state::socket() {
+        let message = &message[..message.len().min(TEXT_LEN_MAX)];
         let plain: Vec<u8> =
             message.iter().map(|byte| if matches!(byte, 0..=31 | b';') { b' ' } else { *byte }).collect();
         let mut out = Vec::new();
@@ -74,15 +75,21 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_GetRank(rank: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
-    returned(with_job(|job| unsafe { Ok(given(rank)?.write(job.rank as c_int)) }))
+    returned(with_job(|job| {
+        // SAFETY: see the file's head; it is not null.
+        unsafe { given(rank)?.write(job.rank as c_int) };
+        Ok(())
+    }))
 }
 
 /// The job's size, as Slurm's library has it, though its header speaks of the node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetSize(size: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
-    returned(with_job(|job| unsafe { Ok(given(size)?.write(job.size as c_int)) }))
+    returned(with_job(|job| {
+        // SAFETY: see the file's head; it is not null.
+        unsafe { given(size)?.write(job.size as c_int) };
+        Ok(())
+    }))
 }
 
 #[unsafe(no_mangle)]

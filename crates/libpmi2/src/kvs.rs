@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::text;
 use wireup_client::escape::double;
-use wireup_wire::limits::VALUE_LEN_MAX;
+use wireup_wire::limits::{KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::Request;
 
 #[unsafe(no_mangle)]
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         // SAFETY: see the file's head.
         let (name, jobid) = unsafe { (key(name)?, text::bytes(jobid).unwrap_or_default()) };
         given(value)?;
-        if maxvalue <= 0 {
+        if maxvalue <= 0 || jobid.len() > KVSNAME_LEN_MAX {
             return Err(Code::INVALID_LENGTH);
         }
         if job.requests.has_fence() {

@@ -47,6 +47,21 @@ unsafe fn at<T: Copy>(array: *const T, index: usize) -> Result<T> {
     if array.is_null() { Err(Code::INVALID_ARG) } else { Ok(unsafe { *array.add(index) }) }
 }
 
+/// Texts of one spawn, with what their fields' names add; a message's length has six digits.
+const REQUEST_BYTES_MAX: usize = 900_000;
+const FIELD_BYTES: usize = 24;
+
+fn bytes_of(request: &SpawnRequest) -> usize {
+    let pairs = |pairs: &[(Vec<u8>, Vec<u8>)]| -> usize {
+        pairs.iter().map(|(key, value)| key.len() + value.len() + 2 * FIELD_BYTES).sum()
+    };
+    let command = |command: &SpawnCommand| -> usize {
+        let args: usize = command.args.iter().map(|arg| arg.len() + FIELD_BYTES).sum();
+        command.program.len() + args + pairs(&command.info) + 4 * FIELD_BYTES
+    };
+    pairs(&request.preput) + request.commands.iter().map(command).sum::<usize>()
+}
+
 fn length(number: c_int) -> Result<usize> {
     usize::try_from(number).map_err(|_| Code::INVALID_NUM_ARGS)
 }
@@ -94,6 +109,9 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
         }
         for preput in 0..length(preput_keyval_size)? {
             request.preput.push(pair(at(preput_keyval_vector, preput)?)?);
+        }
+        if bytes_of(&request) > REQUEST_BYTES_MAX {
+            return Err(Code::INVALID_LENGTH);
         }
         let (mut name, mut codes) = (None, Vec::new());
         job.server()?.call(&Request::Spawn(request), &mut |fields| {

@@ -69,9 +69,10 @@ pub fn init() -> Result {
     })
 }
 
-/// Leaves it: whatever was outstanding is forgotten.
+/// Leaves it. What is outstanding ends first: a server lets nobody go out of a fence.
 pub fn finalize() -> Result {
-    let job = JOB.with(Option::take).ok_or(Code::INIT)?;
+    let mut job = JOB.with(Option::take).ok_or(Code::INIT)?;
+    job.finish_all();
     let With::Server(mut server) = job.with else {
         return Ok(());
     };
@@ -160,8 +161,15 @@ pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
 /// As [`text::bytes`].
 pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
     // SAFETY: the caller says so.
-    unsafe { text::bytes(text) }.ok_or(Code::INVALID_ARG)
+    match unsafe { text::bytes(text) } {
+        None => Err(Code::INVALID_ARG),
+        Some(text) if text.len() > TEXT_LEN_MAX => Err(Code::INVALID_LENGTH),
+        Some(text) => Ok(text),
+    }
 }
+
+/// Longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's length.
+pub const TEXT_LEN_MAX: usize = 64 << 10;
 
 /// A pointer that will be written.
 pub fn given<T>(pointer: *mut T) -> Result<*mut T> {

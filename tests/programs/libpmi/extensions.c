@@ -229,6 +229,9 @@ int main(void) {
     misuse();
     allgathers();
     IS(PMI2_KVS_Fence(), PMI2_SUCCESS);
+    /* What nobody waited for ends with PMI2_Finalize. */
+    IS(PMIX_KVS_Ifence(&request), PMI2_SUCCESS);
+    IS(PMI2_Iallgather("forgotten"), PMI2_SUCCESS);
     IS(PMI2_Finalize(), PMI2_SUCCESS);
     IS(PMI2_Initialized(), 0);
     IS(PMI2_Info_GetNodeAttr("k", text, sizeof text, &spawned, 0), PMI2_ERR_INIT);

@@ -87,7 +87,7 @@ fn every_call_of_pmi_1_on_every_placement() {
 
 #[test]
 fn alone() {
-    for (name, arg) in [("extensions", ""), ("pmi1", "alone"), ("same", "")] {
+    for (name, arg) in [("extensions", ""), ("pmi1", "alone"), ("same", ""), ("gone", "")] {
         let mut run = Command::new(own(name));
         run.args(Some(arg).filter(|arg| !arg.is_empty())).env("LD_LIBRARY_PATH", library_path());
         for variable in ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"] {
