@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 use xtask::libraries;
-use xtask::programs::Flavour;
+use xtask::programs::{Flavour, environment};
 
 const PLACEMENTS: [(&str, usize); 4] =
     [("-n 1", 1), ("-n 2", 2), ("-n 9 --virtual-nodes 2", 9), ("-n 64 --virtual-nodes 4", 64)];
@@ -119,6 +119,18 @@ fn programs_for_slurms_library_run_on_ours() {
     let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };
     let outcome = Run::job("-n 8 --virtual-nodes 4").env("LD_LIBRARY_PATH", library_path()).arg(&attrs).succeed();
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{outcome}");
+}
+
+/// Intel MPI opens the library that it is told to.
+#[test]
+fn intel_mpi_on_our_libraries() {
+    let Some(allreduce) = program(Flavour::Intel, "allreduce") else { return };
+    for name in libraries::NAMES {
+        let library = folder().join(libraries::file(name)).display().to_string();
+        let run = Run::job("-n 4 --virtual-nodes 2").envs(environment(Flavour::Intel));
+        let outcome = run.env("I_MPI_PMI_LIBRARY", library).arg(&allreduce).succeed();
+        outcome.expect_out("allreduce over 4 ranks: 4096 sums are right");
+    }
 }
 
 #[test]
