@@ -6,6 +6,7 @@ pub mod check;
 pub mod debian;
 pub mod demo;
 pub mod layout;
+pub mod libraries;
 pub mod peers;
 pub mod programs;
 pub mod release;

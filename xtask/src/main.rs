@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use xtask::step::Result;
-use xtask::{check, debian, demo, peers, programs, release};
+use xtask::{check, debian, demo, libraries, peers, programs, release};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
@@ -10,6 +10,7 @@ cargo xtask COMMAND
   demo      set up, then run a real MPI program on virtual nodes of this machine and by ssh on hosts made of namespaces
   test      set up, then format check, lints and all tests
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, mpi4py), test programs
+  libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         ["demo"] => setup().and_then(|()| demo::run()),
         ["test"] => setup().and_then(|()| check::run()),
         ["setup"] => setup(),
+        ["libraries"] => libraries::announced(),
         ["release", ref architectures @ ..] => release::build(architectures),
         [] | ["help" | "-h" | "--help"] => {
             print!("{USAGE}");

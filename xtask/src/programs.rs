@@ -4,7 +4,7 @@
 //! result is renamed into place.
 
 use crate::step::{Result, run_quietly, step};
-use crate::{layout, peers};
+use crate::{layout, libraries, peers};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +17,10 @@ pub enum Flavour {
     Plain,
     /// Slurm's `libpmi2.so.0`.
     Pmi2,
+    /// Our headers and libraries.
+    Libpmi,
+    /// Slurm's header and `libpmi2.so.0`, sources as of [`Flavour::Libpmi`].
+    LibpmiSlurm,
     /// Debian's MPICH 4.
     Mpich4,
     /// The PyPI package `mpich`.
@@ -28,13 +32,16 @@ pub enum Flavour {
 const MPI: [&str; 7] = ["hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit"];
 
 impl Flavour {
-    pub const ALL: [Self; 5] = [Self::Plain, Self::Pmi2, Self::Mpich4, Self::Mpich5, Self::Intel];
+    pub const ALL: [Self; 7] =
+        [Self::Plain, Self::Pmi2, Self::Libpmi, Self::LibpmiSlurm, Self::Mpich4, Self::Mpich5, Self::Intel];
 
     /// Folder of its compiled programs.
     fn folder(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Pmi2 => "pmi2",
+            Self::Libpmi => "libpmi",
+            Self::LibpmiSlurm => "libpmi-slurm",
             Self::Mpich4 => "mpich4",
             Self::Mpich5 => "mpich5",
             Self::Intel => "intel",
@@ -45,6 +52,8 @@ impl Flavour {
         match self {
             Self::Plain => &["spew", "holder", "crash", "badpmi", "limits"],
             Self::Pmi2 => &["attrs"],
+            Self::Libpmi => &["same", "extensions", "pmi1", "stop", "gone"],
+            Self::LibpmiSlurm => &["same"],
             Self::Mpich4 | Self::Mpich5 | Self::Intel => &MPI,
         }
     }
@@ -54,6 +63,7 @@ impl Flavour {
         match self {
             Self::Plain => "plain",
             Self::Pmi2 => "pmi2",
+            Self::Libpmi | Self::LibpmiSlurm => "libpmi",
             Self::Mpich4 | Self::Mpich5 | Self::Intel => "mpi",
         }
     }
@@ -61,8 +71,8 @@ impl Flavour {
     /// Why programs of this flavour cannot be made on this machine, or nothing.
     pub fn missing(self) -> Option<String> {
         let needed = match self {
-            Self::Plain => PathBuf::from("/usr/bin/cc"),
-            Self::Pmi2 => PathBuf::from("/usr/include/slurm/pmi2.h"),
+            Self::Plain | Self::Libpmi => PathBuf::from("/usr/bin/cc"),
+            Self::Pmi2 | Self::LibpmiSlurm => PathBuf::from("/usr/include/slurm/pmi2.h"),
             Self::Mpich4 => PathBuf::from("/usr/bin/mpicc.mpich"),
             Self::Mpich5 => layout::mpich5().join("complete"),
             Self::Intel => layout::intel().join("complete"),
@@ -77,15 +87,20 @@ impl Flavour {
     }
 
     /// What stands behind the source on the compiler's line.
-    fn link(self, cc: &mut Command) {
+    fn link(self, cc: &mut Command) -> Result {
         match self {
             Self::Plain | Self::Mpich4 => {}
-            Self::Pmi2 => {
+            Self::Pmi2 | Self::LibpmiSlurm => {
                 cc.arg("-lpmi2");
+            }
+            Self::Libpmi => {
+                cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
+                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2"]);
             }
             Self::Mpich5 => link_mpi(cc, &layout::mpich5().join("lib")),
             Self::Intel => link_mpi(cc, &layout::intel().join("lib")),
         }
+        Ok(())
     }
 }
 
@@ -132,7 +147,7 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
     let unfinished = folder.join(format!(".{name}.{}.{}", process::id(), SERIAL.fetch_add(1, Ordering::Relaxed)));
     let mut cc = flavour.compiler();
     cc.arg("-o").arg(&unfinished).arg(&source);
-    flavour.link(&mut cc);
+    flavour.link(&mut cc)?;
     run_quietly(&mut cc)?;
     fs::rename(&unfinished, &binary).map_err(|e| format!("rename to {}: {e}", binary.display()))?;
     Ok(binary)
@@ -147,7 +162,9 @@ pub fn environment(flavour: Flavour) -> Vec<(&'static str, String)> {
             ("FI_PROVIDER", "tcp".into()),
             ("I_MPI_ROOT", layout::intel().display().to_string()),
         ],
-        Flavour::Plain | Flavour::Pmi2 | Flavour::Mpich4 | Flavour::Mpich5 => vec![],
+        Flavour::Plain | Flavour::Pmi2 | Flavour::Libpmi | Flavour::LibpmiSlurm | Flavour::Mpich4 | Flavour::Mpich5 => {
+            vec![]
+        }
     }
 }
 

@@ -19,6 +19,7 @@ Commands:
   pmi       a PMI client for tests
   bench     measure launchers side by side
   replay    run a recording of wireup run --record again
+  install   put the program, libpmi and libpmi2 with their headers in place
   help      this text; wireup help run lists the flags of run
   version   the version
 ";

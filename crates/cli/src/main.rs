@@ -11,6 +11,7 @@ mod flags;
 mod help;
 mod here;
 mod hosts;
+mod install;
 mod linked;
 mod out;
 mod pmi;
@@ -25,7 +26,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
 
-const COMMANDS: [&str; 8] = ["run", "doctor", "pmi", "bench", "agent", "replay", "help", "version"];
+const COMMANDS: [&str; 9] = ["run", "doctor", "pmi", "bench", "agent", "replay", "install", "help", "version"];
 
 /// The C library calls it once, with one thread.
 // SAFETY: the program has no other symbol `main`.
@@ -58,6 +59,7 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
         "doctor" => doctor::main(args),
         "pmi" => pmi::main(args),
         "replay" => replay::main(args),
+        "install" => install::main(args),
         "bench" => wireup_bench::main(args.collect()),
         "help" | "--help" | "-h" => help(args.next().as_deref().and_then(|topic| topic.to_str())),
         "version" | "--version" | "-V" => {
@@ -73,6 +75,7 @@ fn help(topic: Option<&str>) -> u8 {
         Some("run") => out::print(&help::run()),
         Some("doctor") => out::print(doctor::HELP),
         Some("replay") => out::print(replay::HELP),
+        Some("install") => out::print(install::HELP),
         Some("pmi") => return pmi::main(std::iter::once("--help".into())),
         Some("bench") => return wireup_bench::main(vec!["--help".into()]),
         Some(_) | None => out::print(help::OVERVIEW),

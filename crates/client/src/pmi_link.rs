@@ -12,6 +12,7 @@
 //! with `;` is doubled for PMI-2 and halved again, as libpmi2 does.
 
 use crate::env::Env;
+use crate::escape::{double, halve};
 use alloc::vec::Vec;
 use thiserror::Error;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
@@ -353,28 +354,12 @@ impl PmiLink {
             return Err(Unsendable::BadByte { what });
         }
         let mut sendable = Vec::with_capacity(text.len());
-        for &byte in text {
-            sendable.push(byte);
-            if byte == b';' && self.dialect == Dialect::Pmi2 {
-                sendable.push(byte);
-            }
+        match self.dialect {
+            Dialect::Pmi1 => sendable.extend_from_slice(text),
+            Dialect::Pmi2 => double(text, &mut sendable),
         }
         Ok(sendable)
     }
-}
-
-/// The value with each `;;` made one.
-fn halve<'a>(value: &'a [u8], plain: &'a mut Vec<u8>) -> &'a [u8] {
-    if !value.contains(&b';') {
-        return value;
-    }
-    plain.clear();
-    let mut rest = value;
-    while let Some((&byte, after)) = rest.split_first() {
-        plain.push(byte);
-        rest = if byte == b';' { after.strip_prefix(b";").unwrap_or(after) } else { after };
-    }
-    plain
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod faults;
 mod harness;
 mod hosts;
 mod kill;
+mod libpmi;
 mod links;
 mod mpi;
 mod placement;

@@ -1,0 +1,44 @@
+//! What the two C libraries share: the way to the PMI server and the C side of every function.
+//!
+//! `start` finds the server by the environment; `server` is the blocking conversation with it over a `socket`;
+//! `local` is the kvs of a process without a server; `text` reads and writes C strings; `lock` guards the state of a library.
+//!
+//! With the feature `bare` memory comes from the C library, a panic aborts, and nothing of Rust's standard library is used:
+//! so the libraries are built. Without it these crates are as all others, for checks and tests.
+#![no_std]
+extern crate alloc;
+#[cfg(not(feature = "bare"))]
+extern crate std;
+
+#[cfg(any(test, feature = "bare"))]
+mod memory;
+
+pub mod ints;
+pub mod local;
+pub mod lock;
+pub mod server;
+pub mod socket;
+pub mod start;
+pub mod text;
+
+pub use server::{Failure, Server};
+
+/// Ends the process as a C program does.
+pub fn exit(code: core::ffi::c_int) -> ! {
+    // SAFETY: it may be called at any time; what its handlers do is the program's affair.
+    unsafe { libc::exit(code) }
+}
+
+/// Memory that C code may free.
+pub fn allocate(bytes: usize) -> Option<*mut u8> {
+    // SAFETY: any size may be asked for.
+    let memory: *mut u8 = unsafe { libc::malloc(bytes.max(1)) }.cast();
+    (!memory.is_null()).then_some(memory)
+}
+
+/// # Safety
+/// `memory` is null or came from [`allocate`] and is used no more.
+pub unsafe fn free(memory: *mut u8) {
+    // SAFETY: the caller says so.
+    unsafe { libc::free(memory.cast()) }
+}

@@ -1,0 +1,182 @@
+//! `wireup install --prefix DIR`: the program, the C libraries, their headers and pkg-config files.
+//!
+//! The libraries lie beside the program (`cargo xtask libraries` puts them there) or where this command has put them before.
+//! They are not part of the program, which is sent to every node; the headers are, being a few kilobytes. Every file is renamed
+//! into place, so that a library in use is replaced without harm.
+
+use crate::out;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process;
+
+pub const HELP: &str = "\
+wireup install: put the program and its C libraries in place.
+
+  wireup install --prefix /opt/wireup
+
+  /opt/wireup/bin/wireup
+  /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
+  /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h
+  /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc
+
+The libraries are copied from beside this program, or from ../lib seen from there.
+";
+
+const LIBRARIES: [&str; 2] = ["pmi", "pmi2"];
+
+const HEADERS: [(&str, &str); 3] = [
+    ("pmi.h", include_str!("../../../include/pmi.h")),
+    ("pmi2.h", include_str!("../../../include/pmi2.h")),
+    ("pmix_ext.h", include_str!("../../../include/pmix_ext.h")),
+];
+
+const PROGRAM_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
+
+/// Gives the exit code.
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    match parse(args) {
+        Ok(Wish::Help) => {
+            out::print(HELP);
+            0
+        }
+        Ok(Wish::Install(prefix)) => match install(&prefix) {
+            Ok(()) => {
+                out::print(&format!("installed below {}\n", prefix.display()));
+                0
+            }
+            Err(problem) => out::fail(&format!("install: {problem}")),
+        },
+        Err(problem) => out::fail(&format!("install: {problem}")),
+    }
+}
+
+enum Wish {
+    Help,
+    Install(PathBuf),
+}
+
+fn parse(args: impl Iterator<Item = OsString>) -> Result<Wish, String> {
+    use lexopt::prelude::{Long, Short};
+    let mut parser = lexopt::Parser::from_args(args);
+    let mut prefix = None;
+    while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+        match arg {
+            Long("prefix") => prefix = Some(PathBuf::from(parser.value().map_err(|error| error.to_string())?)),
+            Long("help") | Short('h') => return Ok(Wish::Help),
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    let prefix = prefix.filter(|prefix| !prefix.as_os_str().is_empty());
+    prefix.map(Wish::Install).ok_or_else(|| "say where to: wireup install --prefix /opt/wireup".to_owned())
+}
+
+fn real_name(library: &str) -> String {
+    format!("lib{library}.so.0.0.0")
+}
+
+fn install(prefix: &Path) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| format!("where this program lies: {error}"))?;
+    // Nothing is copied if something is missing.
+    let libraries = libraries_of(&program)?;
+    let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
+    let pkgconfig = lib.join("pkgconfig");
+    for folder in [&bin, &lib, &include, &pkgconfig] {
+        fs::create_dir_all(folder).map_err(tried("create", folder))?;
+    }
+    copy(&program, &bin.join("wireup"))?;
+    for (name, from) in LIBRARIES.into_iter().zip(libraries) {
+        copy(&from, &lib.join(real_name(name)))?;
+        for link in [format!("lib{name}.so.0"), format!("lib{name}.so")] {
+            replace(&lib.join(link), |unfinished| symlink(real_name(name), unfinished))?;
+        }
+        write(&pkgconfig.join(format!("wireup-{name}.pc")), &package(name))?;
+    }
+    HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))
+}
+
+/// Where the libraries are, in the order of [`LIBRARIES`].
+fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
+    // A program's path has a folder.
+    let beside = program.parent().unwrap_or(Path::new("."));
+    let folders = [beside.to_owned(), beside.join("../lib")];
+    let find = |name: &str| {
+        let file = real_name(name);
+        folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file()).ok_or_else(|| {
+            format!("{file} does not lie beside this program, in {}; cargo xtask libraries builds it", beside.display())
+        })
+    };
+    LIBRARIES.into_iter().map(find).collect()
+}
+
+/// A description that holds wherever the tree is moved to.
+fn package(name: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let what = if name == "pmi" { "PMI-1" } else { "PMI-2 and startup extensions" };
+    format!(
+        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+         Name: wireup-{name}\nDescription: {what}, client library\nVersion: {version}\n\
+         Libs: -L${{libdir}} -l{name}\nCflags: -I${{includedir}}\n"
+    )
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let same = |path: &Path| fs::canonicalize(path).ok();
+    if same(from).is_some() && same(from) == same(to) {
+        return Ok(());
+    }
+    replace(to, |unfinished| {
+        fs::copy(from, unfinished)?;
+        fs::set_permissions(unfinished, Permissions::from_mode(PROGRAM_MODE))
+    })
+}
+
+fn write(to: &Path, text: &str) -> Result<(), String> {
+    replace(to, |unfinished| {
+        fs::write(unfinished, text)?;
+        fs::set_permissions(unfinished, Permissions::from_mode(FILE_MODE))
+    })
+}
+
+/// Makes a file under another name, then renames it.
+fn replace(to: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), String> {
+    let mut unfinished = to.as_os_str().to_owned();
+    unfinished.push(format!(".{}", process::id()));
+    let unfinished = PathBuf::from(unfinished);
+    make(&unfinished).and_then(|()| fs::rename(&unfinished, to)).map_err(|error| {
+        // What there is of it is of no use.
+        let _ = fs::remove_file(&unfinished);
+        tried("write", to)(error)
+    })
+}
+
+fn tried<E: Display>(what: &str, path: &Path) -> impl Fn(E) -> String {
+    move |error| format!("{what} {}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(args: &[&str]) -> Result<Wish, String> {
+        parse(args.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn a_place_must_be_named() {
+        assert!(matches!(wish(&["--prefix", "/x"]), Ok(Wish::Install(prefix)) if prefix == Path::new("/x")));
+        assert!(matches!(wish(&["--prefix=/x", "--help"]), Ok(Wish::Help)));
+        for wrong in [&[][..], &["--prefix"], &["--prefix="], &["/x"]] {
+            assert!(wish(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn descriptions_name_their_library() {
+        assert!(package("pmi2").contains("Libs: -L${libdir} -lpmi2\n"));
+    }
+}

@@ -1,0 +1,41 @@
+//! PMI-2's way with a `;` inside a value: the writer doubles it, the reader halves it.
+
+use alloc::vec::Vec;
+
+/// Appends `text` with each `;` doubled.
+pub fn double(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        out.push(byte);
+        if byte == b';' {
+            out.push(byte);
+        }
+    }
+}
+
+/// The value with each `;;` made one; `plain` is where it lies if there was one.
+pub fn halve<'a>(value: &'a [u8], plain: &'a mut Vec<u8>) -> &'a [u8] {
+    if !value.contains(&b';') {
+        return value;
+    }
+    plain.clear();
+    let mut rest = value;
+    while let Some((&byte, after)) = rest.split_first() {
+        plain.push(byte);
+        rest = if byte == b';' { after.strip_prefix(b";").unwrap_or(after) } else { after };
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_doubled_is_halved() {
+        for text in [&b"plain"[..], b";", b";;", b"a;b;;c;", b""] {
+            let (mut doubled, mut plain) = (Vec::new(), Vec::new());
+            double(text, &mut doubled);
+            assert_eq!(halve(&doubled, &mut plain), text);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The requests that are under way on one link.
+//!
+//! Servers answer in order, but for the fence: its answer comes when all ranks have entered, and what is asked
+//! meanwhile is answered before it. So any number of requests may be under way, at most one of them a fence, and an answer is
+//! told apart by its name. Bytes to send are appended to `out`; nothing here waits.
+//!
+//! ```text
+//!   ask(put) ask(fence) ask(get)   ──►   put_result  get_result  …  fence's answer
+//! ```
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyFields, ReplyReader, Request, encode_request};
+
+/// Lines that answer `initack`: itself, then `size`, `rank`, `debug`.
+const INIT_ACK_LINES: usize = 4;
+
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    dialect: Dialect,
+    reader: ReplyReader,
+    /// Commands that will be answered in order.
+    asked: VecDeque<Command>,
+    fence: bool,
+}
+
+/// One answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    pub command: Command,
+    pub fields: ReplyFields<'a>,
+    /// Requests other than a fence that are not answered yet.
+    pub behind: usize,
+}
+
+/// Why nothing more can be read from the link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// The server's bytes cannot be cut into messages.
+    Bytes(PmiError),
+    /// An answer came that nobody asked for.
+    Unasked,
+}
+
+impl Pipeline {
+    pub fn new(dialect: Dialect) -> Self {
+        Pipeline { dialect, reader: ReplyReader::new(), asked: VecDeque::new(), fence: false }
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Requests other than a fence that are not answered yet.
+    pub fn unanswered(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub fn fence_is_under_way(&self) -> bool {
+        self.fence
+    }
+
+    /// Appends a request; `false` if the dialect has none such.
+    ///
+    /// # Panics
+    /// If a second fence is asked for before the first is answered.
+    pub fn ask(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> bool {
+        let command = request.command();
+        // The lines before and up to `init` are PMI-1's in any case.
+        let dialect = if command == Command::InitAck { Dialect::Pmi1 } else { self.dialect };
+        if encode_request(dialect, request, None, out).is_err() {
+            return false;
+        }
+        match command {
+            Command::Abort => {}
+            Command::Barrier => {
+                assert!(!self.fence, "one fence at a time is on a link");
+                self.fence = true;
+            }
+            Command::InitAck => self.asked.extend([Command::InitAck; INIT_ACK_LINES]),
+            _ => self.asked.push_back(command),
+        }
+        true
+    }
+
+    /// The server has agreed to PMI-2: all that follows is counted.
+    pub fn switch_to_pmi2(&mut self) {
+        self.reader.switch_to_pmi2();
+    }
+
+    /// Takes bytes of the server, cut anywhere. To be called when [`Pipeline::next`] has said `None`.
+    ///
+    /// # Errors
+    /// [`Broken`]: nothing more can be read.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        self.reader.push(bytes).map_err(Broken::Bytes)
+    }
+
+    /// The next answer; `None`: more bytes needed.
+    ///
+    /// # Errors
+    /// [`Broken`]: nothing more can be read.
+    #[allow(clippy::should_implement_trait)] // It lends from the reader: no iterator can.
+    pub fn next(&mut self) -> Result<Option<Answer<'_>>, Broken> {
+        let Some(fields) = self.reader.next().map_err(Broken::Bytes)? else {
+            return Ok(None);
+        };
+        let command = if self.fence && fields.answers(Command::Barrier) {
+            self.fence = false;
+            Command::Barrier
+        } else {
+            self.asked.pop_front().ok_or(Broken::Unasked)?
+        };
+        Ok(Some(Answer { command, fields, behind: self.asked.len() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+    use std::vec;
+
+    fn counted(body: &str) -> String {
+        std::format!("{:6}{body}", body.len())
+    }
+
+    #[test]
+    fn a_fence_is_answered_last() {
+        let mut link = Pipeline::new(Dialect::Pmi2);
+        link.switch_to_pmi2();
+        let mut out = Vec::new();
+        assert!(link.ask(&Request::Put { kvsname: None, key: b"k", value: b"v" }, &mut out));
+        assert!(link.ask(&Request::Barrier { group: None }, &mut out));
+        assert!(link.ask(&Request::Get { kvsname: None, key: b"k", source: Some(0) }, &mut out));
+        assert!(link.fence_is_under_way());
+        let answers = counted("cmd=kvs-put-response;rc=0;")
+            + &counted("cmd=kvs-get-response;rc=0;found=TRUE;value=v;")
+            + &counted("cmd=kvs-fence-response;rc=0;");
+        let mut seen = vec![];
+        for byte in answers.bytes() {
+            link.push(&[byte]).unwrap();
+            while let Some(answer) = link.next().unwrap() {
+                seen.push((answer.command, answer.behind));
+            }
+        }
+        assert_eq!(seen, [(Command::Put, 1), (Command::Get, 0), (Command::Barrier, 0)]);
+        assert!(!link.fence_is_under_way());
+    }
+
+    #[test]
+    fn an_answer_that_nobody_asked_for() {
+        let mut link = Pipeline::new(Dialect::Pmi1);
+        link.push(b"cmd=barrier_out rc=0\n").unwrap();
+        assert!(matches!(link.next(), Err(Broken::Unasked)));
+    }
+
+    #[test]
+    fn the_way_in_by_a_port_is_four_lines() {
+        let mut link = Pipeline::new(Dialect::Pmi2);
+        let mut out = Vec::new();
+        assert!(link.ask(&Request::InitAck { pmiid: 7 }, &mut out));
+        assert_eq!(out, b"cmd=initack pmiid=7\n");
+        link.push(b"cmd=initack rc=0\ncmd=set size=16\ncmd=set rank=7\ncmd=set debug=0\n").unwrap();
+        let mut size = None;
+        while let Some(answer) = link.next().unwrap() {
+            size = size.or(answer.fields.get("size").map(<[u8]>::to_vec));
+        }
+        assert_eq!((size.as_deref(), link.unanswered()), (Some(&b"16"[..]), 0));
+    }
+}

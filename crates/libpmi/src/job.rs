@@ -1,0 +1,108 @@
+//! `PMI_Init` to `PMI_Finalize`, what a process asks about its job.
+// SAFETY of every function here: C callers keep what `pmi.h` says of the pointers; null pointers are looked for.
+
+use crate::codes::{Code, Result, returned};
+use crate::state::{self, Job, With, answer, given, with_job, write_whole};
+use alloc::vec::Vec;
+use core::ffi::{c_char, c_int};
+use wireup_capi::{ints, text};
+use wireup_wire::pmi::{Dialect, Request, encode_request};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Init(spawned: *mut c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(
+        given(spawned)
+            .and_then(|_| state::init())
+            .and_then(|()| unsafe { answer(spawned, |job| Ok(c_int::from(job.spawned))) }),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Initialized(initialized: *mut c_int) -> c_int {
+    returned(given(initialized).map(|initialized| {
+        // SAFETY: see the file's head.
+        unsafe { initialized.write(c_int::from(state::is_initialised())) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn PMI_Finalize() -> c_int {
+    returned(state::finalize())
+}
+
+/// Takes no lock: another thread may sit in a barrier for good.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -> c_int {
+    // SAFETY: see the file's head.
+    let message = unsafe { text::bytes(error_msg) }.unwrap_or_default();
+    if let Some(socket) = state::socket() {
+        let plain: Vec<u8> =
+            message.iter().map(|byte| if matches!(byte, 0..=31 | b'=' | b'\\') { b' ' } else { *byte }).collect();
+        let mut out = Vec::new();
+        let request = Request::Abort { code: exit_code, message: &plain, world: true };
+        if encode_request(Dialect::Pmi1, &request, None, &mut out).is_ok() {
+            // Whether it is heard or not, this process ends.
+            let _ = socket.write_all(&out);
+        }
+    }
+    wireup_capi::exit(exit_code)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_size(size: *mut c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(unsafe { answer(size, |job| Ok(job.size as c_int)) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_rank(rank: *mut c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(unsafe { answer(rank, |job| Ok(job.rank as c_int)) })
+}
+
+/// A number that the server knows and a lone process has not.
+fn ask(job: &mut Job, request: &Request<'_>, field: &str, alone: c_int) -> Result<c_int> {
+    match &mut job.with {
+        With::Nobody(_) => Ok(alone),
+        With::Server(server) => server.question(request, field)?.as_deref().and_then(ints::parse).ok_or(Code::FAIL),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_universe_size(size: *mut c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(unsafe { answer(size, |job| ask(job, &Request::GetUniverseSize, "size", 1)) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_appnum(appnum: *mut c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(unsafe {
+        answer(appnum, |job| {
+            if job.appnum.is_none() {
+                job.appnum = Some(ask(job, &Request::GetAppnum, "appnum", -1)?);
+            }
+            Ok(job.appnum.unwrap_or(-1))
+        })
+    })
+}
+
+/// The job's name, which is that of its kvs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_id(id_str: *mut c_char, length: c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(with_job(|job| unsafe { write_whole(&job.kvsname()?, id_str, length) }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_kvs_domain_id(id_str: *mut c_char, length: c_int) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { PMI_Get_id(id_str, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI_Get_id_length_max(length: *mut c_int) -> c_int {
+    // SAFETY: see the file's head.
+    returned(unsafe { answer(length, |job| Ok(job.maxes[0])) })
+}

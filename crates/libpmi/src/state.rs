@@ -1,0 +1,206 @@
+//! The process's place in its job, and its server.
+
+use crate::codes::{Code, Result};
+use alloc::vec::Vec;
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicI32, Ordering};
+use wireup_capi::local::Local;
+use wireup_capi::lock::Lock;
+use wireup_capi::socket::Socket;
+use wireup_capi::start::{Start, start};
+use wireup_capi::{Failure, Server, ints, text};
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::{Dialect, Request};
+
+/// Whom to ask.
+pub enum With {
+    Server(Server),
+    /// Rank 0 of 1.
+    Nobody(Local),
+}
+
+/// What `PMI_Ibarrier` has begun and `PMI_Wait` will end.
+pub enum Barrier {
+    Idle,
+    UnderWay,
+    /// Another barrier came between: a server ends them in their order.
+    Over(Result),
+}
+
+pub struct Job {
+    pub with: With,
+    pub rank: u32,
+    pub size: u32,
+    pub spawned: bool,
+    /// Asked for on first use.
+    pub kvsname: Option<Vec<u8>>,
+    pub appnum: Option<c_int>,
+    /// Longest kvs name, key and value, each with its zero byte.
+    pub maxes: [c_int; 3],
+    pub barrier: Barrier,
+    /// Of the server's PMI-1.
+    pub subversion: u32,
+    /// Where the walk over all pairs stands.
+    pub next_index: c_int,
+}
+
+static JOB: Lock<Option<Job>> = Lock::new(None);
+/// The server's descriptor while there is one: an abort waits for no lock.
+static FD: AtomicI32 = AtomicI32::new(-1);
+
+/// Works on the job, which must be initialised.
+pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
+    JOB.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+}
+
+/// The server's socket, for an abort.
+pub fn socket() -> Option<Socket> {
+    let fd = FD.load(Ordering::Relaxed);
+    (fd >= 0).then(|| Socket::inherited(fd))
+}
+
+pub fn is_initialised() -> bool {
+    JOB.with(|job| job.is_some())
+}
+
+/// Joins the job; again and again is as once.
+pub fn init() -> Result {
+    JOB.with(|job| {
+        if job.is_none() {
+            *job = Some(Job::join()?);
+        }
+        Ok(())
+    })
+}
+
+pub fn finalize() -> Result {
+    let job = JOB.with(Option::take).ok_or(Code::INIT)?;
+    let With::Server(mut server) = job.with else {
+        return Ok(());
+    };
+    if let Barrier::UnderWay = job.barrier {
+        // A server lets nobody go out of a barrier; how it ends is told by what follows.
+        let _ = server.end_fence(true);
+    }
+    let told = server.tell(&Request::Finalize);
+    FD.store(-1, Ordering::Relaxed);
+    server.socket().close();
+    Ok(told?)
+}
+
+/// The name of a lone process's kvs.
+const LOCAL_KVSNAME: &[u8] = b"singleton_kvs";
+
+impl Job {
+    fn join() -> Result<Job> {
+        let new = |with, rank, size, spawned| Job {
+            with,
+            rank,
+            size,
+            spawned,
+            kvsname: None,
+            appnum: None,
+            maxes: [KVSNAME_LEN_MAX, KEY_LEN_MAX, VALUE_LEN_MAX].map(|most| most as c_int),
+            barrier: Barrier::Idle,
+            subversion: 0,
+            next_index: 0,
+        };
+        let (mut server, env, subversion) = match start(Dialect::Pmi1)? {
+            Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1, false)),
+            Start::With { server, env, subversion } => (server, env, subversion),
+        };
+        FD.store(server.socket().fd(), Ordering::Relaxed);
+        let mut maxes = [None; 3];
+        server.call(&Request::GetMaxes, &mut |fields| {
+            maxes = ["kvsname_max", "keylen_max", "vallen_max"].map(|name| fields.get(name).and_then(ints::parse));
+        })?;
+        let [Some(kvsname), Some(key), Some(value)] = maxes else {
+            return Err(Code::FAIL);
+        };
+        let mut job = new(With::Server(server), env.rank, env.size, env.spawned);
+        job.maxes = [kvsname, key, value];
+        job.subversion = subversion;
+        Ok(job)
+    }
+
+    /// The server; what needs one fails without.
+    pub fn server(&mut self) -> Result<&mut Server> {
+        match &mut self.with {
+            With::Server(server) => Ok(server),
+            With::Nobody(_) => Err(Code::FAIL),
+        }
+    }
+
+    /// The name of the job's kvs.
+    pub fn kvsname(&mut self) -> Result<Vec<u8>> {
+        if self.kvsname.is_none() {
+            let name = match &mut self.with {
+                With::Server(server) => server.question(&Request::GetMyKvsname, "kvsname")?.ok_or(Failure::Broken)?,
+                With::Nobody(_) => LOCAL_KVSNAME.to_vec(),
+            };
+            self.kvsname = Some(name);
+        }
+        Ok(self.kvsname.clone().unwrap_or_default())
+    }
+
+    /// Reads a pair; nothing if there is none such.
+    pub fn get(&mut self, kvsname: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let server = match &mut self.with {
+            With::Server(server) => server,
+            With::Nobody(local) => return Ok(local.get(key).map(<[u8]>::to_vec)),
+        };
+        let request = Request::Get { kvsname: Some(kvsname), key, source: None };
+        match server.question(&request, "value") {
+            Ok(value) => Ok(value),
+            Err(Failure::Refused) => Ok(None),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
+
+/// A word: what a PMI-1 line can carry.
+///
+/// # Safety
+/// As [`text::bytes`].
+pub unsafe fn word<'a>(text: *const c_char, invalid: Code) -> Result<&'a [u8]> {
+    // SAFETY: the caller says so.
+    match unsafe { text::bytes(text) } {
+        None | Some(b"") => Err(invalid),
+        Some(word) if word.iter().any(|byte| b" \n\\".contains(byte)) => Err(invalid),
+        Some(word) => Ok(word),
+    }
+}
+
+/// Sets a number that C asks for.
+///
+/// # Safety
+/// `to` is null or may be written.
+pub unsafe fn answer(to: *mut c_int, number: impl FnOnce(&mut Job) -> Result<c_int>) -> Result {
+    with_job(|job| {
+        given(to)?;
+        let number = number(job)?;
+        // SAFETY: the caller says so; it is not null.
+        unsafe { to.write(number) };
+        Ok(())
+    })
+}
+
+/// A pointer that will be written.
+pub fn given<T>(pointer: *mut T) -> Result<*mut T> {
+    if pointer.is_null() { Err(Code::INVALID_ARG) } else { Ok(pointer) }
+}
+
+/// Writes all of a text, or nothing of it.
+///
+/// # Safety
+/// `to` is null or has room for `room` bytes.
+pub unsafe fn write_whole(text: &[u8], to: *mut c_char, room: c_int) -> Result {
+    given(to)?;
+    if usize::try_from(room).is_ok_and(|room| text.len() < room) {
+        // SAFETY: the caller says so.
+        unsafe { text::write(text, to, room) };
+        Ok(())
+    } else {
+        Err(Code::INVALID_LENGTH)
+    }
+}

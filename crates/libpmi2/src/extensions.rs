@@ -1,0 +1,201 @@
+//! `pmix_ext.h`: collectives that a program may start and finish later.
+//!
+//! Source: S1 IV; the forms with a length, without a copy, and the test are ours.
+// SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
+
+use crate::codes::{Code, Result, returned};
+use crate::exchange::{Kind, MAX_LEN};
+use crate::requests::{Id, Into};
+use crate::state::{Job, given, required, with_job};
+use alloc::vec::Vec;
+use core::ffi::{c_char, c_int, c_void};
+use wireup_wire::limits::VALUE_LEN_MAX;
+
+/// The opaque handle; never followed.
+pub type Request = *mut c_void;
+
+/// A value and the length of a row, as long as the caller says.
+///
+/// # Safety
+/// `value` is null or a C string.
+unsafe fn checked<'a>(value: *const c_char, max_len: c_int) -> Result<(&'a [u8], usize)> {
+    // SAFETY: the caller says so.
+    let value = unsafe { required(value)? };
+    let max_len =
+        usize::try_from(max_len).ok().filter(|len| (1..=MAX_LEN).contains(len)).ok_or(Code::INVALID_LENGTH)?;
+    if value.len() > max_len { Err(Code::INVALID_VAL_LENGTH) } else { Ok((value, max_len)) }
+}
+
+/// Starts an allgather.
+///
+/// # Safety
+/// `value` is null or a C string.
+unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into) -> Result<Id> {
+    // SAFETY: the caller says so.
+    let (value, max_len) = unsafe { checked(value, max_len)? };
+    match into {
+        Into::Buffer(buffer) => drop(given(buffer)?),
+        Into::Shared(array) => drop(given(array)?),
+        Into::Later => {}
+    }
+    let id = job.start_allgather(value, max_len)?;
+    job.requests.get(id)?.into = into;
+    Ok(id)
+}
+
+/// Finishes any request. `array` is where MVAPICH's calls want the result of one that was started without a place.
+///
+/// # Safety
+/// The buffers given at the start and here hold what their forms say.
+pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
+    let outstanding = job.requests.get(id)?;
+    let Kind::Allgather { max_len, .. } = outstanding.kind else {
+        return job.finish(id);
+    };
+    let into = if outstanding.into == Into::Later { array } else { outstanding.into };
+    let bytes = job.size as usize * max_len;
+    match into {
+        Into::Later => Err(Code::INVALID_ARG),
+        Into::Buffer(buffer) => {
+            // SAFETY: the caller lent `job_size` rows of `max_len` bytes, and writes them first, so that they are initialised.
+            let rows = unsafe {
+                buffer.write_bytes(0, bytes);
+                core::slice::from_raw_parts_mut(buffer, bytes)
+            };
+            fill(job, id, max_len, rows)
+        }
+        Into::Shared(array) => {
+            let mut rows = Vec::new();
+            if rows.try_reserve_exact(bytes).is_err() {
+                // The request is gone all the same.
+                job.finish(id)?;
+                return Err(Code::NOMEM);
+            }
+            rows.resize(bytes, 0);
+            fill(job, id, max_len, &mut rows)?;
+            // SAFETY: the caller lent the pointer.
+            unsafe { array.write(rows.as_ptr().cast()) };
+            job.requests.arrays.push(rows);
+            Ok(())
+        }
+    }
+}
+
+fn fill(job: &mut Job, id: Id, max_len: usize, rows: &mut [u8]) -> Result {
+    let ranks: Vec<u32> = (0..job.size).collect();
+    job.gather(id, &ranks, &mut |rank, value| {
+        let row = &mut rows[rank as usize * max_len..][..max_len];
+        row.get_mut(..value.len()).ok_or(Code::INVALID_VAL_LENGTH)?.copy_from_slice(value);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As the C functions below.
+unsafe fn blocking(value: *const c_char, max_len: c_int, into: Into) -> c_int {
+    // SAFETY: the caller says so.
+    returned(with_job(|job| unsafe {
+        let id = start(job, value, max_len, into)?;
+        finish(job, id, Into::Later)
+    }))
+}
+
+/// # Safety
+/// As the C functions below.
+unsafe fn started(value: *const c_char, max_len: c_int, into: Into, request: *mut Request) -> c_int {
+    // SAFETY: the caller says so.
+    returned(with_job(|job| unsafe {
+        given(request)?;
+        request.write(start(job, value, max_len, into)? as Request);
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Allgather(value: *const c_char, buffer: *mut c_void) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { blocking(value, VALUE_LEN_MAX as c_int, Into::Buffer(buffer.cast())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Allgather_len(value: *const c_char, maxlen: c_int, buffer: *mut c_void) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { blocking(value, maxlen, Into::Buffer(buffer.cast())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Allgather_shared(
+    value: *const c_char,
+    maxlen: c_int,
+    array: *mut *const c_void,
+) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { blocking(value, maxlen, Into::Shared(array)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Iallgather(
+    value: *const c_char,
+    buffer: *mut c_void,
+    request_ptr: *mut Request,
+) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { started(value, VALUE_LEN_MAX as c_int, Into::Buffer(buffer.cast()), request_ptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Iallgather_len(
+    value: *const c_char,
+    maxlen: c_int,
+    buffer: *mut c_void,
+    request_ptr: *mut Request,
+) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { started(value, maxlen, Into::Buffer(buffer.cast()), request_ptr) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Iallgather_shared(
+    value: *const c_char,
+    maxlen: c_int,
+    array: *mut *const c_void,
+    request_ptr: *mut Request,
+) -> c_int {
+    // SAFETY: see the file's head.
+    unsafe { started(value, maxlen, Into::Shared(array), request_ptr) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn PMIX_Release_shared(array: *const c_void) -> c_int {
+    returned(with_job(|job| job.requests.release(array)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_KVS_Ifence(request_ptr: *mut Request) -> c_int {
+    returned(with_job(|job| {
+        given(request_ptr)?;
+        let id = job.start(Kind::Fence, &[])?;
+        // SAFETY: see the file's head.
+        unsafe { request_ptr.write(id as Request) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn PMIX_Wait(request: Request) -> c_int {
+    // SAFETY: the buffers were lent at the start.
+    returned(with_job(|job| unsafe { finish(job, request as Id, Into::Later) }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMIX_Test(request: Request, flag: *mut c_int) -> c_int {
+    returned(with_job(|job| {
+        given(flag)?;
+        let over = job.is_over(request as Id)?;
+        // SAFETY: see the file's head; the buffers were lent at the start.
+        unsafe {
+            flag.write(c_int::from(over));
+            if over { finish(job, request as Id, Into::Later) } else { Ok(()) }
+        }
+    }))
+}

@@ -1,0 +1,83 @@
+//! The names that MVAPICH2 looks for: one of each kind in flight, no handles, rows of 1,024 bytes.
+// SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
+
+use crate::codes::{Code, Result, returned};
+use crate::exchange::Kind;
+use crate::extensions::finish;
+use crate::requests::{Id, Into, Requests};
+use crate::state::{Job, given, required, with_job};
+use core::ffi::{c_char, c_int, c_void};
+use wireup_wire::limits::VALUE_LEN_MAX;
+
+type Slot = fn(&mut Requests) -> &mut Option<Id>;
+
+const FENCE: Slot = |requests| &mut requests.only_fence;
+const GATHER: Slot = |requests| &mut requests.only_gather;
+const SHARED: Slot = |requests| &mut requests.only_shared;
+
+fn start(slot: Slot, begin: impl FnOnce(&mut Job) -> Result<Id>) -> c_int {
+    returned(with_job(|job| {
+        if slot(&mut job.requests).is_some() {
+            return Err(Code::FAIL);
+        }
+        let id = begin(job)?;
+        *slot(&mut job.requests) = Some(id);
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `into` has room for the result.
+unsafe fn wait(slot: Slot, into: Into) -> c_int {
+    returned(with_job(|job| {
+        let id = slot(&mut job.requests).take().ok_or(Code::FAIL)?;
+        // SAFETY: the caller says so.
+        unsafe { finish(job, id, into) }
+    }))
+}
+
+fn begin_gather(job: &mut Job, value: *const c_char) -> Result<Id> {
+    // SAFETY: see the file's head.
+    let value = unsafe { required(value)? };
+    if value.len() > VALUE_LEN_MAX { Err(Code::INVALID_VAL_LENGTH) } else { job.start_allgather(value, VALUE_LEN_MAX) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn PMI2_KVS_Ifence() -> c_int {
+    start(FENCE, |job| job.start(Kind::Fence, &[]))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn PMI2_KVS_Wait() -> c_int {
+    // SAFETY: a fence has no result.
+    unsafe { wait(FENCE, Into::Later) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Iallgather(value: *const c_char) -> c_int {
+    start(GATHER, |job| begin_gather(job, value))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_Iallgather_wait(buf: *mut c_void) -> c_int {
+    match given(buf) {
+        // SAFETY: see the file's head.
+        Ok(buf) => unsafe { wait(GATHER, Into::Buffer(buf.cast())) },
+        Err(code) => returned(Err(code)),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_SHMEM_Iallgather(value: *const c_char) -> c_int {
+    start(SHARED, |job| begin_gather(job, value))
+}
+
+/// The array lives until `PMI2_Finalize`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PMI2_SHMEM_Iallgather_wait(buf: *mut *mut c_void) -> c_int {
+    match given(buf) {
+        // SAFETY: see the file's head.
+        Ok(buf) => unsafe { wait(SHARED, Into::Shared(buf.cast())) },
+        Err(code) => returned(Err(code)),
+    }
+}

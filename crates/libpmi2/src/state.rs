@@ -1,0 +1,182 @@
+//! The process's place in its job, and its server.
+//!
+//! ```text
+//!            Init                     Finalize
+//!   none ───────────► Job { server } ───────────► none      (PMI_FD or PMI_PORT)
+//!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
+//! ```
+
+use crate::codes::{Code, Result};
+use crate::requests::Requests;
+use alloc::vec::Vec;
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicI32, Ordering};
+use wireup_capi::local::Local;
+use wireup_capi::lock::Lock;
+use wireup_capi::socket::{Socket, variable};
+use wireup_capi::start::{Start, start};
+use wireup_capi::{Failure, Server, ints, text};
+use wireup_client::escape::halve;
+use wireup_wire::limits::KEY_LEN_MAX;
+use wireup_wire::pmi::{Dialect, ReplyFields, Request};
+
+/// Whom to ask.
+pub enum With {
+    Server(Server),
+    /// Rank 0 of 1.
+    Nobody(Local),
+}
+
+pub struct Job {
+    pub with: With,
+    pub rank: u32,
+    pub size: u32,
+    pub appnum: c_int,
+    pub spawned: bool,
+    /// Slurm or us: the server answers in order and survives commands that it does not know.
+    pub server_is_known: bool,
+    pub requests: Requests,
+    /// Counts the keys of our own rings and allgathers; the same on all ranks.
+    pub generation: usize,
+}
+
+static JOB: Lock<Option<Job>> = Lock::new(None);
+/// The server's descriptor while there is one: an abort waits for no lock.
+static FD: AtomicI32 = AtomicI32::new(-1);
+
+/// Works on the job, which must be initialised.
+pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
+    JOB.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+}
+
+/// The server's socket, for an abort.
+pub fn socket() -> Option<Socket> {
+    let fd = FD.load(Ordering::Relaxed);
+    (fd >= 0).then(|| Socket::inherited(fd))
+}
+
+pub fn is_initialised() -> bool {
+    JOB.with(|job| job.is_some())
+}
+
+/// Joins the job; again and again is as once.
+pub fn init() -> Result {
+    JOB.with(|job| {
+        if job.is_none() {
+            *job = Some(Job::join()?);
+        }
+        Ok(())
+    })
+}
+
+/// Leaves it. What is outstanding ends first: a server lets nobody go out of a fence.
+pub fn finalize() -> Result {
+    let mut job = JOB.with(Option::take).ok_or(Code::INIT)?;
+    job.finish_all();
+    let With::Server(mut server) = job.with else {
+        return Ok(());
+    };
+    let told = server.tell(&Request::Finalize);
+    FD.store(-1, Ordering::Relaxed);
+    server.socket().close();
+    Ok(told?)
+}
+
+impl Job {
+    fn join() -> Result<Job> {
+        let new = |with, rank, size| {
+            let requests = Requests::default();
+            Job { with, rank, size, appnum: -1, spawned: false, server_is_known: false, requests, generation: 0 }
+        };
+        let (mut server, env) = match start(Dialect::Pmi2)? {
+            Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1)),
+            Start::With { server, env, .. } => (server, env),
+        };
+        FD.store(server.socket().fd(), Ordering::Relaxed);
+        // Slurm's server wants all three fields; MPICH's takes no empty ones.
+        let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
+        let request = Request::FullInit { job_id: job_id.as_deref(), rank: Some(env.rank), threaded: false };
+        let (mut rank, mut size, mut appnum, mut spawned) = (None, None, None, false);
+        server.call(&request, &mut |fields| {
+            rank = number(fields, "rank");
+            size = number(fields, "size");
+            appnum = number(fields, "appnum");
+            spawned = fields.get("spawner-jobid").is_some();
+        })?;
+        let (Some(rank), Some(size)) = (rank, size) else {
+            return Err(Code::OTHER);
+        };
+        let mut job = new(With::Server(server), rank, size);
+        job.server_is_known = job_id.is_some();
+        (job.appnum, job.spawned) = (appnum.unwrap_or(-1), spawned);
+        Ok(job)
+    }
+
+    /// The server; what needs one fails without.
+    pub fn server(&mut self) -> Result<&mut Server> {
+        match &mut self.with {
+            With::Server(server) => Ok(server),
+            With::Nobody(_) => Err(Code::FAIL),
+        }
+    }
+
+    /// Makes a request whose answer may say that there is nothing.
+    pub fn look_up(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        self.server()?.call(request, &mut |fields| {
+            if !fields.get("found").is_some_and(|found| found.eq_ignore_ascii_case(b"false")) {
+                found = Some(value(fields));
+            }
+        })?;
+        Ok(found)
+    }
+}
+
+fn number<T: core::str::FromStr>(fields: &ReplyFields<'_>, name: &str) -> Option<T> {
+    fields.get(name).and_then(ints::parse)
+}
+
+/// An answer's value as it was put.
+pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
+    let mut plain = Vec::new();
+    halve(fields.get("value").unwrap_or_default(), &mut plain).to_vec()
+}
+
+/// A key from C.
+///
+/// # Safety
+/// As [`text::bytes`].
+pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: the caller says so.
+    match unsafe { text::bytes(key) } {
+        None | Some(b"") => Err(Code::INVALID_KEY),
+        Some(key) if key.len() > KEY_LEN_MAX => Err(Code::INVALID_KEY_LENGTH),
+        Some(key) => Ok(key),
+    }
+}
+
+/// A text that must be there.
+///
+/// # Safety
+/// As [`text::bytes`].
+pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: the caller says so.
+    match unsafe { text::bytes(text) } {
+        None => Err(Code::INVALID_ARG),
+        Some(text) if text.len() > TEXT_LEN_MAX => Err(Code::INVALID_LENGTH),
+        Some(text) => Ok(text),
+    }
+}
+
+/// Longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's length.
+pub const TEXT_LEN_MAX: usize = 64 << 10;
+
+/// A pointer that will be written.
+pub fn given<T>(pointer: *mut T) -> Result<*mut T> {
+    if pointer.is_null() { Err(Code::INVALID_ARG) } else { Ok(pointer) }
+}
+
+/// A server that has no extension answers so to what it does not know.
+pub fn is_refusal(failure: Failure) -> bool {
+    failure == Failure::Refused
+}

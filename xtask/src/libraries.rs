@@ -1,0 +1,101 @@
+//! The C libraries, `libpmi.so.0` and `libpmi2.so.0`: built small, linked with one version node each.
+//!
+//! rustc makes static libraries of them and the C compiler shared ones: the list of symbols that rustc itself hands the linker
+//! rules out a version script. Nothing but the C library is linked, not even the compiler's start files, so nothing runs when
+//! a library is loaded.
+
+use crate::demo::cargo;
+use crate::layout;
+use crate::step::{Result, run_quietly, step};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::{fs, process};
+
+/// Names without `lib` and `.so`.
+pub const NAMES: [&str; 2] = ["pmi", "pmi2"];
+
+/// Unwind tables would be a sixth of a library and are taken out: no exception passes through. Frame pointers are what
+/// debuggers find their way by without them.
+const RUSTFLAGS: &str = "-C force-frame-pointers=yes";
+
+const LINKER: [&str; 9] = [
+    "--gc-sections",
+    "--as-needed",
+    "-z,defs",
+    "-z,relro",
+    "-z,now",
+    // A page less for each change of rights.
+    "-z,noseparate-code",
+    "--hash-style=gnu",
+    "--build-id=sha1",
+    "-s",
+];
+
+/// The real file of a library.
+pub fn file(name: &str) -> String {
+    format!("lib{name}.so.0.0.0")
+}
+
+/// The links to it: the soname, and what `-lpmi` looks for.
+pub fn links(name: &str) -> [String; 2] {
+    [format!("lib{name}.so.0"), format!("lib{name}.so")]
+}
+
+/// Builds both beside the release program; returns that folder. Safe to call from several processes at once.
+///
+/// # Errors
+/// They cannot be built.
+pub fn build() -> Result<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    // A poisoned lock means that another test failed; that is reported there.
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--profile", "capi"]).env("RUSTFLAGS", RUSTFLAGS);
+    for name in NAMES {
+        build.args(["-p", &format!("wireup-lib{name}"), "--features", &format!("wireup-lib{name}/bare")]);
+    }
+    run_quietly(&mut build)?;
+    let folder = layout::target().join("release");
+    fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
+    for name in NAMES {
+        link(name, &folder)?;
+    }
+    Ok(folder)
+}
+
+fn link(name: &str, folder: &Path) -> Result {
+    let archive = layout::target().join("capi").join(format!("libwireup_{name}.a"));
+    let map = layout::root().join(format!("crates/lib{name}/abi/lib{name}.map"));
+    let library = folder.join(file(name));
+    let time = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let newest = time(&archive).max(time(&map));
+    if time(&library) < newest || newest.is_none() {
+        let unfinished = folder.join(format!(".{}.{}", file(name), process::id()));
+        let small = folder.join(format!(".lib{name}.a.{}", process::id()));
+        run_quietly(Command::new("objcopy").args(["--remove-section", ".eh_frame"]).arg(&archive).arg(&small))?;
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(&unfinished);
+        cc.arg("-Wl,--whole-archive").arg(&small).arg("-Wl,--no-whole-archive");
+        cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", LINKER.join(",")));
+        cc.arg(format!("-Wl,--version-script={}", map.display())).arg("-lc");
+        let linked = run_quietly(&mut cc);
+        fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
+        linked?;
+        fs::rename(&unfinished, &library).map_err(|e| format!("rename to {}: {e}", library.display()))?;
+    }
+    for link in links(name) {
+        // Another process may just have made it.
+        let _ = symlink(file(name), folder.join(link));
+    }
+    Ok(())
+}
+
+/// As [`build`], announced.
+///
+/// # Errors
+/// As [`build`].
+pub fn announced() -> Result {
+    step("libpmi, libpmi2", || build().map(drop))
+}
