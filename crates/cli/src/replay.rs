@@ -99,6 +99,7 @@ mod tests {
             encrypt: false,
             interface: None,
             verbose: false,
+            hold_ranks: false,
             record_dir: None,
         };
         let header = Header { agent: AgentId(0), session, born: Born::default() };

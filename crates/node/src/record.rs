@@ -156,6 +156,7 @@ mod tests {
             encrypt: false,
             interface: None,
             verbose: false,
+            hold_ranks: false,
             start_timeout_ns: 1,
             record_dir: None,
         };

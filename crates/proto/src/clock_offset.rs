@@ -26,6 +26,16 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
+    /// The clock of an agent on its parent's machine.
+    pub fn shared() -> Self {
+        ClockOffset { rounds: 0, best: Some((0, 0)) }
+    }
+
+    /// Whether nobody was asked, and somebody should be.
+    pub fn is_new(&self) -> bool {
+        self.rounds == 0 && self.best.is_none()
+    }
+
     /// The first question.
     pub fn ask(&mut self, now: Instant) -> Control {
         self.rounds = 1;

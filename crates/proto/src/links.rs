@@ -19,6 +19,7 @@ pub struct Links {
     waiting_up: Vec<Frame>,
     /// Frames for children that were started and have not linked back.
     expected: BTreeMap<AgentId, Vec<Frame>>,
+    dropped: Vec<AgentId>,
 }
 
 struct OpenLink {
@@ -116,11 +117,22 @@ impl Links {
         !self.expected.is_empty()
     }
 
+    /// Whether there is a way up.
+    pub fn has_up(&self) -> bool {
+        self.up.is_some()
+    }
+
+    /// Children that were dropped since this was asked last.
+    pub fn take_dropped(&mut self) -> Vec<AgentId> {
+        std::mem::take(&mut self.dropped)
+    }
+
     /// A child does not answer: whatever it still does, its link is of no use any more.
     pub fn drop_child(&mut self, agent: AgentId, out: &mut Outbox) {
         self.forget_child(agent);
         if let Some(link) = self.children.remove(&agent) {
             self.open.remove(&link);
+            self.dropped.push(agent);
             out.push(Output::CloseLink { link });
         }
     }

@@ -74,8 +74,8 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
         env.push(format!("PMI_SIZE={size}"));
         env.push(format!("PMI_JOBID={}", spec.nspace));
         if !spec.nodes[node.index()].shared {
-            // MPICH's netmods pick an address by it; a virtual node's name has none.
-            env.push(format!("PMI_HOSTNAME={name}"));
+            // A virtual node's name is no host's.
+            env.push(format!("PMI_HOSTNAME={}", name.rsplit_once('@').map_or(name.as_str(), |(_, host)| host)));
         }
     }
     if spec.options.rank_env {

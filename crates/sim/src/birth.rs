@@ -66,6 +66,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         encrypt: false,
         interface: None,
         verbose: spec.profile,
+        hold_ranks: false,
         start_timeout_ns: spec.start_timeout_ns,
         record_dir: None,
     }

@@ -58,6 +58,8 @@ pub struct SessionSpec {
     pub interface: Option<String>,
     /// Agents tell which address their children dialled.
     pub verbose: bool,
+    /// In a bootstrap message: ranks wait for the link, since another copy of this agent may be on its way.
+    pub hold_ranks: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
 }

@@ -17,6 +17,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         encrypt: false,
         interface: None,
         verbose: false,
+        hold_ranks: false,
         record_dir: None,
     };
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));

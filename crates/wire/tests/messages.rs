@@ -54,6 +54,7 @@ fn session() -> SessionSpec {
         encrypt: true,
         interface: Some("10.1.0.0/16".into()),
         verbose: true,
+        hold_ranks: false,
         record_dir: Some("/rec".into()),
     }
 }

@@ -131,6 +131,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             encrypt: low.encrypt,
             interface: low.interface,
             verbose: low.verbose,
+            hold_ranks: false,
             record_dir: low.record.map(|directory| absolute(directory, &here)),
         },
         job: JobSpec {

@@ -71,6 +71,7 @@ mod tests {
             encrypt: false,
             interface: None,
             verbose: false,
+            hold_ranks: false,
             record_dir: None,
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))

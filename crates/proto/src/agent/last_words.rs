@@ -1,8 +1,7 @@
 //! What is known of a child whose link broke: its remote shell may end at the same time, and say why.
 //!
 //! The link tells that the agent is gone, at once; the shell tells that it was killed, or panicked, perhaps a moment later,
-//! perhaps earlier. A child whose shell was called here is therefore lost a moment after its link, unless the link was silent:
-//! then the shell is, too.
+//! perhaps earlier. A child whose shell was called here is therefore lost a moment after its link.
 
 use super::Agent;
 use crate::io::{ExitStatus, ShellId};

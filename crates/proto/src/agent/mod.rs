@@ -32,7 +32,7 @@ use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Cause, Control, Failure, MissingAgent, SessionSpec, SpawnStep};
+use wireup_wire::peer::{self, Cause, Control, Failure, MissingAgent, RemoteShell, SessionSpec, SpawnStep};
 
 /// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
 /// to do needs milliseconds; whatever still runs then is killed by the keeper.
@@ -88,7 +88,10 @@ impl Agent {
             asked: BTreeSet::new(),
             asked_about: BTreeSet::new(),
             hurried: false,
-            clock: ClockOffset::default(),
+            clock: match config.session.remote_shell {
+                RemoteShell::Local => ClockOffset::shared(),
+                RemoteShell::Command(_) | RemoteShell::Ssh(_) => ClockOffset::default(),
+            },
             config,
             tree,
             links: Links::default(),
@@ -119,7 +122,10 @@ impl Agent {
             Input::ShellFailed { shell, error } => {
                 let problem = match error.step {
                     SpawnStep::Stdio => format!("{} could not call it: {}", self.host(), error.what),
-                    step => format!("{} ({})", error.what, step.words()),
+                    step => {
+                        let reason = std::io::Error::from_raw_os_error(error.errno);
+                        format!("{}: {reason} ({})", error.what, step.words())
+                    }
                 };
                 self.on_shell_failed(now, shell, problem);
             }
@@ -181,6 +187,9 @@ impl Agent {
         };
         let spec = Arc::new(spec);
         self.specs.insert(id, spec.clone());
+        // What children asked for an earlier job they may ask again.
+        self.asked.clear();
+        self.asked_about.clear();
         let mut lost = Vec::new();
         for child in participants(&spec, &mapping, self.config.agent, &self.tree) {
             if self.children.is_new(child) {
@@ -195,7 +204,9 @@ impl Agent {
         let (me, born) = (self.config.agent, self.config.born);
         let mut cx =
             Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
-        let mut job = Job::launch(spec, &mapping, me, &self.tree, born, &mut cx);
+        let hold = self.config.session.hold_ranks && !cx.links.has_up();
+        let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
+        let ask_clock = job.is_profiled() && cx.links.has_up();
         for &agent in &lost {
             job.on_child_missing(agent, true);
             job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], &mut cx);
@@ -204,6 +215,17 @@ impl Agent {
             self.specs.remove(&id);
         } else {
             self.jobs.insert(id, job);
+        }
+        if ask_clock {
+            self.ask_clock(now);
+        }
+    }
+
+    /// Asks the parent once; nobody is asked for the clock of this very machine.
+    fn ask_clock(&mut self, now: Instant) {
+        if !self.is_root() && self.clock.is_new() {
+            let message = self.clock.ask(now);
+            self.links.control_up(JobId(0), &message, &mut self.out);
         }
     }
 
@@ -248,10 +270,9 @@ impl Agent {
         }
         self.links.on_up(link, peer, &mut self.out);
         if peer == Peer::Parent {
-            self.with_all_jobs(now, |job, cx| job.on_linked(cx.now));
+            self.with_all_jobs(now, |job, cx| job.on_linked(cx.now, cx.out));
             if self.jobs.values().any(Job::is_profiled) {
-                let message = self.clock.ask(now);
-                self.links.control_up(JobId(0), &message, &mut self.out);
+                self.ask_clock(now);
             }
         }
     }
@@ -371,6 +392,10 @@ impl Agent {
         if job.settle(&mut cx) {
             self.jobs.remove(&id);
             self.specs.remove(&id);
+        }
+        for agent in self.links.take_dropped() {
+            // A later job is not sent to it.
+            self.children.on_lost(agent);
         }
     }
 

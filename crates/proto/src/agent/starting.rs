@@ -46,6 +46,8 @@ impl Agent {
         };
         let mut session = self.config.session.clone();
         session.start_timeout_ns = self.start_by - now;
+        // Of an agent that another call may have brought, only the one that links runs the program.
+        session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| self.specs.get(job)).map(|spec| (**spec).clone()).collect();
         Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs })
     }
@@ -95,16 +97,15 @@ impl Agent {
 
     /// A child's note, on its way up. Whoever called the shell for another knows that it has come.
     pub(super) fn on_note(&mut self, branch: AgentId, mut note: Note) {
-        if !self.children.may_note(branch) {
-            return;
-        }
         if let Note::StartedFor { agent, starter, .. } = &mut note
             && self.is_strictly_below(branch, *agent)
             && self.starts.on_linked(*agent)
         {
             *starter = self.config.agent;
         }
-        self.note(note);
+        if self.children.may_note(branch) {
+            self.note(note);
+        }
     }
 
     fn is_strictly_below(&self, branch: AgentId, agent: AgentId) -> bool {
@@ -302,9 +303,12 @@ impl Agent {
             let what = if self.starts.is_queued(agent) {
                 "its turn to be called did not come"
             } else {
-                "its agent did not link back"
+                "its remote shell did not bring an agent"
             };
-            let problem = self.too_late(what);
+            let mut problem = self.too_late(what);
+            if let Some(reason) = self.refused.remove(&agent).or_else(|| self.starts.busy_words(agent)) {
+                problem = format!("{problem}: {reason}");
+            }
             self.give_up_child(agent);
             self.on_missing(now, agent, problem);
         }

@@ -12,7 +12,7 @@ mod stdio;
 use crate::clock_offset::ClockOffset;
 use crate::fence::Fence;
 use crate::input::{InputSpread, Sink};
-use crate::io::{Output, Stream};
+use crate::io::{Output, SpawnPlan, Stream};
 use crate::kvs::Kvs;
 use crate::links::Links;
 use crate::node_attrs::NodeAttrs;
@@ -46,6 +46,8 @@ pub struct Job {
     spec: Arc<JobSpec>,
     /// This agent's node in the job, if it has ranks of it.
     node: Option<NodeId>,
+    /// Ranks that wait for the link to the parent.
+    held: Option<Box<SpawnPlan>>,
     /// The agent is the root: failures are decided here.
     root: bool,
     job_size: u32,
@@ -92,6 +94,7 @@ impl Job {
         me: AgentId,
         tree: &Tree,
         born: Born,
+        hold: bool,
         cx: &mut Context<'_>,
     ) -> Job {
         let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
@@ -116,8 +119,9 @@ impl Job {
                 ..TracePart::default()
             })
         });
-        let job = Job {
+        let mut job = Job {
             node,
+            held: None,
             root: me == AgentId(0),
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
             job_size: spec.job_size(),
@@ -138,7 +142,12 @@ impl Job {
             spec,
         };
         if let Some(node) = job.node.filter(|_| local_size > 0) {
-            cx.out.push(Output::Spawn(Box::new(spawn_plan(&job.spec, mapping, node))));
+            let plan = Box::new(spawn_plan(&job.spec, mapping, node));
+            if hold {
+                job.held = Some(plan);
+            } else {
+                cx.out.push(Output::Spawn(plan));
+            }
         }
         job
     }
@@ -259,10 +268,6 @@ impl Job {
             // Its stamps would stand on a clock that nobody can tell from the others'.
             return false;
         }
-        if self.trace.is_some() && !self.root && !self.is_ending() && !cx.clock.is_known() {
-            // The parent's answer is on its way; a trace without a clock says little.
-            return false;
-        }
         self.say_done(cx);
         true
     }
@@ -362,7 +367,10 @@ impl Job {
     }
 
     /// The link to the parent is up.
-    pub fn on_linked(&mut self, now: Instant) {
+    pub fn on_linked(&mut self, now: Instant, out: &mut Outbox) {
+        if let Some(plan) = self.held.take() {
+            out.push(Output::Spawn(plan));
+        }
         if let Some(trace) = &mut self.trace {
             trace.linked_ns = now.0;
         }

@@ -22,9 +22,6 @@ use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
 
-/// How often a busy host is asked again. Chosen: with pauses that double from 0.2 s it covers the minute of the default
-/// `--start-timeout`.
-const ATTEMPTS_MAX: u32 = 9;
 /// The first pause (ns), which doubles; and the longest.
 const PAUSE_NS: u64 = 200_000_000;
 const PAUSE_NS_MAX: u64 = 8_000_000_000;
@@ -85,6 +82,8 @@ struct Call {
     attempt: u32,
     /// The program was sent there.
     sent: bool,
+    /// What it said when it was busy.
+    busy: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,7 +117,7 @@ impl Starts {
     }
 
     pub fn wish(&mut self, wish: Wish) {
-        self.queue.push_back(Call { wish, how: self.first, attempt: 0, sent: false });
+        self.queue.push_back(Call { wish, how: self.first, attempt: 0, sent: false, busy: None });
     }
 
     /// The next shell to call, if one is wanted and there is room.
@@ -204,10 +203,11 @@ impl Starts {
             }
             Verdict::Busy(problem) => {
                 let again_at = now + self.pause_ns(agent, call.attempt);
-                if call.attempt >= ATTEMPTS_MAX || again_at >= until {
+                if again_at >= until {
                     return Outcome::Lost(call.wish, problem);
                 }
                 call.attempt += 1;
+                call.busy = Some(problem.clone());
                 let note = Note::Retry { agent, attempt: call.attempt, problem };
                 self.pausing.push((again_at, call));
                 Outcome::Again(Some(note))
@@ -257,6 +257,17 @@ impl Starts {
         self.queue
             .iter()
             .any(|call| call.wish.agent == agent && call.wish.purpose == Purpose::Child && call.attempt == 0)
+    }
+
+    /// Whether an agent's shell was called before, and may have brought it.
+    pub fn is_called_again(&self, agent: AgentId) -> bool {
+        self.calls.values().any(|(call, _)| call.wish.agent == agent && call.attempt > 0)
+    }
+
+    /// Why a busy host was not reached when it was last called.
+    pub fn busy_words(&self, agent: AgentId) -> Option<String> {
+        let calls = self.calls.values().map(|(call, _)| call).chain(&self.queue);
+        calls.filter(|call| call.wish.agent == agent).find_map(|call| call.busy.clone())
     }
 
     /// Whether somebody is still on the way.

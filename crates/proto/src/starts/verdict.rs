@@ -25,7 +25,18 @@ const BUSY: [&str; 6] = [
     "Not allowed at this time",
 ];
 /// The same words, but nothing that passes.
-const NOT_BUSY: [&str; 3] = ["Connection refused", "Permission denied", "Host key verification failed"];
+/// A jump host that does not reach its target says its own reason first.
+const NOT_BUSY: [&str; 9] = [
+    "Connection refused",
+    "Permission denied",
+    "Host key verification failed",
+    "No route to host",
+    "Network is unreachable",
+    "timed out",
+    "Could not resolve",
+    "open failed",
+    "forwarding failed",
+];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -169,6 +180,9 @@ mod tests {
             "ssh: connect to host n3 port 22: Connection refused",
             "user@n3: Permission denied (publickey).\nConnection closed by 10.0.0.1 port 22",
             "Host key verification failed.",
+            "channel 0: open failed: connect failed: No route to host\nstdio forwarding failed\n\
+             kex_exchange_identification: Connection closed by remote host",
+            "Connection timed out during banner exchange",
             "ssh: Could not resolve hostname n9: Name or service not known",
         ] {
             assert!(matches!(exited(How::Look, 255, words), Verdict::Lost(_)), "{words}");

@@ -23,6 +23,7 @@ fn session() -> SessionSpec {
         encrypt: false,
         interface: None,
         verbose: false,
+        hold_ranks: false,
         record_dir: None,
     }
 }

@@ -22,6 +22,7 @@ fn agent(me: u32) -> Agent {
         encrypt: false,
         interface: None,
         verbose: false,
+        hold_ranks: false,
         record_dir: None,
     };
     let mut agent =
@@ -281,4 +282,54 @@ fn less_time_above_is_less_time_here_and_below() {
     middle.handle(T + 10 * SECOND, Input::Tick);
     let told = sent(&outputs(&mut middle), UP);
     assert!(told.iter().any(|message| matches!(message, Control::Missing(named) if named[0].agent == AgentId(4))));
+}
+
+fn holds(outputs: &[Output], agent: u32) -> Option<bool> {
+    outputs.iter().rev().find_map(|output| match output {
+        Output::StartAgent { agent: called, bootstrap: Some(bootstrap), .. } if called.0 == agent => {
+            Some(bootstrap.session.hold_ranks)
+        }
+        _ => None,
+    })
+}
+
+/// A program must not run twice because its agent was called twice.
+#[test]
+fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
+    let mut root = agent(0);
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    let first = outputs(&mut root);
+    assert_eq!(holds(&first, 2), Some(false));
+    let (shell, _) = calls(&first)[1];
+    let stderr = "kex_exchange_identification: Connection closed by remote host".to_owned();
+    root.handle(T, Input::ShellExited { shell, status: ExitStatus::Exited(255), stderr });
+    outputs(&mut root);
+    root.handle(T + SECOND, Input::Tick);
+    assert_eq!(holds(&outputs(&mut root), 2), Some(true), "it is called again");
+
+    let branch = link_child(&mut root, T, 1);
+    outputs(&mut root);
+    hear(&mut root, T, branch, 0, &start_for(3));
+    assert_eq!(holds(&outputs(&mut root), 3), Some(true), "it is called in its parent's stead");
+
+    let mut session = root.session().clone();
+    session.hold_ranks = true;
+    let born = Born { process_ns: T.0, bootstrap_ns: T.0 };
+    let mut held = Agent::new(AgentConfig { agent: AgentId(5), session, born });
+    held.launch(T, job(1));
+    let spawned = |outputs: &[Output]| outputs.iter().any(|output| matches!(output, Output::Spawn(_)));
+    assert!(!spawned(&outputs(&mut held)));
+    held.handle(T, Input::LinkUp { link: UP, peer: Peer::Parent, local: String::new() });
+    assert!(spawned(&outputs(&mut held)));
+}
+
+#[test]
+fn a_profiled_job_over_a_link_that_is_there_asks_for_the_clock() {
+    let mut middle = agent(5);
+    outputs(&mut middle);
+    let mut profiled = job(1);
+    profiled.options.profile = true;
+    hear(&mut middle, T, UP, 1, &Control::Launch(profiled));
+    let asked = sent(&outputs(&mut middle), UP);
+    assert!(asked.iter().any(|message| matches!(message, Control::ClockAsk { .. })), "{asked:?}");
 }
