@@ -1,7 +1,7 @@
 //! The command that a remote shell is given: how a node finds wireup's program, or gets it.
 //!
 //! ```text
-//!   plain   PROGRAM agent VERSION                 the place where the launcher's lies; words that need no quotes
+//!   plain   PROGRAM agent VERSION                 the place where the launcher's lies; a path that needs quotes: as look
 //!   look    exec /bin/sh -c '…'                   in the user's cache, at that place, on the PATH; else 89, "wireup-needed ARCH"
 //!   send    exec /bin/sh -c '…' < program         into the cache: private, verified, renamed into place
 //! ```
@@ -34,11 +34,12 @@ pub fn command(how: How, program: &str, build: &str, digest: Option<&str>) -> Ve
 /// The same with other words behind `agent`, the version first. They need no quotes.
 pub fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
-        How::Plain => {
+        How::Plain if is_plain(program) => {
             let asked = asked.iter().map(|&word| word.to_owned());
             [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
         }
-        How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
+        // A path that a log-in shell could take for something else is given to none.
+        How::Plain | How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
     words.into_iter().map(String::into_bytes).collect()
@@ -190,8 +191,20 @@ mod tests {
     #[test]
     fn strange_paths_are_not_given_to_a_shell() {
         for path in ["/a b/wireup", "/a'b/wireup", "/$(reboot)/wireup", "/a;b", "/ü"] {
-            assert!(!look(path, BUILD, "1").contains(path), "{path}");
+            for how in [How::Plain, How::Look, How::Send] {
+                let words = command(how, path, BUILD, Some("right"));
+                assert!(!String::from_utf8(words.join(&b' ')).unwrap().contains(path), "{path}");
+            }
         }
+    }
+
+    #[test]
+    fn where_the_launchers_place_is_strange_the_path_is_searched_at_once() {
+        let plain = command(How::Plain, "/opt/wireup", BUILD, None);
+        assert_eq!(plain, [b"/opt/wireup".to_vec(), b"agent".to_vec(), version().into_bytes()]);
+        let home = Place::new("strange");
+        let out = home.run("sh", &command(How::Plain, "/a b;touch x/wireup", BUILD, None), "");
+        assert_eq!(out.status.code(), Some(i32::from(NEEDED)), "{out:?}");
     }
 
     #[test]
