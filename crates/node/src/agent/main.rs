@@ -73,7 +73,8 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
     let program = std::env::current_exe().map_err(AgentError::Read)?;
-    remote::check_place(&program, rustix::process::geteuid().as_raw()).map_err(AgentError::Place)?;
+    let user = rustix::process::geteuid().as_raw();
+    remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
     let Some(bootstrap) = read_bootstrap()? else {
         return Ok(());
     };
