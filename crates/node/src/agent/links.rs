@@ -4,15 +4,16 @@
 //! oldest that has not even sent a hello makes room for the next, so that strangers who hold connections open do not keep
 //! children out, who need no more than a round trip.
 
+mod dialling;
+mod guests;
+
 use super::link_config::LinkConfig;
 use super::token::Token;
 use super::turn::Turn;
-use crate::transport::addresses::{self, NothingMatches};
+use crate::transport::addresses;
 use crate::transport::attempts::Attempts;
-use crate::transport::filter::{Filter, FilterError};
-use crate::transport::handshake::{Handshake, Terms};
 use crate::transport::link::{Link, LinkError, Received};
-use crate::transport::listener::{Accepted, Listener};
+use crate::transport::listener::Listener;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -24,17 +25,11 @@ use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
-use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Secret};
+use wireup_wire::limits::HANDSHAKE_NS_MAX;
+use wireup_wire::peer::{Hello, Secret};
 
 /// The launcher in this very process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
-
-/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods, and
-/// is read in the first of them.
-const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
-/// How long to leave the listener alone when no descriptor is left for a guest.
-const PAUSE_NS: u64 = 100_000_000;
 
 /// Looks at bytes under way within `--node-timeout`.
 const LOOKS: u64 = 4;
@@ -89,29 +84,6 @@ enum Kind {
     Child,
 }
 
-/// Why an agent cannot take children in.
-#[derive(thiserror::Error, Debug)]
-pub enum ListenError {
-    #[error("listing this machine's addresses: {0}")]
-    Interfaces(io::Error),
-    #[error("a socket to listen on: {0}")]
-    Socket(#[from] io::Error),
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-    #[error(transparent)]
-    NothingMatches(#[from] NothingMatches),
-}
-
-impl ListenError {
-    /// The kernel's number, if it was the kernel that refused.
-    pub fn errno(&self) -> Option<i32> {
-        match self {
-            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
-            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
-        }
-    }
-}
-
 impl LinkSet {
     pub fn new(me: AgentId, secret: Option<Secret>, config: LinkConfig) -> Self {
         LinkSet {
@@ -143,135 +115,12 @@ impl LinkSet {
         Ok(self.secret.insert(Secret(bytes)).clone())
     }
 
-    /// Addresses where children can dial in, best first; listens from the first call on.
-    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        if let Some(listener) = &self.listener {
-            return Ok(listener.addresses());
-        }
-        let listener = if self.config.local {
-            Listener::local()?
-        } else {
-            let filter = self.filter()?;
-            self.own = interfaces::addresses().map_err(ListenError::Interfaces)?;
-            let offered = addresses::offered(&self.own, filter.as_ref(), self.config.reached_at(), false)?;
-            Listener::remote(&offered, filter.is_some())?
-        };
-        reactor.add(listener.fd(), Token::Listener.pack(), Interest::READABLE)?;
-        Ok(self.listener.insert(listener).addresses())
-    }
-
-    fn filter(&self) -> Result<Option<Filter>, FilterError> {
-        self.config.interface.as_deref().map(Filter::parse).transpose()
-    }
-
-    /// Dials the parent at its addresses until one of them answers. `by_parent`: the parent itself called this agent's
-    /// remote shell.
-    ///
-    /// # Errors
-    /// None of them can be dialled, in words.
-    pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
-        let mut offered: Vec<SocketAddr> = Vec::new();
-        for text in parent {
-            offered.push(text.parse().map_err(|_| format!("{text}: not an address"))?);
-        }
-        if !self.config.local {
-            let filter = self.filter().map_err(|error| error.to_string())?;
-            // Without them the parent's own order is as good as any.
-            self.own = interfaces::addresses().unwrap_or_default();
-            // Whoever restricts the links means both of their ends.
-            addresses::offered(&self.own, filter.as_ref(), None, false).map_err(|error| error.to_string())?;
-            let caller = self.config.called_from(&offered).filter(|_| by_parent);
-            offered = addresses::dial_order(&offered, &self.own, caller, filter.as_ref());
-        }
-        self.attempts = Some(Attempts::new(offered));
-        let now_ns = monotonic_ns();
-        self.dial_until_ns = now_ns.saturating_add(self.config.start_timeout_ns);
-        self.dial_due(now_ns, reactor);
-        self.unreachable.clone().map_or(Ok(()), Err)
-    }
-
-    /// Begins the attempts that are due.
-    fn dial_due(&mut self, now_ns: u64, reactor: &Reactor) {
-        let Some(mut attempts) = self.attempts.take() else {
-            return;
-        };
-        while let Some(address) = attempts.next(now_ns) {
-            if let Err(error) = self.try_dial(address, now_ns, reactor) {
-                attempts.on_failure(address, error.to_string());
-            }
-        }
-        self.unreachable = attempts.over();
-        self.attempts = Some(attempts);
-    }
-
-    fn try_dial(&mut self, address: SocketAddr, now_ns: u64, reactor: &Reactor) -> Result<(), LinkError> {
-        let until_ns = self.dial_until_ns.min(now_ns + HANDSHAKE_NS_MAX);
-        if until_ns <= now_ns {
-            return Err(LinkError::Late(Duration::from_nanos(self.config.start_timeout_ns)));
-        }
-        let filter = self.filter().ok().flatten();
-        let source = addresses::source_for(address.ip(), &self.own, filter.as_ref());
-        let socket = wireup_os::socket::dial(address, source)?;
-        let secret = self.secret()?;
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let hello = Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid() };
-        let terms = Terms { encrypt: self.config.encrypt, listener: self.config.parent };
-        let mut first = Vec::new();
-        let handshake = Handshake::dial(&secret, terms, &hello, &mut first)?;
-        let kind = Kind::Dialled { until_ns, address };
-        self.insert(Link::dialled(socket, handshake, first, terms.encrypt), kind, Interest::BOTH, reactor)?;
-        Ok(())
-    }
-
     fn insert(&mut self, link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
         let id = LinkId(self.next);
         self.next += 1;
         reactor.add(link.fd(), Token::Link(id).pack(), interest)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
         Ok(id)
-    }
-
-    /// Takes waiting guests in.
-    pub fn on_listener(&mut self, turn: &mut Turn<'_>) {
-        let Ok(secret) = self.secret() else {
-            return;
-        };
-        let terms = Terms { encrypt: self.config.encrypt, listener: self.me };
-        for _ in 0..ACCEPTS_A_TURN_MAX {
-            let Some(listener) = &self.listener else {
-                return;
-            };
-            match listener.accept(&secret, terms) {
-                Ok(Accepted::Guest(link)) => self.take_in(*link, turn.now_ns, turn.reactor),
-                Ok(Accepted::TurnedAway) => {}
-                Ok(Accepted::Nobody) => return,
-                // Out of descriptors, most likely.
-                Err(_) => return self.pause(turn.now_ns, turn.reactor),
-            }
-        }
-    }
-
-    fn take_in(&mut self, link: Link, now_ns: u64, reactor: &Reactor) {
-        while self.guests.len() >= UNAUTHENTICATED_LINKS_MAX {
-            let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| !entry.link.has_heard());
-            let Some(&id) = self.guests.iter().find(silent).or(self.guests.first()) else {
-                break;
-            };
-            self.forget(id, reactor);
-        }
-        let kind = Kind::Guest { until_ns: now_ns + HANDSHAKE_NS_MAX };
-        // A guest that cannot be watched is closed by being dropped.
-        if let Ok(id) = self.insert(link, kind, Interest::READABLE, reactor) {
-            self.guests.insert(id);
-        }
-    }
-
-    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
-        if let Some(listener) = &self.listener
-            && reactor.modify(listener.fd(), Token::Listener.pack(), Interest::NONE).is_ok()
-        {
-            self.paused_until_ns = Some(now_ns + PAUSE_NS);
-        }
     }
 
     pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
@@ -327,16 +176,6 @@ impl LinkSet {
             turn.inputs.push(Input::LinkBytes { link: id, bytes });
         }
         Ok(())
-    }
-
-    /// There is a link to the parent: attempts at its other addresses come too late.
-    fn end_attempts(&mut self, reactor: &Reactor) {
-        self.attempts = None;
-        let is_late = |entry: &Entry| matches!(entry.kind, Kind::Dialled { .. });
-        let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| is_late(entry)).map(|(id, _)| *id).collect();
-        for id in late {
-            self.forget(id, reactor);
-        }
     }
 
     /// Our address on a link, with the name of its interface: `10.0.0.1 (eth0)`.
@@ -412,12 +251,7 @@ impl LinkSet {
             self.look(turn);
         }
         self.dial_due(now_ns, turn.reactor);
-        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
-            && let Some(listener) = &self.listener
-            && turn.reactor.modify(listener.fd(), Token::Listener.pack(), Interest::READABLE).is_ok()
-        {
-            self.paused_until_ns = None;
-        }
+        self.end_pause(now_ns, turn.reactor);
     }
 
     /// Links whose bytes have had no answer for too long fail; the kernel's keepalive sees to those without bytes under

@@ -1,15 +1,14 @@
 //! An agent's own process: `wireup agent`, started by a remote shell, told everything on standard input.
 
 use super::driver::{AgentDriver, BeginError};
+use super::impatient::Impatient;
 use super::remote;
 use super::token::Token;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::{Born, NEEDED, NEEDED_WORDS};
-use wireup_wire::limits::HANDSHAKE_NS_MAX;
 use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 
 #[derive(thiserror::Error, Debug)]
@@ -74,7 +73,8 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
     let program = std::env::current_exe().map_err(AgentError::Read)?;
-    remote::check_place(&program, rustix::process::geteuid().as_raw()).map_err(AgentError::Place)?;
+    let user = rustix::process::geteuid().as_raw();
+    remote::check_place(&program, &remote::own_build(), user).map_err(AgentError::Place)?;
     let Some(bootstrap) = read_bootstrap()? else {
         return Ok(());
     };
@@ -104,25 +104,9 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// How long the next byte of the bootstrap message is waited for. It comes right behind the command; if the network has
-/// fallen silent in between, sshd would hold on for hours.
-const BOOTSTRAP_SILENCE_MAX: Duration = Duration::from_nanos(HANDSHAKE_NS_MAX);
-
-/// Standard input, for as long as something comes.
-struct Impatient(io::Stdin);
-
-impl Read for Impatient {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match wireup_os::socket::wait(&self.0, true, false, Some(BOOTSTRAP_SILENCE_MAX))? {
-            true => Ok(rustix::io::read(&self.0, buffer)?),
-            false => Err(io::ErrorKind::TimedOut.into()),
-        }
-    }
-}
-
 /// `None`: it was only asked whether an agent could begin here.
 fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
-    let mut stdin = Impatient(io::stdin());
+    let mut stdin = Impatient::new(io::stdin());
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     stdin.read_exact(&mut header).map_err(AgentError::Read)?;
     let length = Bootstrap::decode_header(&header)?;

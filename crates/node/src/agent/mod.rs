@@ -1,6 +1,7 @@
 //! The agent's driver: joins the machine of `proto` to this machine's clock, sockets and processes.
 
 pub mod driver;
+pub(crate) mod impatient;
 mod keeper_link;
 mod link_config;
 mod links;

@@ -1,14 +1,17 @@
 //! The command that a remote shell is given: how a node finds wireup's program, or gets it.
 //!
 //! ```text
-//!   plain   PROGRAM agent VERSION                 the place where the launcher's lies; words that need no quotes
+//!   plain   PROGRAM agent VERSION                 the place where the launcher's lies; a path that needs quotes: as look
 //!   look    exec /bin/sh -c '…'                   in the user's cache, at that place, on the PATH; else 89, "wireup-needed ARCH"
 //!   send    exec /bin/sh -c '…' < program         into the cache: private, verified, renamed into place
 //! ```
 //!
 //! The lines are for whatever log-in shell the user has (sh, csh, fish), so they hold no single quote, no `!`, no line end;
-//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, is not looked into or run.
+//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, is not looked into or run; nor is a cache
+//! that is a symbolic link. Who may write there besides, the program itself looks at once it runs.
 
+use std::fs::DirEntry;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -26,6 +29,11 @@ pub fn version() -> String {
     format!("{}-{PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION"))
 }
 
+/// This very program's name among others: what its folder in the cache is called.
+pub fn own_build() -> String {
+    wireup_os::build_id::build_id().unwrap_or_else(version)
+}
+
 /// The words behind `… host`. `build` names this very program among others of its version; `digest` is that of its file.
 pub fn command(how: How, program: &str, build: &str, digest: Option<&str>) -> Vec<Vec<u8>> {
     command_with(how, program, build, digest, &[&version()])
@@ -34,11 +42,12 @@ pub fn command(how: How, program: &str, build: &str, digest: Option<&str>) -> Ve
 /// The same with other words behind `agent`, the version first. They need no quotes.
 pub fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
-        How::Plain => {
+        How::Plain if is_plain(program) => {
             let asked = asked.iter().map(|&word| word.to_owned());
             [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
         }
-        How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
+        // A path that a log-in shell could take for something else is given to none.
+        How::Plain | How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
     words.into_iter().map(String::into_bytes).collect()
@@ -53,7 +62,7 @@ fn look(program: &str, build: &str, asked: &str) -> String {
     let places = if is_plain(program) { format!("{program} wireup") } else { "wireup".to_owned() };
     format!(
         "{CACHE}; d=\"$h\"/{build}; p=\"$d\"/wireup; \
-         [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; \
+         [ -L \"$h\" ] || {{ [ -O \"$h\" ] && [ -O \"$d\" ] && [ -O \"$p\" ] && [ -x \"$p\" ] && exec \"$p\" agent {asked}; }}; \
          for p in {places}; do p=$(command -v $p) && [ -x \"$p\" ] && exec \"$p\" agent {asked}; done; \
          echo {NEEDED_WORDS} $(uname -m) >&2; exit {NEEDED}"
     )
@@ -63,7 +72,8 @@ fn send(build: &str, digest: &str) -> String {
     let arch = std::env::consts::ARCH;
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
-         umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; mkdir -p \"$d\" && [ -O \"$h\" ] && \
+         umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
+         [ -L \"$h\" ] && {{ echo could not keep wireup in \"$h\": a symbolic link >&2; exit {NOT_TAKEN}; }}; mkdir -p \"$d\" && [ -O \"$h\" ] && \
          chmod 700 \"$h\" \"$d\" && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
          mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo could not keep wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )
@@ -82,38 +92,73 @@ pub fn digest(program: &mut impl std::io::Read) -> std::io::Result<String> {
     Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether a program that lies in the cache is the user's own: nobody else may have put it there.
-pub fn check_place(program: &Path, user: u32) -> Result<(), String> {
-    let Some(cache) = program.ancestors().nth(2).filter(|cache| cache.ends_with("wireup")) else {
-        return Ok(());
-    };
-    match std::fs::metadata(cache) {
-        Ok(meta) if meta.uid() == user && meta.mode() & 0o022 == 0 => Ok(()),
-        Ok(_) if cache.ends_with(".cache/wireup") => {
-            Err(format!("{} may be written by others: chmod 700 it, or remove it", cache.display()))
+/// Whether a program that lies in the cache, in the folder named after its own build, is safe there: nobody but the user
+/// (or root) may have put it there.
+pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String> {
+    match (program.parent(), program.ancestors().nth(2)) {
+        (Some(folder), Some(cache)) if folder.ends_with(build) => {
+            check_folder(cache, user)?;
+            check_folder(folder, user)
         }
-        Ok(_) | Err(_) => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// Whether a folder is one that only the user writes to.
+pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
+    let shown = folder.display();
+    let meta = std::fs::symlink_metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
+    if !meta.is_dir() {
+        return Err(format!("{shown} is no folder, or a symbolic link: remove it"));
+    }
+    if meta.uid() != user && meta.uid() != 0 {
+        return Err(format!("{shown} belongs to another user (uid {}): remove it", meta.uid()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(format!("{shown} may be written by others: chmod 700 it, or remove it"));
+    }
+    Ok(())
 }
 
 /// Programs of other builds that nobody brought anew for this long are removed from the cache.
 const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
+/// What a transfer has left for this long is not going to be completed.
+const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 
-/// Removes old builds beside the program that is running from the cache. What cannot be removed stays.
+/// Removes old builds beside the program that is running from the cache, and what interrupted transfers left.
 pub fn forget_old() {
     let Ok(program) = std::env::current_exe() else { return };
     let Some(cache) = program.ancestors().nth(2).filter(|cache| cache.ends_with("wireup")) else { return };
-    let is_old = |path: &Path| {
-        let modified = std::fs::metadata(path.join("wireup")).and_then(|meta| meta.modified());
-        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > OLD))
-    };
-    for entry in std::fs::read_dir(cache).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if is_old(&path) {
-            let _ = std::fs::remove_file(path.join("wireup"));
-            let _ = std::fs::remove_dir(path);
+    forget_old_in(cache);
+}
+
+/// What cannot be removed stays.
+fn forget_old_in(cache: &Path) {
+    for build in std::fs::read_dir(cache).into_iter().flatten().flatten() {
+        // No links: what they lead to is not the cache's.
+        if !build.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let mut may_be_empty = is_older(&build, LEFT_OVER);
+        for file in std::fs::read_dir(build.path()).into_iter().flatten().flatten() {
+            let name = file.file_name();
+            let old = match name.as_bytes() {
+                b"wireup" => is_older(&file, OLD),
+                [b'.', ..] => is_older(&file, LEFT_OVER),
+                _ => false,
+            };
+            may_be_empty |= old && std::fs::remove_file(file.path()).is_ok();
+        }
+        // A folder that is not empty stays. A younger empty one may be about to get its program.
+        if may_be_empty {
+            let _ = std::fs::remove_dir(build.path());
         }
     }
+}
+
+fn is_older(entry: &DirEntry, than: Duration) -> bool {
+    let modified = entry.metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > than))
 }
 
 #[cfg(test)]
@@ -190,22 +235,111 @@ mod tests {
     #[test]
     fn strange_paths_are_not_given_to_a_shell() {
         for path in ["/a b/wireup", "/a'b/wireup", "/$(reboot)/wireup", "/a;b", "/ü"] {
-            assert!(!look(path, BUILD, "1").contains(path), "{path}");
+            for how in [How::Plain, How::Look, How::Send] {
+                let words = command(how, path, BUILD, Some("right"));
+                assert!(!String::from_utf8(words.join(&b' ')).unwrap().contains(path), "{path}");
+            }
         }
     }
 
     #[test]
+    fn where_the_launchers_place_is_strange_the_path_is_searched_at_once() {
+        let plain = command(How::Plain, "/opt/wireup", BUILD, None);
+        assert_eq!(plain, [b"/opt/wireup".to_vec(), b"agent".to_vec(), version().into_bytes()]);
+        let home = Place::new("strange");
+        let out = home.run("sh", &command(How::Plain, "/a b;touch x/wireup", BUILD, None), "");
+        assert_eq!(out.status.code(), Some(i32::from(NEEDED)), "{out:?}");
+    }
+
+    #[test]
     fn a_cache_that_others_may_write_is_refused() {
-        let home = Place::new("mode");
-        let build = home.0.join(".cache/wireup").join(BUILD);
-        std::fs::create_dir_all(&build).unwrap();
-        let cache = build.parent().unwrap();
-        let mode = |mode| std::fs::set_permissions(cache, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
-        let user = rustix::process::geteuid().as_raw();
-        mode(0o700);
-        assert_eq!(check_place(&build.join("wireup"), user), Ok(()));
-        mode(0o777);
-        assert!(check_place(&build.join("wireup"), user).unwrap_err().contains("chmod 700"));
-        assert_eq!(check_place(Path::new("/usr/bin/wireup"), user), Ok(()));
+        for cache in [".cache/wireup", "elsewhere"] {
+            let home = Place::new(&cache.replace('/', "-"));
+            let build = home.0.join(cache).join(BUILD);
+            std::fs::create_dir_all(&build).unwrap();
+            let cache = build.parent().unwrap();
+            let mode = |folder: &Path, mode| {
+                std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            };
+            let user = rustix::process::geteuid().as_raw();
+            let check = |user| check_place(&build.join("wireup"), BUILD, user);
+            mode(cache, 0o755);
+            mode(&build, 0o700);
+            assert_eq!(check(user), Ok(()));
+            for folder in [cache, &build] {
+                for open in [0o777, 0o720, 0o702] {
+                    mode(folder, open);
+                    assert!(check(user).unwrap_err().contains("chmod 700"), "{open:o}");
+                }
+                mode(folder, 0o700);
+            }
+            let chown = |uid| std::os::unix::fs::chown(&build, Some(uid), None).unwrap();
+            if user == 0 {
+                chown(12345);
+                assert!(check(user).unwrap_err().contains("another user"));
+                chown(user);
+            } else {
+                assert!(check(user + 1).unwrap_err().contains("another user"));
+            }
+            std::fs::remove_dir(&build).unwrap();
+            assert!(check(user).is_err(), "what cannot be looked at is not trusted");
+            assert_eq!(check_place(&build.join("wireup"), "another-build", user), Ok(()), "not in the cache");
+        }
+        assert_eq!(check_place(Path::new("/usr/bin/wireup"), BUILD, 1), Ok(()));
+        assert!(check_folder(Path::new("/proc/self"), 0).unwrap_err().contains("link"));
+    }
+
+    #[test]
+    fn a_cache_that_is_a_link_is_not_used() {
+        let home = Place::new("link");
+        let elsewhere = home.0.join("elsewhere");
+        let program = elsewhere.join(BUILD).join("wireup");
+        std::fs::create_dir_all(home.0.join(".cache")).unwrap();
+        std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+        std::fs::write(&program, PROGRAM).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, home.0.join(".cache/wireup")).unwrap();
+        let out = home.run("sh", &command(How::Look, "/nowhere/wireup", BUILD, None), "");
+        assert_eq!(out.status.code(), Some(i32::from(NEEDED)), "{out:?}");
+        let out = home.run("sh", &command(How::Send, "/nowhere/wireup", "4567", Some("right")), PROGRAM);
+        assert_eq!(out.status.code(), Some(i32::from(NOT_TAKEN)), "{out:?}");
+        assert!(String::from_utf8_lossy(&out.stderr).contains("a symbolic link") && !elsewhere.join("4567").exists());
+        // The folder that holds the cache may be one.
+        std::fs::remove_file(home.0.join(".cache/wireup")).unwrap();
+        std::fs::rename(home.0.join(".cache"), home.0.join("big")).unwrap();
+        std::os::unix::fs::symlink("big", home.0.join(".cache")).unwrap();
+        let out = home.run("sh", &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
+        assert!(out.status.success(), "{out:?}");
+    }
+
+    #[test]
+    fn old_builds_and_leftovers_go_and_the_rest_stays() {
+        let cache = Place::new("old");
+        let now = std::time::SystemTime::now();
+        let put = |path: &str, age: Duration| {
+            let path = cache.0.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let file = std::fs::File::create(path).unwrap();
+            file.set_modified(now - age).unwrap();
+        };
+        let (old, day, new) = (2 * OLD, 2 * LEFT_OVER, Duration::from_secs(60));
+        put("old/wireup", old);
+        put("used/wireup", day);
+        put("used/.n1.17", day);
+        put("used/.n1.18", new);
+        put("interrupted/.n1.19", day);
+        put("arriving/.n1.20", new);
+        put("strange/notes", old);
+        std::fs::create_dir(cache.0.join("begun")).unwrap();
+        std::fs::create_dir(cache.0.join("empty")).unwrap();
+        std::fs::File::open(cache.0.join("empty")).unwrap().set_modified(now - day).unwrap();
+        forget_old_in(&cache.0);
+        let there = |path: &str| cache.0.join(path).exists();
+        for path in ["old", "used/.n1.17", "interrupted", "empty"] {
+            assert!(!there(path), "{path}");
+        }
+        for path in ["used/wireup", "used/.n1.18", "arriving/.n1.20", "strange/notes", "begun"] {
+            assert!(there(path), "{path}");
+        }
     }
 }

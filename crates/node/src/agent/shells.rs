@@ -91,7 +91,7 @@ impl Shells {
             let program = std::env::current_exe().map_err(|error| own_program(&error))?;
             return Ok(vec![program.into_os_string().into_vec(), b"agent".to_vec(), remote::version().into_bytes()]);
         };
-        let build = self.build.get_or_insert_with(|| wireup_os::build_id::build_id().unwrap_or_else(remote::version));
+        let build = self.build.get_or_insert_with(remote::own_build);
         if how == How::Send && self.digest.is_none() {
             let file = wireup_os::files::own_program().map_err(|error| own_program(&error))?;
             self.digest = Some(remote::digest(&mut File::from(file)).map_err(|error| own_program(&error))?);

@@ -123,7 +123,7 @@ impl Calls {
             starts,
             running: BTreeMap::new(),
             until: vec![Some(u64::MAX); calls.len()],
-            build: wireup_os::build_id::build_id().unwrap_or_else(remote::version),
+            build: remote::own_build(),
             digest: None,
             heard: Vec::new(),
             common,

@@ -119,8 +119,10 @@ fn cache() -> Cache {
         return Cache { path: String::new(), free: None, problem: Some("HOME is not set".into()) };
     };
     let there = place.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    // A program in the cache lies two folders deep.
-    let unsafe_place = remote::check_place(&place.join("build/wireup"), rustix::process::geteuid().as_raw()).err();
+    let user = rustix::process::geteuid().as_raw();
+    let folders = [place.clone(), place.join(remote::own_build())];
+    let mut made = folders.iter().filter(|folder| folder.symlink_metadata().is_ok());
+    let unsafe_place = made.find_map(|folder| remote::check_folder(folder, user).err());
     let closed = access(there, Access::WRITE_OK | Access::EXEC_OK).err();
     let problem = unsafe_place.or_else(|| closed.map(|error| format!("{}: {error}", there.display())));
     Cache { path: place.display().to_string(), free: space(there).map(|space| space.free), problem }

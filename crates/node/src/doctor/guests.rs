@@ -15,6 +15,11 @@ const GUESTS_MAX: usize = 256;
 /// How long one may take to show its token.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
+/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods.
+const ACCEPTS_A_TURN_MAX: usize = GUESTS_MAX / 4;
+/// How long to leave the listener alone when no descriptor is left for a guest.
+const PAUSE_NS: u64 = 100_000_000;
+
 pub const LISTENER: u64 = 0;
 
 pub struct Guests {
@@ -22,6 +27,8 @@ pub struct Guests {
     tokens: Vec<Token>,
     next: u64,
     guests: BTreeMap<u64, Guest>,
+    /// The listener is not watched until then.
+    paused_until_ns: Option<u64>,
 }
 
 struct Guest {
@@ -34,31 +41,50 @@ impl Guests {
     /// Its events carry [`LISTENER`] and tokens below `calls::TOKENS`.
     pub fn new(listener: Listener, tokens: Vec<Token>, reactor: &Reactor) -> io::Result<Guests> {
         reactor.add(listener.fd(), LISTENER, Interest::READABLE)?;
-        Ok(Guests { listener, tokens, next: LISTENER + 1, guests: BTreeMap::new() })
+        Ok(Guests { listener, tokens, next: LISTENER + 1, guests: BTreeMap::new(), paused_until_ns: None })
     }
 
     pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) {
         if event.token == LISTENER {
-            // Without descriptors nobody is let in; the node says that it got no answer.
-            while let Ok(accepted @ (Accepted::Guest(_) | Accepted::TurnedAway)) = self.listener.accept_socket() {
-                if let Accepted::Guest(socket) = accepted {
-                    self.welcome(now_ns, socket, reactor);
-                }
-            }
+            self.on_listener(now_ns, reactor);
         } else if self.guests.get_mut(&event.token).is_some_and(|guest| guest.go_on(&self.tokens)) {
             self.dismiss(event.token, reactor);
         }
     }
 
-    /// Dismisses those who take too long.
+    fn on_listener(&mut self, now_ns: u64, reactor: &Reactor) {
+        for _ in 0..ACCEPTS_A_TURN_MAX {
+            match self.listener.accept_socket() {
+                Ok(Accepted::Guest(socket)) => self.welcome(now_ns, socket, reactor),
+                Ok(Accepted::TurnedAway) => {}
+                Ok(Accepted::Nobody) => return,
+                // Out of descriptors, most likely.
+                Err(_) => return self.pause(now_ns, reactor),
+            }
+        }
+    }
+
+    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
+        if reactor.modify(self.listener.fd(), LISTENER, Interest::NONE).is_ok() {
+            self.paused_until_ns = Some(now_ns + PAUSE_NS);
+        }
+    }
+
+    /// Dismisses those who take too long; listens again after a pause.
     pub fn expire(&mut self, now_ns: u64, reactor: &Reactor) {
         while let Some((&number, _)) = self.guests.first_key_value().filter(|(_, guest)| guest.until_ns <= now_ns) {
             self.dismiss(number, reactor);
         }
+        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
+            && reactor.modify(self.listener.fd(), LISTENER, Interest::READABLE).is_ok()
+        {
+            self.paused_until_ns = None;
+        }
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.guests.values().next().map(|oldest| oldest.until_ns)
+        let oldest = self.guests.values().next().map(|oldest| oldest.until_ns);
+        oldest.into_iter().chain(self.paused_until_ns).min()
     }
 
     fn welcome(&mut self, now_ns: u64, socket: OwnedFd, reactor: &Reactor) {
@@ -101,5 +127,44 @@ impl Guest {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
             Ok(0) | Err(_) => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr, TcpStream};
+    use std::time::Duration;
+
+    #[test]
+    fn a_flood_is_let_in_bit_by_bit() {
+        let mut reactor = Reactor::new().unwrap();
+        let listener = Listener::remote(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], true).unwrap();
+        let address = listener.addresses().remove(0);
+        let mut guests = Guests::new(listener, Vec::new(), &reactor).unwrap();
+        let _flood: Vec<TcpStream> = (0..=ACCEPTS_A_TURN_MAX).map(|_| TcpStream::connect(&address).unwrap()).collect();
+        let event = reactor.wait(Some(Duration::from_secs(60))).unwrap()[0];
+        guests.on_event(1, event, &reactor);
+        assert_eq!(guests.guests.len(), ACCEPTS_A_TURN_MAX, "the last one waits for the next turn");
+        let event = reactor.wait(Some(Duration::from_secs(60))).unwrap()[0];
+        guests.on_event(1, event, &reactor);
+        assert_eq!(guests.guests.len(), ACCEPTS_A_TURN_MAX + 1);
+    }
+
+    #[test]
+    fn a_paused_listener_is_silent_until_its_time() {
+        let mut reactor = Reactor::new().unwrap();
+        let listener = Listener::remote(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], true).unwrap();
+        let address = listener.addresses().remove(0);
+        let mut guests = Guests::new(listener, Vec::new(), &reactor).unwrap();
+        let _guest = TcpStream::connect(&address).unwrap();
+        assert_eq!(reactor.wait(Some(Duration::from_secs(60))).unwrap().len(), 1);
+        guests.pause(1, &reactor);
+        assert_eq!(guests.deadline_ns(), Some(1 + PAUSE_NS));
+        guests.expire(PAUSE_NS, &reactor);
+        assert!(reactor.wait(Some(Duration::ZERO)).unwrap().is_empty());
+        guests.expire(1 + PAUSE_NS, &reactor);
+        assert_eq!(guests.deadline_ns(), None);
+        assert_eq!(reactor.wait(Some(Duration::from_secs(60))).unwrap().len(), 1);
     }
 }

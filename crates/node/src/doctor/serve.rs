@@ -4,6 +4,7 @@ use super::back::Dialling;
 use super::calls::{Calls, TOKENS};
 use super::report::{Ask, Said};
 use super::{facts, onward};
+use crate::agent::impatient::Impatient;
 use crate::transport::addresses::SshConnection;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -29,7 +30,7 @@ pub fn main() -> u8 {
 
 fn run() -> io::Result<()> {
     let begun_ns = monotonic_ns();
-    let mut ask = Ask::read(io::stdin().lock())?;
+    let mut ask = Ask::read(Impatient::new(io::stdin()))?;
     let until_ns = begun_ns.saturating_add(ask.time_ns);
     let ssh = std::env::var("SSH_CONNECTION").ok().as_deref().and_then(SshConnection::parse);
     let cwd = PathBuf::from(OsString::from_vec(std::mem::take(&mut ask.cwd)));
@@ -60,11 +61,8 @@ impl Serving {
             if self.dialling.is_none() && self.calls.is_none() {
                 return Ok(());
             }
-            let dials = self.dialling.as_ref().and_then(Dialling::deadline_ns);
-            let calls = self.calls.as_ref().and_then(Calls::deadline_ns);
-            let due_ns = [dials, calls].into_iter().flatten().chain([self.until_ns]).min().unwrap_or(self.until_ns);
-            let wait = Duration::from_nanos(due_ns.saturating_sub(now_ns));
-            for event in self.reactor.wait(Some(wait))?.to_vec() {
+            let wait = self.due_ns().map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns)));
+            for event in self.reactor.wait(wait)?.to_vec() {
                 if event.token == STDOUT {
                     // Nobody listens any more. The remote shell ends with its keeper.
                     return Ok(());
@@ -72,6 +70,14 @@ impl Serving {
                 self.on_event(event)?;
             }
         }
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        // Only dialling is given up then; calls have a time of their own, and may outlast it.
+        let until = self.dialling.as_ref().map(|_| self.until_ns);
+        let dials = self.dialling.as_ref().and_then(Dialling::deadline_ns);
+        let calls = self.calls.as_ref().and_then(Calls::deadline_ns);
+        [until, dials, calls].into_iter().flatten().min()
     }
 
     fn step(&mut self, now_ns: u64) -> io::Result<()> {

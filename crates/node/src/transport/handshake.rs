@@ -116,13 +116,14 @@ impl Handshake {
                     let length = noise.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
                     let hello: Hello = peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?;
                     let version = peer::encode(&PROTOCOL_VERSION);
+                    // Another version is refused at its confirmation: the answer must leave, so that its user is told.
                     write(&version, output, |payload, message| noise.write_message(payload, message))?;
-                    check_version(hello.version)?;
                     let transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
                     self.state = State::Answered(Box::new(transport), hello);
                 }
                 State::Answered(mut transport, hello) => {
                     transport.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
+                    check_version(hello.version)?;
                     return Ok(Progress::Done { peer: Some(hello), rest: self.input, noise: transport });
                 }
             }
@@ -258,12 +259,30 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_apart() {
+    fn another_version_is_answered_and_goes_no_further() {
         let secret = Secret([7; 32]);
-        let (mut to_parent, mut out) = (Vec::new(), Vec::new());
-        Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
-        let refused = Handshake::listen(&secret, TERMS).unwrap().on_bytes(&to_parent, &mut out);
-        assert!(matches!(refused, Err(HandshakeError::Version { .. })));
+        let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
+        let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
+        let parent = wait(Handshake::listen(&secret, TERMS).unwrap().on_bytes(&to_parent, &mut to_child).unwrap());
+        // A child that does not mind the answer.
+        child.on_bytes(&to_child, &mut confirm).unwrap();
+        let refused = parent.on_bytes(&confirm, &mut to_child);
+        assert!(matches!(refused, Err(HandshakeError::Version { theirs }) if theirs == PROTOCOL_VERSION + 1));
+    }
+
+    #[test]
+    fn a_parent_of_another_version_is_named() {
+        let secret = Secret([7; 32]);
+        let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
+        let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
+        let prologue = TERMS.prologue();
+        let mut parent = builder(&secret, &prologue).unwrap().build_responder().unwrap();
+        parent.read_message(&to_parent[2..], &mut [0; MESSAGE_LEN_MAX]).unwrap();
+        let version = peer::encode(&(PROTOCOL_VERSION + 1));
+        write(&version, &mut to_child, |payload, message| parent.write_message(payload, message)).unwrap();
+        let refused = child.on_bytes(&to_child, &mut confirm);
+        assert!(matches!(refused, Err(HandshakeError::Version { theirs }) if theirs == PROTOCOL_VERSION + 1));
+        assert!(confirm.is_empty());
     }
 
     #[test]

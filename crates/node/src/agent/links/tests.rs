@@ -1,8 +1,11 @@
 use super::*;
+use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use wireup_wire::frame::{Class, FrameReader, Kind as FrameKind};
+use wireup_wire::limits::UNAUTHENTICATED_LINKS_MAX;
+use wireup_wire::peer::PROTOCOL_VERSION;
 
 const PARENT: AgentId = AgentId(0);
 const CHILD: AgentId = AgentId(1);
@@ -214,6 +217,33 @@ fn strangers_do_not_keep_children_out() {
     assert!(parent.links.guests.contains(&LinkId(1)), "who has sent a hello stays");
     assert!(parent.links.guests.len() < UNAUTHENTICATED_LINKS_MAX);
     assert_eq!(parent.links.guests.len() + 1, parent.links.links.len());
+}
+
+#[test]
+fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
+    let mut parent = End::new(PARENT, config("127.0.0.1", false));
+    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let mut first = Vec::new();
+    let hello = Hello { version: PROTOCOL_VERSION + 1, agent: CHILD, host: String::new(), pid: 1 };
+    let terms = Terms { encrypt: false, listener: PARENT };
+    let handshake = Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
+    let mut child = TcpStream::connect(&addresses[0]).unwrap();
+    child.set_nonblocking(true).unwrap();
+    child.write_all(&first).unwrap();
+    let mut answer = [0; 1024];
+    let length = (0..TURNS_MAX).find_map(|_| {
+        parent.turn();
+        child.read(&mut answer).ok()
+    });
+    let mut confirm = Vec::new();
+    handshake.on_bytes(&answer[..length.unwrap()], &mut confirm).expect("the parent's answer, with its version");
+    child.write_all(&confirm).unwrap();
+    let closed = (0..TURNS_MAX).find_map(|_| {
+        parent.turn();
+        child.read(&mut answer).ok()
+    });
+    assert_eq!(closed, Some(0));
+    assert!(parent.inputs.is_empty(), "no child");
 }
 
 /// Somebody on the way, who reads everything and may change a byte.

@@ -1,0 +1,49 @@
+//! Standard input, for as long as something comes: of whoever was called by a remote shell.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::time::Duration;
+use wireup_wire::limits::HANDSHAKE_NS_MAX;
+
+/// How long the next byte is waited for. It comes right behind the command; if the network has fallen silent in between, sshd
+/// would hold on for hours.
+const SILENCE_MAX: Duration = Duration::from_nanos(HANDSHAKE_NS_MAX);
+
+pub struct Impatient<F> {
+    input: F,
+    silence_max: Duration,
+}
+
+impl<F: AsFd> Impatient<F> {
+    pub fn new(input: F) -> Self {
+        Impatient { input, silence_max: SILENCE_MAX }
+    }
+}
+
+impl<F: AsFd> Read for Impatient<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match wireup_os::socket::wait(&self.input, true, false, Some(self.silence_max))? {
+            true => Ok(rustix::io::read(&self.input, buffer)?),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn what_came_is_read_and_silence_is_an_error() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut input = Impatient { input: reader, silence_max: Duration::from_millis(1) };
+        writer.write_all(b"abc").unwrap();
+        let mut read = [0; 3];
+        input.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"abc");
+        assert_eq!(input.read(&mut read).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(writer);
+        assert_eq!(input.read(&mut read).unwrap(), 0);
+    }
+}
