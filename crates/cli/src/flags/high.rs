@@ -199,6 +199,9 @@ pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<R
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
         *program = absolute(program.trim_start_matches("./").to_owned(), here);
     }
+    for word in words.iter_mut().skip(1) {
+        *word = with_absolute_file(word, here);
+    }
     match words.first() {
         None => Err(FlagError::EmptyRemoteShell),
         Some(program) if Path::new(program).file_name().is_some_and(|name| name == "ssh") => {
@@ -234,7 +237,23 @@ fn apps(
     Ok((apps, warnings))
 }
 
-/// A directory for agents, which need not work in the launcher's.
+/// A word of a remote shell's command; where it is a file of the launcher's directory, or ends with one
+/// (`-oIdentityFile=keys/id`, `-Fconfig`), by its absolute path.
+fn with_absolute_file(word: &str, here: &Here) -> String {
+    let is_file = |path: &str| here.cwd.as_ref().is_ok_and(|cwd| !path.is_empty() && cwd.join(path).is_file());
+    let path = match word.split_once('=') {
+        _ if is_file(word) => word,
+        Some((_, value)) => value,
+        None => word.strip_prefix("-F").or_else(|| word.strip_prefix("-i")).unwrap_or(word),
+    };
+    match is_file(path) {
+        // What is absolute stays as it is.
+        true => word[..word.len() - path.len()].to_owned() + &absolute(path.trim_start_matches("./").to_owned(), here),
+        false => word.to_owned(),
+    }
+}
+
+/// A path for agents, which need not work in the launcher's.
 fn absolute(directory: String, here: &Here) -> String {
     match here.cwd.as_ref().ok().and_then(|cwd| cwd.join(&directory).into_os_string().into_string().ok()) {
         Some(path) => path,

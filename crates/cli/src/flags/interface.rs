@@ -7,10 +7,10 @@ use std::net::IpAddr;
 /// Longest name of an interface on Linux.
 const NAME_LEN_MAX: usize = 15;
 
-/// The value as typed, if it can be one of the three.
+/// The value as typed, without white space around it, if it can be one of the three. What agents refuse is refused here.
 pub fn checked(flag: &str, value: String) -> Result<String, FlagError> {
-    match problem(&value) {
-        None => Ok(value),
+    match problem(value.trim()) {
+        None => Ok(value.trim().to_owned()),
         Some(problem) => Err(FlagError::Interface { flag: flag.to_owned(), value, problem }),
     }
 }
@@ -19,11 +19,12 @@ fn problem(value: &str) -> Option<&'static str> {
     if let Some((address, bits)) = value.split_once('/') {
         let Ok(address) = address.parse::<IpAddr>() else { return Some("no address before the \"/\"") };
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        let digits = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
-        let fits = digits && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max);
+        let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max);
         return (!fits).then_some("no length of a network behind the \"/\"");
     }
-    if value.parse::<IpAddr>().is_ok() {
+    // An address may stand in brackets, as in a list of hosts.
+    let bare = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(value);
+    if bare.parse::<IpAddr>().is_ok() {
         return None;
     }
     let like_address = value.contains(':') || value.split('.').all(|part| part.parse::<u32>().is_ok());
@@ -42,11 +43,22 @@ mod tests {
 
     #[test]
     fn names_addresses_and_networks_pass() {
-        for good in
-            ["eth0", "ib0", "enp3s0f0", "eth0.100", "10.1.2.3", "fd00::1", "10.1.0.0/16", "fd00::/64", "0.0.0.0/0"]
-        {
+        for good in [
+            "eth0",
+            "ib0",
+            "enp3s0f0",
+            "eth0.100",
+            "10.1.2.3",
+            "fd00::1",
+            "[fd00::1]",
+            "10.1.0.0/16",
+            "10.1.0.0/+8",
+            "fd00::/64",
+            "0.0.0.0/0",
+        ] {
             assert_eq!(checked("--interface", good.to_owned()).as_deref(), Ok(good));
         }
+        assert_eq!(checked("--interface", " 10.1.2.3 ".to_owned()).as_deref(), Ok("10.1.2.3"));
     }
 
     #[test]
@@ -57,9 +69,20 @@ mod tests {
             "--interface 10.1.0.0/33: no length of a network behind the \"/\"; give an interface (eth0), an address of \
              one, or a network (10.1.0.0/16)"
         );
-        for bad in
-            ["10.1/16", "10.1.0.0/", "10.1.0.0/+8", "10.1.0", "10.1.0.300", "fd00::zz", "", "a b", "0123456789abcdef"]
-        {
+        for bad in [
+            "10.1/16",
+            "10.1.0.0/",
+            "10.1.0.0/256",
+            "[fd00::]/64",
+            "[fd00::1",
+            "10.1.0",
+            "10.1.0.300",
+            "fd00::zz",
+            "",
+            " ",
+            "a b",
+            "0123456789abcdef",
+        ] {
             refused(bad);
         }
     }

@@ -188,7 +188,7 @@ pub const FLAGS: &[Flag] = &[
         &["remote-shell"],
         Word("CMD"),
         Machines,
-        "Start agents by this command, called as CMD HOST COMMAND. Default with hosts: ssh, with your configuration and without questions; else child processes of this machine.",
+        "Start agents by this command, called as CMD HOST COMMAND; words that name files here (ssh -F conf/cfg) are passed on as absolute paths. Default with hosts: ssh, with your configuration and without questions; else child processes of this machine.",
     ),
     flag(
         Id::Interface,

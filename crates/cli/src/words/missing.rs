@@ -14,9 +14,12 @@ const PROBLEMS_SHOWN: usize = 6;
 enum Kind {
     Denied,
     HostKey,
+    /// The host shows another key than it did.
+    HostKeyChanged,
     NoName,
     Refused,
     Unreachable,
+    /// A remote shell that brought nothing, with no reason in its words, or an agent that could not link.
     NotLinked,
     Busy,
     NoRoom,
@@ -139,16 +142,17 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
     let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));
     match () {
         () if setting.local => Kind::Other,
+        () if says(&["dialling the parent agent"]) => Kind::NotLinked,
         () if says(&["permission denied (", "permission denied,", "too many authentication failures"]) => Kind::Denied,
-        () if says(&["host key verification failed", "identification has changed", "no matching host key"]) => {
-            Kind::HostKey
+        () if says(&["identification has changed"]) || (says(&["host key for"]) && says(&["has changed"])) => {
+            Kind::HostKeyChanged
         }
+        () if says(&["host key verification failed", "no matching host key"]) => Kind::HostKey,
         () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
             Kind::NoName
         }
         () if says(&["machine and has no wireup", "install wireup", "install the same wireup"]) => Kind::Told,
         () if says(&["matches --interface"]) => Kind::Told,
-        () if says(&["did not link back", "address of the parent"]) => Kind::NotLinked,
         () if says(&["connection refused"]) => Kind::Refused,
         () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
         () if says(&["exchange_identification", "banner exchange", "connection closed by", "connection reset by"])
@@ -158,6 +162,8 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         }
         () if says(&["(finding the program)"]) => Kind::NoShell,
         () if says(&["no space left", "quota exceeded", "read-only file system"]) => Kind::NoRoom,
+        // The reason, where there is one, stands behind these words.
+        () if says(&["did not bring an agent", "did not link back"]) => Kind::NotLinked,
         () => Kind::Other,
     }
 }
@@ -171,18 +177,25 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
              (ssh-add)"
         ),
         Kind::HostKey => {
-            format!("log in once by hand to accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts")
+            format!(
+                "log in once by hand to see and accept its key, or add it: ssh-keyscan {host} >> ~/.ssh/known_hosts"
+            )
         }
+        Kind::HostKeyChanged => format!(
+            "its host key is not the known one: find out why (reinstalled, or somebody in between?); then ssh-keygen -R \
+             {host} and log in once"
+        ),
         Kind::NoName => format!("is the name right? \"getent hosts {host}\" must find it"),
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
-        Kind::NotLinked => {
-            "its shell came, its link did not: does a firewall stand between the nodes? --interface says \
-                            which network to use"
-                .to_owned()
-        }
+        Kind::NotLinked => format!(
+            "does {host} answer \"{by_hand}\" at once? If so, does a firewall stand between it and its parent \
+             (--interface names a network that works)?"
+        ),
         Kind::Busy => {
-            "its sshd takes no more log-ins at once: raise MaxStartups in its sshd_config, or lower --fanout".to_owned()
+            "its sshd, or that of a jump host before it, takes no more log-ins at once: raise MaxStartups in its \
+                       sshd_config"
+                .to_owned()
         }
         Kind::NoRoom => "make room in ~/.cache there, or install wireup on its PATH".to_owned(),
         Kind::NoShell => "is the remote shell installed where it is called? --remote-shell names another".to_owned(),
@@ -243,7 +256,13 @@ mod tests {
             ("Host key verification failed.", "ssh-keyscan n5 >> ~/.ssh/known_hosts"),
             ("ssh: Could not resolve hostname n5: Name or service not known", "\"getent hosts n5\" must find it"),
             ("ssh: connect to host n5 port 22: No route to host", "is the node up?"),
-            ("its agent did not link back within 60 s", "--interface says which network"),
+            ("its agent did not link back within 60 s", "does n5 answer \"ssh root@n5 true\" at once?"),
+            ("its remote shell did not bring an agent within 60 s", "--interface names a network that works"),
+            (
+                "its remote shell did not bring an agent within 60 s: root@n5: Permission denied (publickey).",
+                "must work without a question",
+            ),
+            ("dialling the parent agent: Connection refused (os error 111)", "does a firewall stand"),
             ("kex_exchange_identification: Connection closed by remote host", "raise MaxStartups"),
             ("cannot write: No space left on device", "make room"),
             ("ssh (finding the program)", "--remote-shell names another"),
@@ -254,6 +273,19 @@ mod tests {
         }
         let told = "it is an s390x machine and has no wireup; this one is for x86_64: install wireup for s390x there";
         assert_eq!(said(&[(5, told)]), format!("no agent on 1 of 5 nodes: root@n5: {told}"));
+    }
+
+    #[test]
+    fn nobody_is_told_to_accept_a_changed_key() {
+        for changed in [
+            "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! Host key verification failed.",
+            "Host key for n5 has changed and you have requested strict checking.; Host key verification failed.",
+            "Host key for n5 has changed.; Host key verification failed.",
+        ] {
+            let said = said(&[(5, changed)]);
+            assert!(said.contains("find out why") && said.contains("ssh-keygen -R n5"), "{said}");
+            assert!(!said.contains("keyscan"), "{said}");
+        }
     }
 
     #[test]

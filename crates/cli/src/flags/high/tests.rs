@@ -97,6 +97,22 @@ fn a_remote_shell_is_words() {
 }
 
 #[test]
+fn files_of_a_remote_shell_are_found_from_everywhere() {
+    let words = |command: &str| match remote_shell(Some(command), true, &here()) {
+        Ok(RemoteShell::Ssh(words) | RemoteShell::Command(words)) => words.join(" "),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(words("ssh -F etc/passwd -i ./etc/hosts"), "ssh -F /etc/passwd -i /etc/hosts");
+    assert_eq!(
+        words("ssh -Fetc/passwd -oUserKnownHostsFile=etc/hosts"),
+        "ssh -F/etc/passwd -oUserKnownHostsFile=/etc/hosts"
+    );
+    // A user who is called like a directory, a file that is not there, and what is absolute already.
+    let same = "ssh -l etc -F no/such -F /etc/passwd -oIdentityFile=/etc/hosts -o BatchMode=yes";
+    assert_eq!(words(same), same);
+}
+
+#[test]
 fn recordings_go_below_the_current_directory() {
     assert_eq!(high("--record rec ./a").session.record_dir, Some("/rec".into()));
     assert_eq!(high("--record /var/rec ./a").session.record_dir, Some("/var/rec".into()));
