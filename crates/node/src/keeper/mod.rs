@@ -17,6 +17,7 @@ mod plan;
 mod protocol;
 mod serve;
 mod starts;
+mod stops;
 mod streams;
 mod sweep;
 

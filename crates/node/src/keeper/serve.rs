@@ -9,6 +9,7 @@ use super::channel::{Flushed, Inbox, Outbox};
 use super::living::{Living, Start, status};
 use super::protocol::{Report, Request};
 use super::starts::{Waiting, enqueue, stdio_error};
+use super::stops::{SIGSTOP, Stops};
 use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
 use rustix::process::Signal;
@@ -67,6 +68,7 @@ struct Serve {
     living: HashMap<u32, Living>,
     slots: HashMap<u32, u32>,
     sweep: Option<Sweep>,
+    stops: Stops,
     flushed_ns: u64,
     patience: Duration,
     agent_gone: bool,
@@ -112,6 +114,7 @@ impl Serve {
             living: HashMap::new(),
             slots: HashMap::new(),
             sweep: None,
+            stops: Stops::default(),
             flushed_ns: 0,
             patience: PATIENCE_MIN,
             agent_gone: false,
@@ -124,6 +127,7 @@ impl Serve {
             if ready.agent {
                 self.handle_requests();
             }
+            self.stop_due();
             self.fill_seats();
             self.collect_starts();
             if ready.children || self.sweep.is_some() {
@@ -154,6 +158,8 @@ impl Serve {
         } else {
             None
         };
+        let until_stop = self.stops.next_ns().map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
+        let timeout = timeout.into_iter().chain(until_stop).min();
         let mut ready = Ready::default();
         for event in self.reactor.wait(timeout)? {
             match event.token {
@@ -174,8 +180,10 @@ impl Serve {
             self.patience = PATIENCE_MIN;
             match request {
                 Request::Spawn(batch) => enqueue(batch, &mut self.queue),
-                Request::Signal { slot: Some(slot), signal } => self.signal_one(slot, signal),
-                Request::Signal { slot: None, signal } => self.signal_all(signal),
+                Request::Signal { slot, signal } => {
+                    self.stops.on_signal(slot, signal, monotonic_ns());
+                    self.signal(slot, signal);
+                }
                 Request::Sweep => self.begin_sweep(),
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
             }
@@ -195,6 +203,21 @@ impl Serve {
         let _ = self.reactor.remove(&self.socket);
         self.outbox = Outbox::default();
         self.begin_sweep();
+    }
+
+    fn stop_due(&mut self) {
+        if self.stops.next_ns().is_some() {
+            for slot in self.stops.take(monotonic_ns()) {
+                self.signal(slot, SIGSTOP);
+            }
+        }
+    }
+
+    fn signal(&mut self, slot: Option<u32>, signal: i32) {
+        match slot {
+            Some(slot) => self.signal_one(slot, signal),
+            None => self.signal_all(signal),
+        }
     }
 
     fn signal_one(&mut self, slot: u32, signal: i32) {

@@ -54,11 +54,8 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
-    if task.terminal {
-        call(Step::Group, libc::SYS_setsid, [0; 4])?;
-    } else {
-        call(Step::Group, libc::SYS_setpgid, [0; 4])?;
-    }
+    // A session each, hence a scheduling group each (autogroups): whoever serves them is one among them, not half of all.
+    call(Step::Group, libc::SYS_setsid, [0; 4])?;
     let kill = libc::SIGKILL as usize;
     call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {

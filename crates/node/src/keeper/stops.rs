@@ -1,0 +1,64 @@
+//! Stopping processes as a terminal's `^Z` does.
+//!
+//! Each process leads a session of its own, and the kernel lets `SIGTSTP` stop no process group that nobody in its session
+//! could continue. So `SIGSTOP` follows, late enough for a program that wants to put something in order first; `SIGCONT`
+//! takes it back.
+
+const SIGCONT: i32 = 18;
+pub(super) const SIGSTOP: i32 = 19;
+const SIGTSTP: i32 = 20;
+
+/// From `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds; whoever pressed `^Z` does not notice.
+const GRACE_NS: u64 = 50_000_000;
+
+/// Stops that are due later.
+#[derive(Default)]
+pub(super) struct Stops {
+    /// Whom (`None`: all), and when.
+    due: Vec<(Option<u32>, u64)>,
+}
+
+impl Stops {
+    /// A signal was sent to one process or to all.
+    pub fn on_signal(&mut self, slot: Option<u32>, signal: i32, now_ns: u64) {
+        match signal {
+            SIGTSTP => self.due.push((slot, now_ns + GRACE_NS)),
+            SIGCONT if slot.is_none() => self.due.clear(),
+            SIGCONT => self.due.retain(|(whom, _)| *whom != slot),
+            _ => {}
+        }
+    }
+
+    /// Who is to be stopped now.
+    pub fn take(&mut self, now_ns: u64) -> Vec<Option<u32>> {
+        let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(_, at)| *at <= now_ns);
+        self.due = later;
+        due.into_iter().map(|(whom, _)| whom).collect()
+    }
+
+    pub fn next_ns(&self) -> Option<u64> {
+        self.due.iter().map(|(_, at)| *at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_follows_unless_it_is_taken_back() {
+        let mut stops = Stops::default();
+        stops.on_signal(None, SIGTSTP, 0);
+        stops.on_signal(Some(3), SIGTSTP, 10);
+        stops.on_signal(Some(4), SIGTSTP, 20);
+        stops.on_signal(None, 15, 30);
+        assert_eq!(stops.next_ns(), Some(GRACE_NS));
+        assert_eq!(stops.take(GRACE_NS), [None]);
+        stops.on_signal(Some(3), SIGCONT, GRACE_NS);
+        assert_eq!(stops.take(GRACE_NS + 20), [Some(4)]);
+        assert_eq!(stops.next_ns(), None);
+        stops.on_signal(Some(3), SIGTSTP, 0);
+        stops.on_signal(None, SIGCONT, 1);
+        assert!(stops.take(u64::MAX).is_empty());
+    }
+}
