@@ -163,6 +163,38 @@ fn a_stopped_job_stops_everywhere_and_goes_on() {
     running.finish().expect_code(130);
 }
 
+/// A launcher that does not read has no room for more, which is no sign of death, however long it takes.
+#[test]
+fn a_launcher_stopped_for_longer_than_the_node_timeout_goes_on() {
+    let Some(machines) = machines::plain() else { return };
+    let line = "--hosts n[0-2] --start ssh-flat --node-timeout 1 --label";
+    let mut running = machines.job(line).sh("seq -f '%0100.0f' 60000").start();
+    running.await_out("[0]", 100);
+    running.signal(Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_millis(3500));
+    running.signal(Signal::CONT);
+    let outcome = running.finish().expect_code(0);
+    assert_eq!(outcome.out().lines().count(), 3 * 60_000);
+}
+
+/// A program that puts something in order before it is stopped is given the time.
+#[test]
+fn a_handler_of_the_terminals_stop_runs_before_the_stop() {
+    let Some(machines) = machines::plain() else { return };
+    let script = "trap 'echo tidied' TSTP; echo ready; while :; do sleep 0.01; done";
+    let mut running = machines.job("--hosts n[0-1] --start ssh-flat").sh(script).start();
+    running.await_out("ready\n", 2);
+    running.signal(Signal::TSTP);
+    let stopped = |running: &crate::harness::Running| {
+        running.processes().iter().filter(|one| one.command.starts_with("/bin/sh -c") && one.state == 'T').count()
+    };
+    running.await_that("both are stopped", |running| stopped(running) >= 2);
+    running.signal(Signal::CONT);
+    running.await_out("tidied\n", 2);
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
 #[test]
 fn the_rank_that_failed_is_named_with_its_host() {
     let Some(machines) = machines::plain() else { return };
