@@ -19,7 +19,8 @@ pub fn run() -> Result {
     step::step(show(&local), || step::run(&mut local))?;
     let allreduce = programs::build(Flavour::Mpich5, "allreduce")?;
     let mut remote = Command::new(near(&layout::testbed()));
-    remote.args(["run", "-n", "4", "--ssh", "--"]).arg(near(&layout::wireup()));
+    // Hosts have a /tmp of their own: a working tree below it is to be seen by them too.
+    remote.args(["run", "-n", "4", "--ssh", "--share"]).arg(layout::root()).arg("--").arg(near(&layout::wireup()));
     remote.args(["run", "--hosts", "n[0-3]", "-n", "8", "--verbose"]).arg(near(&allreduce)).current_dir(layout::root());
     if debian::is_root() {
         step::step(show(&remote), || step::run(&mut remote))?;
