@@ -386,6 +386,7 @@ mod tests {
                     size: 4,
                     appnum: 2,
                     spawner: None,
+                    extension: None,
                 },
                 Request::GetMaxes => Reply::Maxes { kvsname: 256, key: 64, value: 1024 },
                 Request::GetAppnum => Reply::Appnum(2),

@@ -215,6 +215,7 @@ impl Turn<'_, '_> {
                     size: facts.job_size,
                     appnum: self.who.appnum.into(),
                     spawner: None,
+                    extension: None,
                 }
             }
             Request::GetMaxes => {

@@ -114,6 +114,24 @@ commands! {
         left: &'a [u8] = [] ["ring-left"];
         right: &'a [u8] = [] ["ring-right"];
     }
+    /// Our own clients' fence: any number may be outstanding, told apart by `id`. See `crate::shared`.
+    FenceNb [] ["wireup-fence"] -> FenceNb {
+        id: u32 = [] ["id"];
+    }
+    /// Our own clients' allgather; answered with a descriptor of the node's array, see `crate::shared::rows`.
+    Allgather [] ["wireup-allgather"] -> Allgather {
+        id: u32 = [] ["id"];
+        /// Longest value; the same on all ranks.
+        max_len: u32 = [] ["maxlen"];
+        /// The array is wanted as rows of `maxlen` bytes.
+        shared: bool = [] ["shared"] or "FALSE";
+        value: &'a [u8] = [] ["value"];
+    }
+    /// Our own clients: hand out the indexed pairs of all fences, as descriptors, see `crate::shared::segment`.
+    KvsMap [] ["wireup-kvs-map"] -> KvsMap {
+        /// Segments that the client has, oldest first: the versions where they end, separated by commas.
+        have: &'a [u8] = [] ["have"] or "";
+    }
     /// Walk the pairs by number; legacy.
     GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
         kvsname: Option<&'a [u8]> = ["kvsname"] [];
@@ -164,6 +182,8 @@ replies! {
         appnum: i32 = [] ["appnum"];
         /// Present: the job was started by another one.
         spawner: Option<&'a [u8]> = [] ["spawner-jobid"];
+        /// Our own commands are understood, in this version of theirs.
+        extension: Option<u32> = [] ["wireup"];
     }
     /// Longest name, key and value.
     Maxes {
@@ -188,6 +208,19 @@ replies! {
         count: i32 = [] ["ring-count"];
         left: &'a [u8] = [] ["ring-left"];
         right: &'a [u8] = [] ["ring-right"];
+    }
+    /// A fence of our own clients is over.
+    FenceNb {
+        id: u32 = [] ["id"];
+        /// Grows with every fence that published pairs.
+        version: u32 = [] ["kvs"];
+    }
+    /// An allgather of our own clients is over; one descriptor comes along.
+    Allgather(id: u32 = [] ["id"])
+    /// The client's first `keep` segments stay; those that end at `ends` follow, a descriptor for each comes along.
+    KvsMap {
+        keep: u32 = [] ["keep"];
+        ends: &'a [u8] = [] ["ends"] or "";
     }
     /// A pair and the number of the next one.
     Pair {
