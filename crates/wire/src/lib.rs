@@ -9,6 +9,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod blob;
+pub mod collective;
 pub mod frame;
 pub mod ids;
 pub mod job;
