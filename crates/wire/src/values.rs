@@ -29,20 +29,29 @@ pub const fn encoded_len(len: usize) -> usize {
     if len < LONG as usize { 1 + len } else { 3 + len }
 }
 
-/// Appends one value.
+/// What stands before a value of `len` bytes, and how many of the bytes that is.
 ///
 /// # Panics
 /// If the value is longer than [`LEN_MAX`]; what clients may hand in is less.
-pub fn push(out: &mut Vec<u8>, value: &[u8]) {
-    assert!(value.len() <= LEN_MAX, "an allgather's values are at most {LEN_MAX} bytes");
-    out.reserve(encoded_len(value.len()));
-    match value.len().checked_sub(LONG as usize) {
-        None => out.push(value.len() as u8),
+pub fn prefix(len: usize) -> ([u8; 3], usize) {
+    assert!(len <= LEN_MAX, "an allgather's values are at most {LEN_MAX} bytes");
+    match len.checked_sub(LONG as usize) {
+        None => ([len as u8, 0, 0], 1),
         Some(beyond) => {
-            out.push(LONG);
-            out.extend_from_slice(&(beyond as u16).to_le_bytes());
+            let [lo, hi] = (beyond as u16).to_le_bytes();
+            ([LONG, lo, hi], 3)
         }
     }
+}
+
+/// Appends one value.
+///
+/// # Panics
+/// As [`prefix`].
+pub fn push(out: &mut Vec<u8>, value: &[u8]) {
+    let (prefix, prefix_len) = prefix(value.len());
+    out.reserve(prefix_len + value.len());
+    out.extend_from_slice(&prefix[..prefix_len]);
     out.extend_from_slice(value);
 }
 
