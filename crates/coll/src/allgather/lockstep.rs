@@ -5,9 +5,10 @@
 //! the bytes of all. No peer parses another's blob. One epoch is under way at a time: a child cannot enter the next
 //! one before the parent has passed the release of this one down to it.
 
+use super::join;
 use alloc::vec;
 use alloc::vec::Vec;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use wireup_wire::ids::Epoch;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 
@@ -94,17 +95,6 @@ impl TreeAllgather {
         let bytes = parts.iter().map(Bytes::len).sum();
         if bytes > FRAME_PAYLOAD_MAX { Step::TooLong { bytes } } else { Step::Complete(join(parts)) }
     }
-}
-
-fn join(mut parts: Vec<Bytes>) -> Bytes {
-    if parts.len() <= 1 {
-        return parts.pop().unwrap_or_default();
-    }
-    let mut joined = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-    for part in parts {
-        joined.extend_from_slice(&part);
-    }
-    joined.freeze()
 }
 
 #[cfg(test)]
