@@ -17,6 +17,7 @@ mod kvs;
 pub mod launcher;
 pub mod launcher_io;
 mod links;
+pub mod memory;
 mod node_attrs;
 mod outbox;
 mod output;

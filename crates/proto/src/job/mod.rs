@@ -15,6 +15,7 @@ use crate::input::{InputSpread, Sink};
 use crate::io::{Output, SpawnPlan, Stream};
 use crate::kvs::Kvs;
 use crate::links::Links;
+use crate::memory::Memory;
 use crate::node_attrs::NodeAttrs;
 use crate::outbox::Outbox;
 use crate::output::{OutputStream, Style};
@@ -40,6 +41,8 @@ pub struct Context<'a> {
     pub clock: &'a ClockOffset,
     pub links: &'a mut Links,
     pub out: &'a mut Outbox,
+    /// Makes what the ranks here read.
+    pub memory: &'a mut dyn Memory,
 }
 
 pub struct Job {

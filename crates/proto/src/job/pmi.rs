@@ -31,7 +31,7 @@ impl Job {
         let (mut reply, mut effects) = (Vec::new(), Vec::new());
         let result = process.link.on_bytes(bytes, who, &facts, &mut tables, &mut reply, &mut effects);
         if !reply.is_empty() {
-            cx.out.push(Output::Reply { job: self.spec.job, local, bytes: Bytes::from(reply) });
+            cx.out.push(Output::Reply { job: self.spec.job, local, bytes: Bytes::from(reply), shares: Vec::new() });
         }
         for effect in effects {
             self.on_effect(local, effect, cx);
@@ -68,7 +68,12 @@ impl Job {
                 for get in parked {
                     let mut reply = Vec::new();
                     self.processes[get.local.index()].link.wake(&get, &value, &mut reply);
-                    cx.out.push(Output::Reply { job: self.id(), local: get.local, bytes: reply.into() });
+                    cx.out.push(Output::Reply {
+                        job: self.id(),
+                        local: get.local,
+                        bytes: reply.into(),
+                        shares: Vec::new(),
+                    });
                 }
             }
         }
@@ -140,7 +145,7 @@ impl Job {
                 shared = Bytes::copy_from_slice(&reply);
             }
             if !shared.is_empty() {
-                cx.out.push(Output::Reply { job: self.id(), local, bytes: shared.clone() });
+                cx.out.push(Output::Reply { job: self.id(), local, bytes: shared.clone(), shares: Vec::new() });
             }
         }
         if let Some(trace) = &mut self.trace {
