@@ -40,6 +40,9 @@ pub struct Down {
     pub right: Bytes,
 }
 
+/// What goes down to each child, by its index.
+pub type Downs = Vec<(usize, Down)>;
+
 /// What one process gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -59,6 +62,8 @@ pub enum Refused {
     Own { found: usize, expected: usize },
     #[error("the subtrees of a ring count more processes than there can be")]
     TooMany,
+    #[error("a place in the ring came before this subtree was complete, or a second time")]
+    TooEarly,
     #[error("a ring's message is a count and two values, this is not")]
     Malformed,
 }
@@ -69,8 +74,8 @@ impl Up {
         encode(self.count, &self.left, &self.right)
     }
 
-    pub fn decode(payload: Bytes) -> Result<Self, Refused> {
-        decode(&payload).map(|(count, left, right)| Up { count, left, right })
+    pub fn decode(payload: &Bytes) -> Result<Self, Refused> {
+        decode(payload).map(|(count, left, right)| Up { count, left, right })
     }
 }
 
@@ -80,8 +85,8 @@ impl Down {
         encode(self.before, &self.left, &self.right)
     }
 
-    pub fn decode(payload: Bytes) -> Result<Self, Refused> {
-        decode(&payload).map(|(before, left, right)| Down { before, left, right })
+    pub fn decode(payload: &Bytes) -> Result<Self, Refused> {
+        decode(payload).map(|(before, left, right)| Down { before, left, right })
     }
 }
 
@@ -145,8 +150,8 @@ impl RingScan {
         self.sum_up()
     }
 
-    /// Whether this peer's own processes are missing.
-    pub fn waits_for_own(&self) -> bool {
+    /// Whether this peer's own processes are still missing.
+    pub fn own_missing(&self) -> bool {
         self.own.is_none()
     }
 
@@ -166,17 +171,14 @@ impl RingScan {
 
     /// The surroundings of this subtree are known: those of each child's, to be sent to it, and the places of this
     /// peer's own processes in local order.
-    ///
-    /// # Panics
-    /// If the subtree is not complete, or if called twice.
-    pub fn on_down(&mut self, down: Down) -> (Vec<(usize, Down)>, Vec<Place>) {
-        self.total.take().expect("places are given once, when all of the subtree is known");
+    pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Place>), Refused> {
+        self.total.take().ok_or(Refused::TooEarly)?;
         let own = self.own.iter().flatten().map(|value| Up { count: 1, left: value.clone(), right: value.clone() });
         let ups: Vec<Up> = own.chain(self.children.iter().flatten().cloned()).collect();
         let mut downs = surroundings(&ups, down);
         let children = downs.split_off(self.local_size);
         let place = |Down { before, left, right }| Place { position: before, left, right };
-        (children.into_iter().enumerate().collect(), downs.into_iter().map(place).collect())
+        Ok((children.into_iter().enumerate().collect(), downs.into_iter().map(place).collect()))
     }
 
     /// All of the subtree in one, if it is complete.

@@ -16,9 +16,7 @@
 use alloc::vec::Vec;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
-use wireup_wire::block;
-pub use wireup_wire::collective::Algorithm;
-use wireup_wire::ids::NodeId;
+use wireup_wire::block::{self, Block};
 
 pub mod bruck;
 pub mod choice;
@@ -28,6 +26,13 @@ pub mod tree;
 
 use bruck::Bruck;
 use ring::Ring;
+
+/// The algorithms over direct links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm {
+    Ring,
+    Bruck,
+}
 
 /// A message to another peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,6 +66,8 @@ pub enum Refused {
     ChildTwice(usize),
     #[error("this peer contributed a second time, expected once")]
     OwnTwice,
+    #[error("a subtree's size came in {0} bytes, expected 8")]
+    NoSize(usize),
     #[error(transparent)]
     Truncated(#[from] block::Truncated),
 }
@@ -69,7 +76,7 @@ pub enum Refused {
 /// before those of the rounds ahead of it.
 pub enum Direct {
     Ring(Ring),
-    Log(Bruck),
+    Bruck(Bruck),
 }
 
 impl Direct {
@@ -81,19 +88,18 @@ impl Direct {
         assert!(me < n, "peer {me} is one of {n}");
         match algorithm {
             Algorithm::Ring => Direct::Ring(Ring::new(me, n)),
-            Algorithm::Log => Direct::Log(Bruck::new(me, n)),
+            Algorithm::Bruck => Direct::Bruck(Bruck::new(me, n)),
         }
     }
 
-    /// What this peer, which is `node`, contributes: no bytes where it has nothing to say.
+    /// This peer's own block, of no bytes where it has nothing to say.
     ///
     /// # Panics
     /// If called twice.
-    pub fn start(&mut self, node: NodeId, bytes: Bytes) -> Step {
-        let own = block::Block { node, compressed: false, bytes }.encode();
+    pub fn start(&mut self, own: &Block) -> Step {
         match self {
-            Direct::Ring(ring) => ring.start(own),
-            Direct::Log(bruck) => bruck.start(own),
+            Direct::Ring(ring) => ring.start(own.encode()),
+            Direct::Bruck(bruck) => bruck.start(own.encode()),
         }
     }
 
@@ -102,7 +108,7 @@ impl Direct {
     pub fn on_message(&mut self, from: u32, round: u16, payload: Bytes) -> Result<Step, Refused> {
         match self {
             Direct::Ring(ring) => ring.on_message(from, round, payload),
-            Direct::Log(bruck) => bruck.on_message(from, round, payload),
+            Direct::Bruck(bruck) => bruck.on_message(from, round, payload),
         }
     }
 
@@ -110,7 +116,7 @@ impl Direct {
     pub fn awaited(&self) -> Vec<u32> {
         match self {
             Direct::Ring(ring) => ring.awaited(),
-            Direct::Log(bruck) => bruck.awaited(),
+            Direct::Bruck(bruck) => bruck.awaited(),
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::*;
 use alloc::vec;
 use proptest::prelude::*;
-use wireup_wire::block::Block;
+use wireup_wire::ids::NodeId;
 
-const ALGORITHMS: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Log];
+const ALGORITHMS: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Bruck];
 
 /// A few bits of noise at a time (xorshift).
 struct Dice(u64);
@@ -33,10 +33,6 @@ enum Event {
     Deliver { from: u32, message: Message },
 }
 
-fn start(peer: &mut Direct, own: &Block) -> Step {
-    peer.start(own.node, own.bytes.clone())
-}
-
 fn run(algorithm: Algorithm, own: &[Block], seed: u64) -> Run {
     let n = own.len();
     let mut peers: Vec<_> = (0..n).map(|me| Direct::new(algorithm, me as u32, n as u32)).collect();
@@ -46,7 +42,7 @@ fn run(algorithm: Algorithm, own: &[Block], seed: u64) -> Run {
     while !events.is_empty() {
         let event = events.swap_remove(dice.below(events.len()));
         let (at, step) = match event {
-            Event::Start(at) => (at, start(&mut peers[at as usize], &own[at as usize])),
+            Event::Start(at) => (at, peers[at as usize].start(&own[at as usize])),
             Event::Deliver { from, message } => {
                 let at = message.to;
                 run.messages_in[at as usize] += 1;
@@ -67,13 +63,13 @@ fn run(algorithm: Algorithm, own: &[Block], seed: u64) -> Run {
 }
 
 fn block(node: usize, len: usize) -> Block {
-    Block { node: NodeId(node as u32), compressed: false, bytes: vec![node as u8; len].into() }
+    Block { node: NodeId(node as u32), compressed: node % 3 == 1, bytes: vec![node as u8; len].into() }
 }
 
 fn messages(algorithm: Algorithm, n: usize) -> usize {
     match algorithm {
         Algorithm::Ring => n - 1,
-        Algorithm::Log => n.next_power_of_two().ilog2() as usize,
+        Algorithm::Bruck => n.next_power_of_two().ilog2() as usize,
     }
 }
 
@@ -139,7 +135,7 @@ fn strangers_are_refused() {
         let mut peer = Direct::new(algorithm, 0, 4);
         let from = match algorithm {
             Algorithm::Ring => 3,
-            Algorithm::Log => 1,
+            Algorithm::Bruck => 1,
         };
         let refused = |result: Result<Step, Refused>| result.map(|_| ()).unwrap_err();
         let wrong = refused(peer.on_message(2, 0, one.clone()));
@@ -151,7 +147,7 @@ fn strangers_are_refused() {
         assert_eq!(cut, Refused::Truncated(block::Truncated));
         peer.on_message(from, 0, one.clone()).unwrap();
         assert_eq!(refused(peer.on_message(from, 0, one.clone())), Refused::Twice { from, round: 0 });
-        start(&mut peer, &block(0, 0));
+        peer.start(&block(0, 0));
         assert_eq!(refused(peer.on_message(from, 0, one.clone())), Refused::Twice { from, round: 0 });
     }
 }
@@ -159,11 +155,11 @@ fn strangers_are_refused() {
 #[test]
 fn says_whom_it_waits_for() {
     let mut ring = Direct::new(Algorithm::Ring, 0, 5);
-    let mut bruck = Direct::new(Algorithm::Log, 0, 5);
+    let mut bruck = Direct::new(Algorithm::Bruck, 0, 5);
     assert_eq!((ring.awaited(), bruck.awaited()), (vec![4], vec![1, 2, 4]));
     let two = join(vec![block(2, 1).encode(), block(3, 1).encode()]);
     bruck.on_message(2, 1, two).unwrap();
-    start(&mut ring, &block(0, 1));
-    start(&mut bruck, &block(0, 1));
+    ring.start(&block(0, 1));
+    bruck.start(&block(0, 1));
     assert_eq!((ring.awaited(), bruck.awaited()), (vec![4], vec![1, 4]));
 }

@@ -34,14 +34,26 @@ impl Part {
         }
     }
 
-    /// A size as the payload of a frame: u64, little-endian. That it is one, and not blocks, the frame's header says.
-    pub fn encode_size(bytes: u64) -> Bytes {
-        Bytes::copy_from_slice(&bytes.to_le_bytes())
+    /// Whether it is a size alone, which the frame's header says.
+    pub fn is_size(&self) -> bool {
+        matches!(self, Part::Size(_))
     }
 
-    /// `None` if the payload has another length.
-    pub fn decode_size(payload: &[u8]) -> Option<Self> {
-        payload.try_into().ok().map(|bytes| Part::Size(u64::from_le_bytes(bytes)))
+    /// As the payload of a frame: the blocks as they are, a size as u64 LE.
+    pub fn into_payload(self) -> Bytes {
+        match self {
+            Part::Data(blocks) => blocks,
+            Part::Size(bytes) => Bytes::copy_from_slice(&bytes.to_le_bytes()),
+        }
+    }
+
+    /// From the payload of a frame whose header says whether it is a size.
+    pub fn from_payload(is_size: bool, payload: Bytes) -> Result<Self, super::Refused> {
+        if !is_size {
+            return Ok(Part::Data(payload));
+        }
+        let bytes = payload[..].try_into().map_err(|_| super::Refused::NoSize(payload.len()))?;
+        Ok(Part::Size(u64::from_le_bytes(bytes)))
     }
 }
 
@@ -81,8 +93,8 @@ impl TreeGather {
         Ok(self.add(part))
     }
 
-    /// Whether this peer's own part is missing.
-    pub fn waits_for_own(&self) -> bool {
+    /// Whether this peer's own part is still missing.
+    pub fn own_missing(&self) -> bool {
         !self.own
     }
 
@@ -101,7 +113,7 @@ impl TreeGather {
             }
             Part::Data(_) | Part::Size(_) => self.data = None,
         }
-        if self.waits_for_own() || self.missing_children().next().is_some() {
+        if self.own_missing() || self.missing_children().next().is_some() {
             return None;
         }
         Some(self.data.take().map_or(Part::Size(self.size), |data| Part::Data(join(data))))
@@ -123,7 +135,7 @@ mod tests {
         let mut peer = TreeGather::new(2, 3);
         assert_eq!(peer.child(1, data(b"c")), Ok(None));
         assert_eq!(peer.missing_children().collect::<Vec<_>>(), [0]);
-        assert!(peer.waits_for_own());
+        assert!(peer.own_missing());
         assert_eq!(peer.own(data(b"a")), Ok(None));
         assert_eq!(peer.child(0, data(b"b")), Ok(Some(data(b"cab"))));
     }
@@ -138,12 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn sizes_round_trip() {
-        for bytes in [0, 0x0102, u64::MAX] {
-            assert_eq!(Part::decode_size(&Part::encode_size(bytes)), Some(Part::Size(bytes)));
+    fn payloads_round_trip() {
+        for part in [data(b""), data(b"12345678"), Part::Size(0), Part::Size(u64::MAX)] {
+            let is_size = part.is_size();
+            assert_eq!(Part::from_payload(is_size, part.clone().into_payload()), Ok(part));
         }
-        assert_eq!(Part::encode_size(0x0102)[..], [2, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!((Part::decode_size(b"1234567"), Part::decode_size(b"123456789")), (None, None));
+        assert_eq!(Part::Size(0x0102).into_payload()[..], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Part::from_payload(true, Bytes::from_static(b"1234567")), Err(Refused::NoSize(7)));
     }
 
     proptest! {

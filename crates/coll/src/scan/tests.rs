@@ -35,7 +35,7 @@ fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
     for child in &peer.children {
         let (run, up) = up(child, next_value);
         children.push(run);
-        ups.push(Up::decode(up.encode()).unwrap());
+        ups.push(Up::decode(&up.encode()).unwrap());
     }
     // Children come from last to first, the own processes in between: the order must not matter.
     let mut total = None;
@@ -57,7 +57,8 @@ fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
 }
 
 fn down(run: &mut Run, down_here: Down, places: &mut Vec<Place>) {
-    let (downs, own) = run.scan.on_down(Down::decode(down_here.encode()).unwrap());
+    let (downs, own) = run.scan.on_down(Down::decode(&down_here.encode()).unwrap()).unwrap();
+    assert_eq!(run.scan.on_down(Down::default()), Err(Refused::TooEarly));
     places.extend(own.iter().cloned());
     run.places = own;
     assert_eq!(downs.len(), run.children.len());
@@ -86,7 +87,7 @@ proptest! {
     #[test]
     fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
         let payload = Bytes::from(bytes);
-        if let Ok(up) = Up::decode(payload.clone()) {
+        if let Ok(up) = Up::decode(&payload) {
             prop_assert_eq!(up.encode(), payload);
         }
     }
@@ -100,9 +101,7 @@ proptest! {
         }
         let sum: u64 = 1 + counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         prop_assert_eq!(result.is_ok(), u32::try_from(sum).is_ok());
-        if result.is_ok() {
-            scan.on_down(Down { before, ..Down::default() });
-        }
+        prop_assert_eq!(scan.on_down(Down { before, ..Down::default() }).is_ok(), result.is_ok());
     }
 }
 
@@ -113,7 +112,7 @@ fn one_process_alone_sees_itself() {
     assert_eq!(scan.own(vec![]), Err(Refused::Own { found: 0, expected: 1 }));
     scan.own(vec![value.clone()]).unwrap().unwrap();
     assert_eq!(scan.own(vec![value.clone()]), Err(Refused::OwnTwice));
-    let (_, places) = scan.on_down(scan.root());
+    let (_, places) = scan.on_down(scan.root()).unwrap();
     assert_eq!(places, [Place { position: 0, left: value.clone(), right: value }]);
 }
 
@@ -122,6 +121,6 @@ fn messages_are_as_drawn() {
     let up = Up { count: 0x0102, left: Bytes::from_static(b"ab"), right: Bytes::from_static(b"c") };
     assert_eq!(up.encode()[..], *b"\x02\x01\0\0\x02ab\x01c");
     for bytes in [&b"\x02\x01\0"[..], b"\x02\x01\0\0\x02ab", b"\x02\x01\0\0\x02ab\x01", b"\x02\x01\0\0\0\0\0"] {
-        assert_eq!(Up::decode(Bytes::from_static(bytes)), Err(Refused::Malformed));
+        assert_eq!(Up::decode(&Bytes::from_static(bytes)), Err(Refused::Malformed));
     }
 }
