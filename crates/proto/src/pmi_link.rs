@@ -50,8 +50,6 @@ pub enum Effect {
         entry: Entry,
         ticket: Ticket,
     },
-    /// A get waits for the rank's lazy fences.
-    Waits,
     Finalized,
     Abort {
         code: i32,
@@ -130,14 +128,14 @@ impl PmiLink {
             if self.waiting_get.is_some() && self.lazy > 0 {
                 return Ok(());
             }
-            let Self { reader, state, outstanding, has_put, lazy, waiting_get, .. } = &mut *self;
+            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect } = &mut *self;
             let mut turn = Turn {
                 state,
                 outstanding,
                 has_put,
                 lazy,
                 waiting_get,
-                dialect: self.dialect,
+                dialect: *dialect,
                 who,
                 facts,
                 tables: &mut *tables,
@@ -152,8 +150,8 @@ impl PmiLink {
                 Next::Go => {}
                 Next::Wait => return Ok(()),
                 Next::SwitchToPmi2 => {
-                    self.dialect = Dialect::Pmi2;
-                    self.reader.switch_to_pmi2();
+                    *dialect = Dialect::Pmi2;
+                    reader.switch_to_pmi2();
                 }
             }
         }

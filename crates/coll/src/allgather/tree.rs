@@ -14,7 +14,6 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::join;
-pub use super::lockstep::{Refused, Step, TreeAllgather};
 
 /// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]

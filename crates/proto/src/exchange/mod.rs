@@ -17,8 +17,6 @@
 //! also where the data takes another way.
 
 mod one;
-#[cfg(test)]
-mod tests;
 
 use crate::pmi_link::Ticket;
 use crate::time::Instant;

@@ -143,7 +143,6 @@ impl Turn<'_, '_> {
             return Next::Go;
         }
         *self.waiting_get = Some(WaitingGet { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
-        self.effects.push(Effect::Waits);
         Next::Wait
     }
 
