@@ -101,7 +101,7 @@ impl Job {
     fn on_finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
         let Finished { waiting, outcome, trace, .. } = finished;
         let told = match outcome {
-            Outcome::Pairs(blocks) => match self.publish(blocks) {
+            Outcome::Pairs(blocks) => match self.publish(blocks, cx) {
                 Ok(()) => self.answer_fence(waiting, cx),
                 Err(problem) => self.fail_exchange(problem, cx),
             },
@@ -126,13 +126,13 @@ impl Job {
     }
 
     /// What all nodes' pairs are after a fence.
-    fn publish(&mut self, parts: Vec<Bytes>) -> Result<(), String> {
+    fn publish(&mut self, parts: Vec<Bytes>, cx: &mut Context<'_>) -> Result<(), String> {
         let mut pairs = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
         for block in parts.into_iter().flat_map(block::blocks) {
             let block = block.map_err(|error| error.to_string())?;
             pairs.extend_from_slice(&block.bytes);
         }
-        self.kvs.commit(pairs.into()).map_err(|error| error.to_string())
+        self.kvs.commit(pairs.into(), cx.memory).map_err(|error| error.to_string())
     }
 
     fn answer_fence(&mut self, waiting: Vec<(LocalRank, Ticket)>, cx: &mut Context<'_>) {

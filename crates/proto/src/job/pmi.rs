@@ -24,11 +24,13 @@ impl Job {
             lazy_fence: self.spec.options.pmi_fence == PmiFence::Lazy,
         };
         let who = Who { local, rank: process.rank, appnum: process.appnum };
-        let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs };
+        let (kvs, attrs) = (&mut self.kvs, &mut self.attrs);
+        let mut tables = Tables { kvs, attrs, memory: &mut *cx.memory, shares: Vec::new() };
         let (mut reply, mut effects) = (Vec::new(), Vec::new());
         let result = process.link.on_bytes(bytes, who, &facts, &mut tables, &mut reply, &mut effects);
+        let shares = tables.shares;
         if !reply.is_empty() {
-            cx.out.push(Output::Reply { job: self.spec.job, local, bytes: Bytes::from(reply), shares: Vec::new() });
+            cx.out.push(Output::Reply { job: self.spec.job, local, bytes: Bytes::from(reply), shares });
         }
         for effect in effects {
             self.on_effect(local, effect, cx);
@@ -61,6 +63,7 @@ impl Job {
                 let (rank, pid) = (process.rank, process.pid);
                 self.fail_rank(rank, Some(pid), Cause::Aborted { code, message }, cx);
             }
+            Effect::Unreadable { problem } => self.fail_here(Cause::Pmi { problem }, cx),
             Effect::Woken { parked, value } => {
                 for get in parked {
                     let mut reply = Vec::new();
