@@ -4,6 +4,7 @@
 //! `pmi` serves their requests and fences, `stdio` moves their bytes, `ends` decides about failures, kills and the
 //! question who has not arrived.
 
+mod direct;
 mod ends;
 mod pmi;
 mod processes;
@@ -197,6 +198,7 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -228,6 +230,7 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -361,7 +364,8 @@ impl Job {
                 | Kind::OutputCredit
                 | Kind::Input
                 | Kind::InputCredit
-                | Kind::Trace,
+                | Kind::Trace
+                | Kind::Direct,
             ) => {}
         }
     }
