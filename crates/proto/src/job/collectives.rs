@@ -55,6 +55,13 @@ impl Job {
         self.carry_out(next, cx);
     }
 
+    /// A link beside the tree that the job wants could not be made, or broke.
+    pub fn fail_direct(&mut self, agent: AgentId, problem: &str, cx: &mut Context<'_>) {
+        let name = self.spec.nodes.iter().find(|node| node.agent == agent).map(|node| node.name.clone());
+        let host = name.unwrap_or_else(|| format!("agent {agent}"));
+        self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
+    }
+
     fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
         for one in next {
             match one {
