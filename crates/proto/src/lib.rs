@@ -9,7 +9,7 @@ mod children;
 pub mod clock_offset;
 mod digest;
 pub mod exit_code;
-mod fence;
+mod exchange;
 mod input;
 pub mod io;
 mod job;

@@ -10,6 +10,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod blob;
+pub mod collective;
 pub mod block;
 pub mod frame;
 pub mod ids;
