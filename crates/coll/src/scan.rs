@@ -7,8 +7,8 @@
 //!
 //! A peer waits for its own processes and an [`Up`] of each child, and sends its parent theirs in one. The root closes
 //! the ring: what is left of all is the rightmost value of all. Down, a peer cuts what it got into a [`Down`] a child
-//! and a [`Place`] a process. So the processes of a node are neighbours, and a place in the ring is not a rank. A subtree
-//! without processes takes no place: its counts are 0, its values empty and nobody's neighbours.
+//! and a [`Place`] a process. So the processes of a node are neighbours, and a place in the ring is not a rank. A
+//! subtree without processes takes no place: its counts are 0, its values empty and nobody's neighbours.
 //!
 //! Cost of a peer: 1 message in a child, 1 out; down likewise. Bytes of each: a count and two values, whatever the size
 //! of the job. Time and memory: O(processes + children) a peer, 2 log N hops.

@@ -410,7 +410,6 @@ fn refusal(state: State, event: Event) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::segments::UNREADABLE;
     use super::*;
     use crate::memory::Heap;
     use wireup_wire::shared::segment::Segment;
@@ -422,8 +421,8 @@ mod tests {
         kvs: Kvs,
         attrs: NodeAttrs,
         effects: Vec<Effect>,
-        shares: Vec<Shared>,
         lazy: bool,
+        shares: Vec<Shared>,
     }
 
     impl Bench {

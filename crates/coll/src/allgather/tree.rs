@@ -2,9 +2,9 @@
 //! (S1 I, fig. 2).
 //!
 //! Each peer waits for its own part and one of each child, joins them untouched and sends one message to its parent.
-//! While the bytes of a subtree are few they travel along ([`Part::Data`]); beyond a bound, or where somebody below sent
-//! no bytes, only their number does ([`Part::Size`]), and the bytes take another way. The root's result is that of all.
-//! No peer parses another's bytes. One object is one epoch.
+//! While the bytes of a subtree are few they travel along ([`Part::Data`]); beyond a bound, or where somebody below
+//! sent no bytes, only their number does ([`Part::Size`]), and the bytes take another way. The root's result is that of
+//! all. No peer parses another's bytes. One object is one epoch.
 //!
 //! Cost of a peer: 1 message in a child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message a
 //! link with the bytes of all.

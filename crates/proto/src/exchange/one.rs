@@ -73,7 +73,7 @@ impl Exchange {
                 let eager_max = match site.scheme {
                     ExchangeScheme::Auto if !site.root => EAGER_BYTES_MAX,
                     ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
-                    ExchangeScheme::Ring | ExchangeScheme::Log => 0,
+                    ExchangeScheme::Ring | ExchangeScheme::Bruck => 0,
                 };
                 Way::Blocks {
                     tree: TreeGather::new(site.children, eager_max),
@@ -124,7 +124,7 @@ impl Exchange {
 
     /// On a node without ranks: what came down has gone on, or nothing comes down.
     fn is_passed_on(&self, site: &Site) -> bool {
-        let forced = matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Log);
+        let forced = matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
         match &self.way {
             Way::Blocks { route, .. } => forced || matches!(route, Route::Done),
             Way::Scan(_) => self.outcome.is_some(),
@@ -212,7 +212,7 @@ impl Exchange {
                 self.on_gathered(site, part, out)?;
                 match site.scheme {
                     ExchangeScheme::Ring if node.is_some() => self.go(site, Algorithm::Ring, out),
-                    ExchangeScheme::Log if node.is_some() => self.go(site, Algorithm::Bruck, out),
+                    ExchangeScheme::Bruck if node.is_some() => self.go(site, Algorithm::Bruck, out),
                     _ => Ok(()),
                 }
             }
@@ -273,7 +273,7 @@ impl Exchange {
         }
         let nodes = site.peers.len() as u32;
         match (site.scheme, part) {
-            (ExchangeScheme::Ring | ExchangeScheme::Log, _) => Ok(()),
+            (ExchangeScheme::Ring | ExchangeScheme::Bruck, _) => Ok(()),
             (ExchangeScheme::Tree, Part::Size(bytes)) => Err(too_long(bytes)),
             (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, out),
             (ExchangeScheme::Auto, Part::Data(blocks)) => match choose(nodes, blocks.len() as u64) {
