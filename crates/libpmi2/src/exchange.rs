@@ -10,10 +10,10 @@
 //!
 //! A process without a server is a job of one: everything is over at once.
 
-use crate::codes::{Code, Result};
 use crate::requests::{Id, Outstanding, Stage};
 use crate::state::{Job, With, value};
 use alloc::vec::Vec;
+use wireup_capi::codes::{Code, Result};
 use wireup_capi::{Failure, Server, ints};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::pmi::{Command, Request};

@@ -3,12 +3,12 @@
 //! Source: S1 IV; the forms with a length, without a copy, and the test are ours.
 // SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
 use crate::exchange::{Kind, MAX_LEN};
 use crate::requests::{Id, Into};
 use crate::state::{Job, given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
 /// The opaque handle; never followed.

@@ -10,7 +10,6 @@ extern crate alloc;
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
-mod codes;
 mod exchange;
 mod extensions;
 mod info;

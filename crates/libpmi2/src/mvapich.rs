@@ -1,12 +1,12 @@
 //! The names that MVAPICH2 looks for: one of each kind in flight, no handles, rows of 1,024 bytes.
 // SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
 use crate::exchange::Kind;
 use crate::extensions::finish;
 use crate::requests::{Id, Into, Requests};
 use crate::state::{Job, given, required, with_job};
 use core::ffi::{c_char, c_int, c_void};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
 type Slot = fn(&mut Requests) -> &mut Option<Id>;

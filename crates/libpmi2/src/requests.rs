@@ -9,12 +9,12 @@
 //!
 //! A request's handle is a number that never comes again, so that a stale one is known for what it is.
 
-use crate::codes::{Code, Result};
 use crate::exchange::Kind;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use wireup_capi::Failure;
+use wireup_capi::codes::{Code, Result};
 
 /// A handle's number; 0 is none.
 pub type Id = usize;

@@ -4,10 +4,10 @@
 //! a command that they do not know, so without that variable they are not asked. There, and where the server says no, it is
 //! a put, a fence and two gets, in the order of ranks.
 
-use crate::codes::{Code, Result, returned};
 use crate::state::{Job, given, is_refusal, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::{ints, text};
 use wireup_client::escape::{double, halve};
 use wireup_wire::limits::VALUE_LEN_MAX;
