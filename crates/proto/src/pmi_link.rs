@@ -3,9 +3,15 @@
 //! What concerns others than the asking rank is an [`Effect`], which the job applies. Replies are written into one
 //! buffer per input, so that a batch of requests is answered by one write.
 
+mod collectives;
+
+pub use collectives::{Ticket, Told};
+
+use crate::exchange::Entry;
 use crate::kvs::Kvs;
 use crate::node_attrs::{Full, NodeAttrs, Parked};
 use crate::pmi_state::{Event, Refused, State};
+use collectives::WaitingGet;
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
@@ -17,6 +23,8 @@ pub struct Facts<'a> {
     pub job_size: u32,
     /// `PMI_process_mapping`, if it fits a value.
     pub process_mapping: Option<&'a [u8]>,
+    /// Fences of text clients are answered at once where they may be.
+    pub lazy_fence: bool,
 }
 
 /// Who asks.
@@ -37,7 +45,13 @@ pub struct Tables<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     Initialised,
-    Fence,
+    /// The rank starts its next collective.
+    Enter {
+        entry: Entry,
+        ticket: Ticket,
+    },
+    /// A get waits for the rank's lazy fences.
+    Waits,
     Finalized,
     Abort {
         code: i32,
@@ -54,13 +68,27 @@ pub struct PmiLink {
     reader: RequestReader,
     state: State,
     dialect: Dialect,
-    /// `thrid` of the fence that waits.
-    fence_thread: Option<Vec<u8>>,
+    /// Our own client's collectives that are under way.
+    outstanding: u32,
+    /// Something was put since the last fence.
+    has_put: bool,
+    /// Fences that were answered and are not complete.
+    lazy: u32,
+    /// Holds up what comes behind it.
+    waiting_get: Option<WaitingGet>,
 }
 
 impl Default for PmiLink {
     fn default() -> Self {
-        PmiLink { reader: RequestReader::new(), state: State::Fresh, dialect: Dialect::Pmi1, fence_thread: None }
+        PmiLink {
+            reader: RequestReader::new(),
+            state: State::Fresh,
+            dialect: Dialect::Pmi1,
+            outstanding: 0,
+            has_put: false,
+            lazy: 0,
+            waiting_get: None,
+        }
     }
 }
 
@@ -83,13 +111,32 @@ impl PmiLink {
         effects: &mut Vec<Effect>,
     ) -> Result<(), PmiError> {
         self.reader.push(bytes)?;
+        self.go_on(who, facts, tables, reply, effects)
+    }
+
+    /// Answers the get that has waited for the rank's lazy fences, and what came behind it.
+    ///
+    /// # Errors
+    /// As [`PmiLink::on_bytes`].
+    pub fn go_on(
+        &mut self,
+        who: Who,
+        facts: &Facts<'_>,
+        tables: &mut Tables<'_>,
+        reply: &mut Vec<u8>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), PmiError> {
         loop {
-            let Some(envelope) = self.reader.next()? else {
+            if self.waiting_get.is_some() && self.lazy > 0 {
                 return Ok(());
-            };
+            }
+            let Self { reader, state, outstanding, has_put, lazy, waiting_get, .. } = &mut *self;
             let mut turn = Turn {
-                state: &mut self.state,
-                fence_thread: &mut self.fence_thread,
+                state,
+                outstanding,
+                has_put,
+                lazy,
+                waiting_get,
                 dialect: self.dialect,
                 who,
                 facts,
@@ -97,19 +144,18 @@ impl PmiLink {
                 reply: &mut *reply,
                 effects: &mut *effects,
             };
-            if let Next::SwitchToPmi2 = turn.on_request(&envelope) {
-                self.dialect = Dialect::Pmi2;
-                self.reader.switch_to_pmi2();
+            turn.answer_waiting();
+            let Some(envelope) = reader.next()? else {
+                return Ok(());
+            };
+            match turn.on_request(&envelope) {
+                Next::Go => {}
+                Next::Wait => return Ok(()),
+                Next::SwitchToPmi2 => {
+                    self.dialect = Dialect::Pmi2;
+                    self.reader.switch_to_pmi2();
+                }
             }
-        }
-    }
-
-    /// The fence is complete: writes its reply.
-    pub fn release(&mut self, reply: &mut Vec<u8>) {
-        if let Ok(next) = self.state.next(Event::Release) {
-            self.state = next;
-            let thread = self.fence_thread.take();
-            encode_reply(self.dialect, Command::Barrier, thread.as_deref(), &Reply::BarrierOut, reply);
         }
     }
 
@@ -129,13 +175,18 @@ impl PmiLink {
 
 enum Next {
     Go,
+    /// Until the rank's lazy fences are complete.
+    Wait,
     SwitchToPmi2,
 }
 
 /// One request being answered.
 struct Turn<'a, 't> {
     state: &'a mut State,
-    fence_thread: &'a mut Option<Vec<u8>>,
+    outstanding: &'a mut u32,
+    has_put: &'a mut bool,
+    lazy: &'a mut u32,
+    waiting_get: &'a mut Option<WaitingGet>,
     dialect: Dialect,
     who: Who,
     facts: &'a Facts<'a>,
@@ -150,7 +201,11 @@ impl Turn<'_, '_> {
             Request::Init { version: 2, .. } => Event::Init2,
             Request::Init { .. } => Event::Init1,
             Request::FullInit { .. } => Event::FullInit,
-            Request::Barrier { .. } => Event::Fence,
+            Request::Barrier { .. } | Request::Ring { .. } => Event::Fence,
+            Request::Finalize if *self.outstanding > 0 => {
+                self.answer(envelope, &Reply::Failed { message: "finalize_with_collectives_outstanding" });
+                return Next::Go;
+            }
             Request::Finalize => Event::Finalize,
             Request::Abort { code, message, .. } => {
                 let message = String::from_utf8_lossy(message).into_owned();
@@ -179,7 +234,12 @@ impl Turn<'_, '_> {
                 self.answer(envelope, &Reply::Done);
             }
             Request::Put { key, value, kvsname } => self.on_put(envelope, *kvsname, key, value),
-            Request::Get { key, kvsname, .. } => self.on_get(envelope, *kvsname, key),
+            Request::Get { key, kvsname, .. } => return self.on_get(envelope, *kvsname, key),
+            Request::FenceNb { id } => self.on_own_fence(*id),
+            Request::Allgather { id, max_len, shared, value } => {
+                self.on_allgather(envelope, *id, *max_len, *shared, value);
+            }
+            Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
             _ => self.on_fact(envelope),
@@ -230,20 +290,9 @@ impl Turn<'_, '_> {
             Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
                 Reply::Failed { message: "name_publishing_is_not_offered_by_this_version" }
             }
-            Request::Ring { .. } => Reply::Failed { message: "ring_is_not_offered_by_this_version" },
             _ => Reply::Failed { message: "command_not_supported" },
         };
         self.answer(envelope, &reply);
-    }
-
-    fn on_fence(&mut self, envelope: &Envelope<'_>, group: Option<&[u8]>) {
-        if group.is_some() {
-            *self.state = State::Ready;
-            self.answer(envelope, &Reply::Failed { message: "group_barriers_need_PMI_1.2" });
-            return;
-        }
-        *self.fence_thread = envelope.thread.map(<[u8]>::to_vec);
-        self.effects.push(Effect::Fence);
     }
 
     fn on_put(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8], value: &[u8]) {
@@ -264,25 +313,21 @@ impl Turn<'_, '_> {
             Some(message) => self.answer(envelope, &Reply::Failed { message }),
             None => {
                 self.tables.kvs.put(key, value);
+                *self.has_put = true;
                 self.answer(envelope, &Reply::Done);
             }
         }
     }
 
-    fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) {
+    fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) -> Next {
         if !self.is_own_kvs(kvsname) {
             self.answer(envelope, &Reply::Failed { message: "kvsname_is_not_that_of_this_job" });
         } else if key.starts_with(b"PMI_") || key == b"universeSize" {
             self.on_job_attr(envelope, key);
         } else {
-            let Self { tables, reply, dialect, .. } = self;
-            let answer = match tables.kvs.get(key) {
-                Ok(Some(value)) => Reply::Value(value),
-                Ok(None) => Reply::NotFound,
-                Err(_) => Reply::Failed { message: "the_pairs_of_the_fence_arrived_broken" },
-            };
-            encode_reply(*dialect, envelope.request.command(), envelope.thread, &answer, reply);
+            return self.on_get_pair(envelope, key);
         }
+        Next::Go
     }
 
     fn on_job_attr(&mut self, envelope: &Envelope<'_>, key: &[u8]) {
@@ -362,11 +407,17 @@ mod tests {
         kvs: Kvs,
         attrs: NodeAttrs,
         effects: Vec<Effect>,
+        lazy: bool,
     }
 
     impl Bench {
         fn say(&mut self, request: &str) -> String {
-            let facts = Facts { nspace: "job-1", job_size: 8, process_mapping: Some(b"(vector,(0,2,4))") };
+            let facts = Facts {
+                nspace: "job-1",
+                job_size: 8,
+                process_mapping: Some(b"(vector,(0,2,4))"),
+                lazy_fence: self.lazy,
+            };
             let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
             let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs };
             let mut reply = Vec::new();
@@ -381,7 +432,11 @@ mod tests {
             let blob = self.kvs.take_pending();
             self.kvs.commit(blob).unwrap();
             let mut reply = Vec::new();
-            self.link.release(&mut reply);
+            for effect in std::mem::take(&mut self.effects) {
+                if let Effect::Enter { ticket, .. } = effect {
+                    self.link.answer(&ticket, &Told::Fence { version: 1 }, &mut reply);
+                }
+            }
             String::from_utf8(reply).unwrap()
         }
     }
@@ -403,7 +458,7 @@ mod tests {
         assert!(bench.fence().starts_with("cmd=barrier_out"));
         assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
         assert!(bench.say("cmd=finalize\n").starts_with("cmd=finalize_ack"));
-        assert_eq!(bench.effects, [Effect::Initialised, Effect::Fence, Effect::Finalized]);
+        assert_eq!(bench.effects, [Effect::Finalized]);
     }
 
     #[test]
