@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use wireup_wire::pmi::Request;
 
 /// Whom to ask.
+#[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum With {
     Server(Server),
     /// Rank 0 of 1.
