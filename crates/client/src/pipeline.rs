@@ -50,7 +50,7 @@ pub enum Broken {
     Bytes(PmiError),
     /// An answer came that nobody asked for.
     Unasked,
-    /// A numbered request was refused; which one is not said.
+    /// One of our own server's commands was refused; which request it was is not said.
     Refused,
 }
 
@@ -134,6 +134,9 @@ impl Pipeline {
         } else {
             (self.asked.pop_front().ok_or(Broken::Unasked)?, None)
         };
+        if command == Command::KvsMap && !fields.succeeded() {
+            return Err(Broken::Refused);
+        }
         Ok(Some(Answer { command, fields, behind: self.asked.len(), id, descriptors: descriptors(command, &fields) }))
     }
 }

@@ -1,5 +1,6 @@
 //! The process's place in its job, and its server.
 
+use crate::numbered::Own;
 use crate::requests::Requests;
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
@@ -23,10 +24,17 @@ pub struct Job {
     pub spawned: bool,
     /// Slurm or us: the server answers in order and survives commands that it does not know.
     pub server_is_known: bool,
+    /// Our own server.
+    pub own: Option<Own>,
+    /// What the job is called, if that is known without asking.
+    pub job_id: Option<Vec<u8>>,
     pub requests: Requests,
     /// Counts the keys of our own rings and allgathers; the same on all ranks.
     pub generation: usize,
 }
+
+/// The version of our own commands that this library speaks.
+const EXTENSION: u32 = 1;
 
 static PLACE: Place<Job> = Place::new();
 
@@ -58,8 +66,9 @@ pub fn finalize() -> Result {
 impl Job {
     fn join() -> Result<Job> {
         let new = |with, rank, size| {
-            let requests = Requests::default();
-            Job { with, rank, size, appnum: -1, spawned: false, server_is_known: false, requests, generation: 0 }
+            let (requests, server_is_known) = (Requests::default(), false);
+            let (appnum, spawned, own, job_id, generation) = (-1, false, None, None, 0);
+            Job { with, rank, size, appnum, spawned, server_is_known, own, job_id, requests, generation }
         };
         let (mut server, env) = match start(Dialect::Pmi2)? {
             Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1)),
@@ -69,18 +78,23 @@ impl Job {
         // Slurm's server wants all three fields; MPICH's takes no empty ones.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
         let request = Request::FullInit { job_id: job_id.as_deref(), rank: Some(env.rank), threaded: false };
-        let (mut rank, mut size, mut appnum, mut spawned) = (None, None, None, false);
+        let (mut rank, mut size, mut appnum, mut spawned, mut own) = (None, None, None, false, false);
         server.call(&request, &mut |fields| {
             rank = number(fields, "rank");
             size = number(fields, "size");
             appnum = number(fields, "appnum");
             spawned = fields.get("spawner-jobid").is_some();
+            own = number(fields, "wireup") == Some(EXTENSION);
         })?;
         let (Some(rank), Some(size)) = (rank, size) else {
             return Err(Code::OTHER);
         };
+        if own {
+            server.expect_descriptors();
+        }
         let mut job = new(With::Server(server), rank, size);
-        job.server_is_known = job_id.is_some();
+        (job.server_is_known, job.own) = (job_id.is_some(), own.then(Own::default));
+        job.job_id = job_id;
         (job.appnum, job.spawned) = (appnum.unwrap_or(-1), spawned);
         Ok(job)
     }
