@@ -4,11 +4,13 @@
 //! buffer per input, so that a batch of requests is answered by one write.
 
 mod collectives;
+mod segments;
 
 pub use collectives::{Ticket, Told};
 
 use crate::exchange::Entry;
 use crate::kvs::Kvs;
+use crate::memory::{Memory, Shared};
 use crate::node_attrs::{Full, NodeAttrs, Parked};
 use crate::pmi_state::{Event, Refused, State};
 use collectives::WaitingGet;
@@ -16,6 +18,9 @@ use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
+
+/// The commands of our own clients, as they are now.
+const EXTENSION_VERSION: u32 = 1;
 
 /// What every client of the job on this node is told.
 pub struct Facts<'a> {
@@ -39,6 +44,10 @@ pub struct Who {
 pub struct Tables<'a> {
     pub kvs: &'a mut Kvs,
     pub attrs: &'a mut NodeAttrs,
+    /// Makes what the rank reads itself.
+    pub memory: &'a mut dyn Memory,
+    /// Of such memory: goes to the rank along with the replies.
+    pub shares: Vec<Shared>,
 }
 
 /// What a request means for others.
@@ -50,8 +59,6 @@ pub enum Effect {
         entry: Entry,
         ticket: Ticket,
     },
-    /// A get waits for the rank's lazy fences.
-    Waits,
     Finalized,
     Abort {
         code: i32,
@@ -61,6 +68,10 @@ pub enum Effect {
     Woken {
         parked: Vec<Parked>,
         value: Vec<u8>,
+    },
+    /// The pairs of the fences cannot be read here: the job is over.
+    Unreadable {
+        problem: String,
     },
 }
 
@@ -130,14 +141,14 @@ impl PmiLink {
             if self.waiting_get.is_some() && self.lazy > 0 {
                 return Ok(());
             }
-            let Self { reader, state, outstanding, has_put, lazy, waiting_get, .. } = &mut *self;
+            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect } = &mut *self;
             let mut turn = Turn {
                 state,
                 outstanding,
                 has_put,
                 lazy,
                 waiting_get,
-                dialect: self.dialect,
+                dialect: *dialect,
                 who,
                 facts,
                 tables: &mut *tables,
@@ -152,8 +163,8 @@ impl PmiLink {
                 Next::Go => {}
                 Next::Wait => return Ok(()),
                 Next::SwitchToPmi2 => {
-                    self.dialect = Dialect::Pmi2;
-                    self.reader.switch_to_pmi2();
+                    *dialect = Dialect::Pmi2;
+                    reader.switch_to_pmi2();
                 }
             }
         }
@@ -240,6 +251,7 @@ impl Turn<'_, '_> {
                 self.on_allgather(envelope, *id, *max_len, *shared, value);
             }
             Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
+            Request::KvsMap { have } => self.on_kvs_map(envelope, have),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
             _ => self.on_fact(envelope),
@@ -275,7 +287,7 @@ impl Turn<'_, '_> {
                     size: facts.job_size,
                     appnum: self.who.appnum.into(),
                     spawner: None,
-                    extension: None,
+                    extension: Some(EXTENSION_VERSION),
                 }
             }
             Request::GetMaxes => {
@@ -399,6 +411,8 @@ fn refusal(state: State, event: Event) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Heap;
+    use wireup_wire::shared::segment::Segment;
 
     /// One rank, its tables, and the text of a conversation.
     #[derive(Default)]
@@ -408,6 +422,7 @@ mod tests {
         attrs: NodeAttrs,
         effects: Vec<Effect>,
         lazy: bool,
+        shares: Vec<Shared>,
     }
 
     impl Bench {
@@ -419,9 +434,11 @@ mod tests {
                 lazy_fence: self.lazy,
             };
             let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
-            let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs };
+            let mut tables =
+                Tables { kvs: &mut self.kvs, attrs: &mut self.attrs, memory: &mut Heap, shares: Vec::new() };
             let mut reply = Vec::new();
             let said = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
+            self.shares.append(&mut tables.shares);
             match said {
                 Ok(()) => String::from_utf8(reply).unwrap(),
                 Err(error) => format!("broken: {error}"),
@@ -430,7 +447,7 @@ mod tests {
 
         fn fence(&mut self) -> String {
             let blob = self.kvs.take_pending();
-            self.kvs.commit(blob).unwrap();
+            self.kvs.commit(blob, &mut Heap).unwrap();
             let mut reply = Vec::new();
             for effect in std::mem::take(&mut self.effects) {
                 if let Effect::Enter { ticket, .. } = effect {
@@ -506,6 +523,40 @@ mod tests {
             assert!(reply.contains(word) && !reply.contains("rc=0"), "{request} gave {reply}");
         }
         assert!(bench.say("cmd=put kvsname=job-1 key=k value=v\n").contains("rc=0"));
+    }
+
+    #[test]
+    fn our_own_clients_map_what_is_new() {
+        let framed = |body: &str| format!("{:>6}{body}", body.len());
+        let mut bench = Bench::default();
+        bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
+        assert!(bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
+        let none = bench.say(&framed("cmd=wireup-kvs-map;have=;"));
+        assert!(none.ends_with("rc=0;keep=0;") && bench.shares.is_empty(), "{none}");
+        for (round, have, answer) in
+            [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")]
+        {
+            let value = "x".repeat(if round == 1 { 100 } else { 10 });
+            bench.say(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
+            bench.fence();
+            let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
+            assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
+            let share = bench.shares.pop().expect("a segment comes along");
+            assert!(bench.shares.is_empty());
+            let segment = Segment::read(share.bytes()).unwrap();
+            assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
+        }
+        assert!(bench.say(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
+        assert!(bench.shares.is_empty());
+    }
+
+    #[test]
+    fn broken_pairs_end_the_job() {
+        let mut bench = Bench::default();
+        bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
+        bench.kvs.commit(bytes::Bytes::from_static(b"\x09cut"), &mut Heap).unwrap();
+        assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
+        assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
     }
 
     #[test]

@@ -34,14 +34,14 @@ pub enum Form {
     /// Down: the blocks go around the ring of nodes.
     GoRing = 2,
     /// Down: the blocks go by the logarithmic allgather.
-    GoLog = 3,
+    GoBruck = 3,
 }
 
 /// How nodes exchange blocks without the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Algorithm {
     Ring = 0,
-    Log = 1,
+    Bruck = 1,
 }
 
 /// Most rounds that a frame can number.
@@ -96,7 +96,7 @@ impl Tag {
             0 => Form::Data,
             1 => Form::Size,
             2 => Form::GoRing,
-            3 => Form::GoLog,
+            3 => Form::GoBruck,
             _ => return None,
         };
         Some(Tag { collective: collective(stream)?, form })
@@ -113,7 +113,7 @@ impl RoundTag {
 
     /// `None`: no agent of this version says so.
     pub fn from_stream(stream: u16) -> Option<Self> {
-        let algorithm = if stream & 4 == 0 { Algorithm::Ring } else { Algorithm::Log };
+        let algorithm = if stream & 4 == 0 { Algorithm::Ring } else { Algorithm::Bruck };
         Some(RoundTag { collective: collective(stream)?, algorithm, round: stream >> 3 })
     }
 }
@@ -132,8 +132,8 @@ mod tests {
                 assert_eq!(tag.to_stream(), stream);
             }
         }
-        assert_eq!(Tag::new(Collective::Allgather, Form::GoLog).to_stream(), 0b1101);
-        let round = RoundTag { collective: Collective::Fence, algorithm: Algorithm::Log, round: 5 };
+        assert_eq!(Tag::new(Collective::Allgather, Form::GoBruck).to_stream(), 0b1101);
+        let round = RoundTag { collective: Collective::Fence, algorithm: Algorithm::Bruck, round: 5 };
         assert_eq!(round.to_stream(), 5 << 3 | 4);
         assert_eq!((Tag::from_stream(3), Tag::from_stream(16), RoundTag::from_stream(3)), (None, None, None));
     }

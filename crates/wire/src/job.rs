@@ -94,7 +94,7 @@ pub enum ExchangeScheme {
     /// Around the ring of nodes, over direct links.
     Ring,
     /// By a logarithmic allgather, over direct links.
-    Log,
+    Bruck,
 }
 
 /// When a fence of an unmodified PMI-1 or PMI-2 client is answered.

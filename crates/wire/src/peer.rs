@@ -3,6 +3,7 @@
 //! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
 //! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
 
+use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
 use alloc::string::String;

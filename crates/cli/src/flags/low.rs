@@ -215,7 +215,7 @@ impl Low {
                     ("auto", ExchangeScheme::Auto),
                     ("tree", ExchangeScheme::Tree),
                     ("ring", ExchangeScheme::Ring),
-                    ("log", ExchangeScheme::Log),
+                    ("log", ExchangeScheme::Bruck),
                 ];
                 self.exchange = Some(behind.choice(&list, "choose auto, tree, ring or log")?);
             }

@@ -17,22 +17,15 @@ use alloc::vec::Vec;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 use wireup_wire::block::{self, Block};
+use wireup_wire::collective::Algorithm;
 
 pub mod bruck;
 pub mod choice;
-pub mod lockstep;
 pub mod ring;
 pub mod tree;
 
 use bruck::Bruck;
 use ring::Ring;
-
-/// The algorithms over direct links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Algorithm {
-    Ring,
-    Bruck,
-}
 
 /// A message to another peer.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -144,10 +144,6 @@ impl Exchanges {
         self.next.iter().filter(|next| **next > self.base).count() as u32
     }
 
-    /// Collectives under way.
-    pub fn under_way(&self) -> usize {
-        self.live.iter().flatten().count()
-    }
 
     /// A local rank starts its next collective. `pending` gives the pairs put on this node so far.
     pub fn enter(

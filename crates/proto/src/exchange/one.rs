@@ -19,11 +19,11 @@ use super::{Do, Entry, Finished, Outcome, Site};
 use crate::pmi_link::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
-use wireup_coll::allgather::choice::{Choice, choose, direct_choice};
+use wireup_coll::allgather::choice::{choose, direct};
 use wireup_coll::allgather::tree::{Part, TreeGather};
 use wireup_coll::allgather::{Direct, Step};
 use wireup_coll::scan::{Down, RingScan, Up};
-use wireup_wire::block;
+use wireup_wire::block::{self, Block};
 use wireup_wire::collective::{Algorithm, Collective, Form, ROUNDS_MAX, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
@@ -73,7 +73,7 @@ impl Exchange {
                 let eager_max = match site.scheme {
                     ExchangeScheme::Auto if !site.root => EAGER_BYTES_MAX,
                     ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
-                    ExchangeScheme::Ring | ExchangeScheme::Log => 0,
+                    ExchangeScheme::Ring | ExchangeScheme::Bruck => 0,
                 };
                 Way::Blocks {
                     tree: TreeGather::new(site.children, eager_max),
@@ -81,7 +81,7 @@ impl Exchange {
                     route: Route::Open(Vec::new()),
                 }
             }
-            Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size)),
+            Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size as usize)),
         };
         let values = if collective == Collective::Fence { 0 } else { site.local_size as usize };
         Exchange {
@@ -124,7 +124,7 @@ impl Exchange {
 
     /// On a node without ranks: what came down has gone on, or nothing comes down.
     fn is_passed_on(&self, site: &Site) -> bool {
-        let forced = matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Log);
+        let forced = matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
         match &self.way {
             Way::Blocks { route, .. } => forced || matches!(route, Route::Done),
             Way::Scan(_) => self.outcome.is_some(),
@@ -212,7 +212,7 @@ impl Exchange {
                 self.on_gathered(site, part, out)?;
                 match site.scheme {
                     ExchangeScheme::Ring if node.is_some() => self.go(site, Algorithm::Ring, out),
-                    ExchangeScheme::Log if node.is_some() => self.go(site, Algorithm::Log, out),
+                    ExchangeScheme::Bruck if node.is_some() => self.go(site, Algorithm::Bruck, out),
                     _ => Ok(()),
                 }
             }
@@ -232,16 +232,15 @@ impl Exchange {
         self.since.get_or_insert(now);
         match &mut self.way {
             Way::Scan(scan) => {
-                let up = Up::decode(payload).map_err(|error| error.to_string())?;
+                let up = Up::decode(&payload).map_err(|error| error.to_string())?;
                 let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
                 self.on_scanned(site, up, out)?;
             }
             Way::Blocks { tree, .. } => {
-                let part = match form {
-                    Form::Data => Part::Data(payload),
-                    Form::Size => Part::decode_size(&payload).ok_or("a child's size is cut short")?,
-                    Form::GoRing | Form::GoLog => return Err("a child says how to go".into()),
-                };
+                if matches!(form, Form::GoRing | Form::GoBruck) {
+                    return Err("a child says how to go".into());
+                }
+                let part = Part::from_payload(form == Form::Size, payload).map_err(|refused| refused.to_string())?;
                 let part = tree.child(child, part).map_err(|refused| refused.to_string())?;
                 self.on_gathered(site, part, out)?;
             }
@@ -256,7 +255,7 @@ impl Exchange {
     fn is_waiting_for_own(&self) -> bool {
         match &self.way {
             Way::Blocks { own, .. } => own.is_none() && !self.gathered,
-            Way::Scan(scan) => scan.waits_for_own(),
+            Way::Scan(scan) => scan.own_missing(),
         }
     }
 
@@ -267,23 +266,21 @@ impl Exchange {
         };
         self.gathered = true;
         if !site.root {
-            let (form, payload) = match part {
-                Part::Data(blocks) => (Form::Data, blocks),
-                Part::Size(bytes) => (Form::Size, Part::encode_size(bytes)),
-            };
-            out.push(Do::Up { epoch: self.epoch, tag: Tag::new(self.collective, form), payload });
+            let form = if part.is_size() { Form::Size } else { Form::Data };
+            let tag = Tag::new(self.collective, form);
+            out.push(Do::Up { epoch: self.epoch, tag, payload: part.into_payload() });
             return Ok(());
         }
         let nodes = site.peers.len() as u32;
         match (site.scheme, part) {
-            (ExchangeScheme::Ring | ExchangeScheme::Log, _) => Ok(()),
+            (ExchangeScheme::Ring | ExchangeScheme::Bruck, _) => Ok(()),
             (ExchangeScheme::Tree, Part::Size(bytes)) => Err(too_long(bytes)),
             (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, out),
             (ExchangeScheme::Auto, Part::Data(blocks)) => match choose(nodes, blocks.len() as u64) {
-                Choice::Tree => self.broadcast(blocks, out),
-                Choice::Direct(algorithm) => self.tell_to_go(site, algorithm, out),
+                None => self.broadcast(blocks, out),
+                Some(algorithm) => self.tell_to_go(site, algorithm, out),
             },
-            (ExchangeScheme::Auto, Part::Size(bytes)) => self.tell_to_go(site, direct_choice(nodes, bytes), out),
+            (ExchangeScheme::Auto, Part::Size(bytes)) => self.tell_to_go(site, direct(nodes, bytes), out),
         }
     }
 
@@ -297,7 +294,7 @@ impl Exchange {
     fn tell_to_go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
         let form = match algorithm {
             Algorithm::Ring => Form::GoRing,
-            Algorithm::Log => Form::GoLog,
+            Algorithm::Bruck => Form::GoBruck,
         };
         let tag = Tag::new(self.collective, form);
         out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: Bytes::new() });
@@ -320,7 +317,7 @@ impl Exchange {
             return Err("its outcome came before its time, or twice".into());
         }
         if let Way::Scan(_) = self.way {
-            let down = Down::decode(payload).map_err(|error| error.to_string())?;
+            let down = Down::decode(&payload).map_err(|error| error.to_string())?;
             return self.on_scan_down(down, out);
         }
         out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: payload.clone() });
@@ -330,7 +327,7 @@ impl Exchange {
                 Ok(())
             }
             Form::GoRing => self.on_told_to_go(site, Algorithm::Ring, out),
-            Form::GoLog => self.on_told_to_go(site, Algorithm::Log, out),
+            Form::GoBruck => self.on_told_to_go(site, Algorithm::Bruck, out),
             Form::Size => Err("the parent sends a size".into()),
         }
     }
@@ -347,9 +344,9 @@ impl Exchange {
             return Err("it is to begin twice".into());
         };
         let count = site.peers.len() as u32;
-        let algorithm = if u32::from(ROUNDS_MAX) < count { Algorithm::Log } else { algorithm };
+        let algorithm = if u32::from(ROUNDS_MAX) < count { Algorithm::Bruck } else { algorithm };
         let mut direct = Direct::new(algorithm, place, count);
-        let step = direct.start(site.peers[place as usize], own);
+        let step = direct.start(&Block { node: site.peers[place as usize], compressed: false, bytes: own });
         *route = Route::Direct(algorithm, direct);
         self.on_step(site, step, out)?;
         early.into_iter().try_for_each(|(from, tag, payload)| self.on_direct(site, from, tag, payload, out))
@@ -432,7 +429,7 @@ impl Exchange {
         let Way::Scan(scan) = &mut self.way else {
             return Err("it is none along the tree".into());
         };
-        let (children, places) = scan.on_down(down);
+        let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;
         let tag = Tag::new(Collective::Ring, Form::Data);
         for (child, down) in children {
             out.push(Do::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode() });

@@ -6,6 +6,7 @@
 //! on what the rank gets waits until all of its fences are complete; a get that waits holds up the requests behind it, so that
 //! answers keep their order.
 
+use super::segments::UNREADABLE;
 use super::{Effect, Next, PmiLink, Turn};
 use crate::exchange::Entry;
 use crate::pmi_state::{Event, State};
@@ -143,7 +144,6 @@ impl Turn<'_, '_> {
             return Next::Go;
         }
         *self.waiting_get = Some(WaitingGet { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
-        self.effects.push(Effect::Waits);
         Next::Wait
     }
 
@@ -155,11 +155,14 @@ impl Turn<'_, '_> {
     }
 
     fn answer_get(&mut self, key: &[u8], thread: Option<&[u8]>) {
-        let Self { tables, reply, dialect, .. } = self;
-        let answer = match tables.kvs.get(key) {
+        let Self { tables, reply, dialect, effects, .. } = self;
+        let answer = match tables.kvs.get(key, tables.memory) {
             Ok(Some(value)) => Reply::Value(value),
             Ok(None) => Reply::NotFound,
-            Err(_) => Reply::Failed { message: "the_pairs_of_the_fence_arrived_broken" },
+            Err(error) => {
+                effects.push(Effect::unreadable(error));
+                Reply::Failed { message: UNREADABLE }
+            }
         };
         encode_reply(*dialect, Command::Get, thread, &answer, reply);
     }
