@@ -16,7 +16,6 @@ pub use self::numbered::Over;
 use crate::mapping::{Descriptor, Mapping};
 use crate::posts::Posts;
 use crate::socket::{Gone, Socket};
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use wireup_client::pipeline::Pipeline;
 use wireup_wire::pmi::{Command, Dialect, ReplyFields, Request};
@@ -40,7 +39,7 @@ impl From<Gone> for Failure {
 const HELD_BYTES_MAX: usize = 16 << 10;
 
 /// Reads once from the socket.
-type Receive = fn(Socket, &mut VecDeque<Descriptor>, &mut dyn FnMut(&[u8])) -> Result<(), Gone>;
+type Receive = fn(Socket, &mut Vec<Descriptor>, &mut dyn FnMut(&[u8])) -> Result<(), Gone>;
 
 pub struct Server {
     socket: Socket,
@@ -50,9 +49,9 @@ pub struct Server {
     fence: Fence,
     posts: Posts,
     /// Received and not yet taken by the answer that they belong to.
-    descriptors: VecDeque<Descriptor>,
+    descriptors: Vec<Descriptor>,
     mappings: Vec<Option<Mapping>>,
-    over: VecDeque<Over>,
+    over: Vec<Over>,
     broken: bool,
 }
 
@@ -68,9 +67,9 @@ impl Server {
             out: Vec::new(),
             fence: Fence::Idle,
             posts: Posts::default(),
-            descriptors: VecDeque::new(),
+            descriptors: Vec::new(),
             mappings: Vec::new(),
-            over: VecDeque::new(),
+            over: Vec::new(),
             broken: false,
         }
     }

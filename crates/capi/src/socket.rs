@@ -1,7 +1,6 @@
 //! The connected stream socket to the PMI server, without a buffer.
 
 use crate::mapping::Descriptor;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -133,7 +132,7 @@ impl Socket {
     }
 
     /// As [`Socket::read`]; descriptors that come along are put behind `descriptors`.
-    pub fn receive(self, descriptors: &mut VecDeque<Descriptor>, take: &mut dyn FnMut(&[u8])) -> Result<(), Gone> {
+    pub fn receive(self, descriptors: &mut Vec<Descriptor>, take: &mut dyn FnMut(&[u8])) -> Result<(), Gone> {
         let mut buffer = [const { MaybeUninit::<u8>::uninit() }; ROOM];
         let mut control = [const { MaybeUninit::<libc::cmsghdr>::uninit() }; CONTROL_BYTES.div_ceil(HEADER_BYTES)];
         loop {
@@ -200,7 +199,7 @@ impl Socket {
 ///
 /// # Safety
 /// `recvmsg` has filled it.
-unsafe fn adopt(message: &libc::msghdr, descriptors: &mut VecDeque<Descriptor>) {
+unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) {
     // SAFETY: the caller says so: the walk stays within the control buffer, and a header is followed by as many bytes as it
     // says. The descriptors are ours from here on.
     unsafe {

@@ -12,7 +12,7 @@
 //!
 //! An answer says how many descriptors come along: the allgather's array, the segments of a kvs.
 
-use alloc::collections::VecDeque;
+use crate::number;
 use alloc::vec::Vec;
 use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyFields, ReplyReader, Request, encode_request};
 
@@ -24,10 +24,10 @@ pub struct Pipeline {
     dialect: Dialect,
     reader: ReplyReader,
     /// Commands that will be answered in order.
-    asked: VecDeque<Command>,
+    asked: Vec<Command>,
     fence: bool,
     /// Numbered requests, in the order in which they were asked.
-    numbered: VecDeque<(Command, u32)>,
+    numbered: Vec<(Command, u32)>,
 }
 
 /// One answer.
@@ -56,13 +56,7 @@ pub enum Broken {
 
 impl Pipeline {
     pub fn new(dialect: Dialect) -> Self {
-        Pipeline {
-            dialect,
-            reader: ReplyReader::new(),
-            asked: VecDeque::new(),
-            fence: false,
-            numbered: VecDeque::new(),
-        }
+        Pipeline { dialect, reader: ReplyReader::new(), asked: Vec::new(), fence: false, numbered: Vec::new() }
     }
 
     pub fn dialect(&self) -> Dialect {
@@ -95,9 +89,9 @@ impl Pipeline {
                 assert!(!self.fence, "one fence at a time is on a link");
                 self.fence = true;
             }
-            Request::FenceNb { id } | Request::Allgather { id, .. } => self.numbered.push_back((command, *id)),
+            Request::FenceNb { id } | Request::Allgather { id, .. } => self.numbered.push((command, *id)),
             Request::InitAck { .. } => self.asked.extend([Command::InitAck; INIT_ACK_LINES]),
-            _ => self.asked.push_back(command),
+            _ => self.asked.push(command),
         }
         true
     }
@@ -132,7 +126,7 @@ impl Pipeline {
         {
             (command, Some(take_numbered(&mut self.numbered, command, &fields)?))
         } else {
-            (self.asked.pop_front().ok_or(Broken::Unasked)?, None)
+            (take_first(&mut self.asked).ok_or(Broken::Unasked)?, None)
         };
         if command == Command::KvsMap && !fields.succeeded() {
             return Err(Broken::Refused);
@@ -141,16 +135,21 @@ impl Pipeline {
     }
 }
 
+/// Queues are short and their entries a few bytes: moving them up costs less code than a ring buffer.
+fn take_first<T>(queue: &mut Vec<T>) -> Option<T> {
+    if queue.is_empty() { None } else { Some(queue.remove(0)) }
+}
+
 /// The number of an answer, which is then no longer under way.
 fn take_numbered(
-    numbered: &mut VecDeque<(Command, u32)>,
+    numbered: &mut Vec<(Command, u32)>,
     command: Command,
     fields: &ReplyFields<'_>,
 ) -> Result<u32, Broken> {
     if !fields.succeeded() {
         return Err(Broken::Refused);
     }
-    let id = fields.get("id").and_then(|id| core::str::from_utf8(id).ok()?.trim_ascii().parse().ok());
+    let id = fields.get("id").and_then(number::parse);
     let id = id.ok_or(Broken::Unasked)?;
     let at = numbered.iter().position(|one| *one == (command, id)).ok_or(Broken::Unasked)?;
     numbered.remove(at);

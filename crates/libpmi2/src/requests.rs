@@ -10,7 +10,6 @@
 //! handle is a number that never comes again, so that a stale one is known for what it is.
 
 use crate::exchange::Kind;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use wireup_capi::Failure;
@@ -71,7 +70,7 @@ impl Array {
 #[derive(Default)]
 pub struct Requests {
     /// In the order of their start, which is that of their numbers.
-    all: VecDeque<Outstanding>,
+    all: Vec<Outstanding>,
     last: Id,
     fences: usize,
     /// MVAPICH's calls know one of each kind and no handles.
@@ -87,7 +86,7 @@ impl Requests {
         self.last += 1;
         self.fences += usize::from(kind == Kind::Fence);
         let (id, into) = (self.last, Into::Later);
-        self.all.push_back(Outstanding { id, kind, stage: Stage::Queued, into, value, posted: 0 });
+        self.all.push(Outstanding { id, kind, stage: Stage::Queued, into, value, posted: 0 });
         id
     }
 
@@ -113,7 +112,7 @@ impl Requests {
     /// Takes a request off the list.
     pub fn remove(&mut self, id: Id) -> Result<Outstanding> {
         let at = self.position(id)?;
-        let one = self.all.remove(at).ok_or(Code::INVALID_ARG)?;
+        let one = self.all.remove(at);
         self.fences -= usize::from(one.kind == Kind::Fence);
         Ok(one)
     }

@@ -116,7 +116,7 @@ impl Job {
     }
 }
 
-fn number<T: core::str::FromStr>(fields: &ReplyFields<'_>, name: &str) -> Option<T> {
+fn number<T: TryFrom<i64>>(fields: &ReplyFields<'_>, name: &str) -> Option<T> {
     fields.get(name).and_then(ints::parse)
 }
 

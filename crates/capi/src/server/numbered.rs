@@ -39,7 +39,7 @@ impl Server {
 
     /// The next end that has been taken in.
     pub fn next_over(&mut self) -> Option<Over> {
-        self.over.pop_front()
+        if self.over.is_empty() { None } else { Some(self.over.remove(0)) }
     }
 
     /// What came along with the last answer that was taken; `None` where one could not be mapped.
