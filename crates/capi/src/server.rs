@@ -110,7 +110,7 @@ impl Server {
 
     /// Requests whose answers somebody waits for.
     fn awaited(&self) -> usize {
-        // Posted puts come before them: who waits posts nothing.
+        // Who waits posts nothing meanwhile.
         self.pipeline.unanswered() - self.posts.unanswered() as usize
     }
 
@@ -247,8 +247,8 @@ impl Server {
                 let array = self.mappings.pop().flatten();
                 self.over.extend(Over::read(&answer, array));
             }
-            command if self.posts.unanswered() > 0 => {
-                complete &= answer.fields.answers(command);
+            Command::Put if self.posts.unanswered() > 0 => {
+                complete &= answer.fields.answers(Command::Put);
                 self.posts.on_answered(answer.fields.succeeded());
             }
             _ => take(answer.behind, &answer.fields),

@@ -1,6 +1,6 @@
 //! The requests that are under way on one link.
 //!
-//! Servers answer in order, but for two kinds. A fence's answer comes when all ranks have entered, and what is asked
+//! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks have entered, and what is asked
 //! meanwhile is answered before it: one such may be under way, told apart by its name. Fences and allgathers of our own
 //! server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
 //! to `out`; nothing here waits.
@@ -35,7 +35,7 @@ pub struct Pipeline {
 pub struct Answer<'a> {
     pub command: Command,
     pub fields: ReplyFields<'a>,
-    /// Requests answered in order that are not answered yet.
+    /// Requests answered in order that were asked later and are not answered yet.
     pub behind: usize,
     /// The number of a numbered request.
     pub id: Option<u32>,
@@ -118,6 +118,7 @@ impl Pipeline {
         let Some(fields) = self.reader.next().map_err(Broken::Bytes)? else {
             return Ok(None);
         };
+        let mut at = 0;
         let (command, id) = if self.fence && fields.answers(Command::Barrier) {
             self.fence = false;
             (Command::Barrier, None)
@@ -126,18 +127,25 @@ impl Pipeline {
         {
             (command, Some(take_numbered(&mut self.numbered, command, &fields)?))
         } else {
-            (take_first(&mut self.asked).ok_or(Broken::Unasked)?, None)
+            // Of another name than the first only where a server answers some before others, as Hydra does.
+            at = self.asked.iter().position(|one| fields.answers(*one)).unwrap_or(0);
+            if at == self.asked.len() {
+                return Err(Broken::Unasked);
+            }
+            // Queues are short and their entries a byte: moving them up costs less code than a ring buffer.
+            (self.asked.remove(at), None)
         };
         if command == Command::KvsMap && !fields.succeeded() {
             return Err(Broken::Refused);
         }
-        Ok(Some(Answer { command, fields, behind: self.asked.len(), id, descriptors: descriptors(command, &fields) }))
+        Ok(Some(Answer {
+            command,
+            fields,
+            behind: self.asked.len() - at,
+            id,
+            descriptors: descriptors(command, &fields),
+        }))
     }
-}
-
-/// Queues are short and their entries a few bytes: moving them up costs less code than a ring buffer.
-fn take_first<T>(queue: &mut Vec<T>) -> Option<T> {
-    if queue.is_empty() { None } else { Some(queue.remove(0)) }
 }
 
 /// The number of an answer, which is then no longer under way.
@@ -203,6 +211,25 @@ mod tests {
 
     fn allgather(id: u32) -> Request<'static> {
         Request::Allgather { id, max_len: 8, shared: false, value: b"v" }
+    }
+
+    #[test]
+    fn answers_of_different_names_may_overtake() {
+        let mut link = Pipeline::new(Dialect::Pmi2);
+        link.switch_to_pmi2();
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            assert!(link.ask(&Request::Put { kvsname: None, key: b"k", value: b"v" }, &mut out));
+        }
+        assert!(link.ask(&Request::GetJobAttr { key: b"k" }, &mut out));
+        let put = counted("cmd=kvs-put-response;rc=0;");
+        let answers = put.clone() + &counted("cmd=info-getjobattr-response;rc=0;found=FALSE;") + &put;
+        link.push(answers.as_bytes()).unwrap();
+        let mut seen = vec![];
+        while let Some(answer) = link.next().unwrap() {
+            seen.push((answer.command, answer.behind));
+        }
+        assert_eq!(seen, [(Command::Put, 2), (Command::GetJobAttr, 0), (Command::Put, 0)]);
     }
 
     #[test]
