@@ -18,19 +18,19 @@ const PLACEMENTS: [(&str, usize); 4] =
 /// Most bytes of a library: what every rank loads.
 const LIBRARY_BYTES_MAX: u64 = 64 << 10;
 
-const ALL_RIGHT: &str = ": all right\n";
+pub const ALL_RIGHT: &str = ": all right\n";
 
 /// Where both libraries are.
 fn folder() -> PathBuf {
     libraries::build().unwrap_or_else(|why| panic!("{why}"))
 }
 
-fn library_path() -> String {
+pub fn library_path() -> String {
     folder().display().to_string()
 }
 
 /// A program of ours, linked to our libraries.
-fn own(name: &str) -> PathBuf {
+pub fn own(name: &str) -> PathBuf {
     program(Flavour::Libpmi, name).expect("the C compiler that built this test's own programs")
 }
 
@@ -62,7 +62,7 @@ fn sorted(text: &str) -> Vec<String> {
 }
 
 /// The first line that differs is enough to read.
-fn expect_same(got: &[String], wanted: &[String], what: &str) {
+pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
     let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
     assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
 }

@@ -18,6 +18,7 @@ mod profile;
 mod record;
 mod sent;
 mod signals;
+mod slurm;
 mod ssh;
 mod stdio;
 mod terminal;
