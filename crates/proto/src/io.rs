@@ -3,6 +3,7 @@
 //! Everything here is data: an `Input` can be recorded at the rim and replayed, an `Output` carries bytes
 //! and numbers, never handles.
 
+use crate::memory::Shared;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
@@ -202,11 +203,12 @@ pub enum Output {
     Sweep {
         job: JobId,
     },
-    /// PMI bytes for a rank.
+    /// PMI bytes for a rank, and shared memory whose descriptors go along with the first of them.
     Reply {
         job: JobId,
         local: LocalRank,
         bytes: Bytes,
+        shares: Vec<Shared>,
     },
     /// Close a rank's PMI socket after what was replied.
     CloseClient {

@@ -171,7 +171,7 @@ impl Launcher {
                     self.notice(Notice::Trace(Box::new(part)));
                 }
             }
-            Kind::FenceUp | Kind::FenceDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
+            Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
         }
     }
 

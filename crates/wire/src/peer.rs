@@ -3,6 +3,7 @@
 //! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
 //! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
 
+use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
 use alloc::string::String;
@@ -325,6 +326,42 @@ pub struct TracePart {
     pub clock_error_ns: u64,
     pub ranks: Vec<RankTrace>,
     pub fences: Vec<FenceTrace>,
+    /// Frames of collectives on the agent's links, and their payload.
+    pub traffic: ExchangeTraffic,
+}
+
+/// What an agent's links carried for a job's collectives, by way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ExchangeTraffic {
+    /// Towards the root.
+    pub up: Traffic,
+    /// From the root outward.
+    pub down: Traffic,
+    /// Between any two nodes.
+    pub direct: Traffic,
+}
+
+/// Frames and payload bytes, in and out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Traffic {
+    pub frames_in: u64,
+    pub bytes_in: u64,
+    pub frames_out: u64,
+    pub bytes_out: u64,
+}
+
+impl Traffic {
+    /// A frame with that much payload came in.
+    pub fn count_in(&mut self, bytes: usize) {
+        self.frames_in += 1;
+        self.bytes_in += bytes as u64;
+    }
+
+    /// A frame with that much payload went out.
+    pub fn count_out(&mut self, bytes: usize) {
+        self.frames_out += 1;
+        self.bytes_out += bytes as u64;
+    }
 }
 
 /// Time stamps of one rank; 0 where it never happened.
@@ -339,10 +376,11 @@ pub struct RankTrace {
     pub exit_ns: u64,
 }
 
-/// One fence as an agent saw it.
+/// One fence, or another collective, as an agent saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FenceTrace {
     pub epoch: Epoch,
+    pub collective: Collective,
     /// First and last local rank in.
     pub first_in_ns: u64,
     pub last_in_ns: u64,

@@ -37,6 +37,8 @@ fn job() -> JobSpec {
             kill_grace_ns: 300,
             stall_report_ns: 400,
             stdin_inherit: true,
+            exchange: Default::default(),
+            pmi_fence: Default::default(),
         },
     }
 }

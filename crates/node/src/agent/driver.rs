@@ -348,7 +348,7 @@ impl AgentDriver {
             },
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
             Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
-            Output::Reply { job, local, bytes } => {
+            Output::Reply { job, local, bytes, shares: _ } => {
                 // The children's ranks wait longer than ours: a fence's result goes on before it is told here.
                 if self.unsent {
                     self.flush_links();

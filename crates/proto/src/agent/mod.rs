@@ -21,6 +21,7 @@ use crate::clock_offset::ClockOffset;
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Born, Context, Job, participants};
 use crate::links::Links;
+use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
 use crate::starts::{Purpose, Starts, Wish};
 use crate::time::Instant;
@@ -74,12 +75,19 @@ pub struct Agent {
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
     out: Outbox,
+    memory: Box<dyn Memory>,
     leaving: Option<Instant>,
     left: bool,
 }
 
 impl Agent {
+    /// An agent whose ranks, if any, share its address space.
     pub fn new(config: AgentConfig) -> Self {
+        Agent::with_memory(config, Box::new(Heap))
+    }
+
+    /// An agent that shares `memory` with its ranks.
+    pub fn with_memory(config: AgentConfig, memory: Box<dyn Memory>) -> Self {
         let tree = Tree::new(config.session.agents.len() as u32, config.session.fanout);
         Agent {
             starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
@@ -101,6 +109,7 @@ impl Agent {
             specs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             out: Outbox::default(),
+            memory,
             leaving: None,
             left: false,
         }
@@ -213,8 +222,14 @@ impl Agent {
         }
         self.call_shells(now);
         let (me, born) = (self.config.agent, self.config.born);
-        let mut cx =
-            Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
+        let mut cx = Context {
+            now,
+            start_by: self.start_by,
+            clock: &self.clock,
+            links: &mut self.links,
+            out: &mut self.out,
+            memory: &mut *self.memory,
+        };
         let hold = self.config.session.hold_ranks && !cx.links.has_up();
         let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
         let ask_clock = job.is_profiled() && cx.links.has_up();
@@ -410,8 +425,14 @@ impl Agent {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let mut cx =
-            Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
+        let mut cx = Context {
+            now,
+            start_by: self.start_by,
+            clock: &self.clock,
+            links: &mut self.links,
+            out: &mut self.out,
+            memory: &mut *self.memory,
+        };
         act(job, &mut cx);
         if job.settle(&mut cx) {
             self.jobs.remove(&id);

@@ -57,6 +57,8 @@ pub(super) fn job(id: u32) -> JobSpec {
             kill_grace_ns: SECOND,
             stall_report_ns: 0,
             stdin_inherit: false,
+            exchange: Default::default(),
+            pmi_fence: Default::default(),
         },
     }
 }
