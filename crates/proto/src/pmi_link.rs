@@ -410,6 +410,7 @@ fn refusal(state: State, event: Event) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::segments::UNREADABLE;
     use super::*;
     use crate::memory::Heap;
     use wireup_wire::shared::segment::Segment;

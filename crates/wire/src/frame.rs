@@ -74,6 +74,8 @@ byte_enum! {
         InputCredit = 7,
         /// Up: `postcard` of [`crate::peer::TracePart`], sent once, before the subtree is done.
         Trace = 8,
+        /// Between any two agents: a round of a collective; `stream` and `arg` as the exchange says.
+        Direct = 9,
     }
 }
 

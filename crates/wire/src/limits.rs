@@ -37,6 +37,13 @@ pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
 /// Time for an unauthenticated peer to finish its handshake.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
 
+/// Bytes of frames that may wait for one direct link to be made: no more than the longest frame, which is the result of the
+/// largest exchange, passes through one agent to another.
+pub const DIRECT_WAITING_BYTES_MAX: usize = FRAME_PAYLOAD_MAX;
+/// Time for a direct link from the moment that both agents could be there (ns): the request's way through the tree, up to
+/// sixteen addresses dialled a quarter of a second apart, and a handshake.
+pub const DIRECT_LINK_NS_MAX: u64 = 20_000_000_000;
+
 /// Stdio credit of one (link, job, stream): what a child may have under way or buffered above it.
 pub const STDIO_WINDOW_BYTES: usize = 256 << 10;
 /// Longest line that is assembled; a longer one is passed on in pieces of this size.

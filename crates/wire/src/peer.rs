@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -103,6 +103,16 @@ pub struct Hello {
     pub agent: AgentId,
     pub host: String,
     pub pid: u32,
+    pub role: Role,
+}
+
+/// What an agent that dials is to the one that listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// Its child in the tree.
+    Child,
+    /// Any other agent of the session: a link beside the tree.
+    Direct,
 }
 
 /// An agent that is not there: it could not be started, or did not link back.
@@ -161,6 +171,9 @@ pub enum Control {
     Probe { agent: AgentId, asker: AgentId },
     /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
     Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
+    /// From hop to hop towards `to`: dial `from`, which listens there, for a link beside the tree. The frame's job is the
+    /// first that wants it.
+    Reach { to: AgentId, from: AgentId, addresses: Vec<String> },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.
@@ -204,6 +217,8 @@ pub enum Cause {
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: String },
+    /// A link beside the tree to this agent, on node `host`, could not be made, or broke.
+    NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that forks and watches the ranks of a node is gone.
     KeeperLost,
     /// The time limit of the job is over.

@@ -10,7 +10,7 @@ use wireup_wire::job::{
 };
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, Failure, FenceTrace, Hello, MissingAgent, Note,
-    PROTOCOL_VERSION, RankTrace, RemoteShell, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart,
+    PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart,
     encode, probe,
 };
 
@@ -90,6 +90,7 @@ fn controls() -> Vec<(&'static str, Control)> {
     };
     let error = SpawnError { step: SpawnStep::Find, what: "./a".into(), errno: 2 };
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "cut".into() };
+    let direct = Cause::NoDirectLink { agent: AgentId(4), host: "n4".into(), problem: "refused".into() };
     let left = Cause::LeftFence { epoch: Epoch(1), exit: Some(0), finalized: false, waiting: 3 };
     let done = Done { ranks: 2, pmi_clients: 1 };
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
@@ -105,6 +106,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-pmi", Control::Failed(failure(Cause::Pmi { problem: "bad".into() }))),
         ("failed-missing", Control::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] }))),
         ("failed-lost", Control::Failed(failure(lost))),
+        ("failed-direct", Control::Failed(failure(direct))),
         ("failed-keeper", Control::Failed(failure(Cause::KeeperLost))),
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
@@ -130,6 +132,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("time-left", Control::TimeLeft { left_ns: 10 }),
         ("probe", Control::Probe { agent, asker }),
         ("probed", Control::Probed { agent, asker, problem: Some("No route to host".into()) }),
+        ("reach", Control::Reach { to: agent, from: asker, addresses: vec!["10.0.0.1:5000".into()] }),
         ("missing", Control::Missing(vec![missing(), missing()])),
         ("note-linked", Control::Note(Note::Linked { agent, parent, address: "10.0.0.1".into() })),
         ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
@@ -162,8 +165,10 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ..TracePart::default()
     };
     all.push(("control", "trace", encode(&trace)));
-    let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7 };
-    all.push(("control", "hello", encode(&hello)));
+    for (name, role) in [("hello", Role::Child), ("hello-direct", Role::Direct)] {
+        let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7, role };
+        all.push(("control", name, encode(&hello)));
+    }
     let bootstrap = Bootstrap {
         secret: Secret([7; 32]),
         agent: AgentId(1),

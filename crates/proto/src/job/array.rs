@@ -37,11 +37,11 @@ pub fn build(
     }
     let whole: Option<Vec<&[u8]>> = by_rank.into_iter().collect();
     let whole = whole.ok_or("not every node has given values to an allgather")?;
-    let fits = whole.iter().all(|value| value.len() <= max_len as usize);
-    let layout = if rows && fits {
+    let longest = whole.iter().map(|value| value.len() as u32).max().unwrap_or(0);
+    let layout = if rows && longest <= max_len {
         Layout::rows(count, max_len)
     } else {
-        Layout::packed(count, max_len, whole.iter().map(|value| values::encoded_len(value.len())).sum())
+        Layout::packed(count, longest.max(max_len), whole.iter().map(|value| values::encoded_len(value.len())).sum())
     };
     let shared = memory.share(layout.total_len(), &mut |bytes| {
         let mut builder = layout.build(bytes);

@@ -55,6 +55,13 @@ impl Job {
         self.carry_out(next, cx);
     }
 
+    /// A link beside the tree that the job wants could not be made, or broke.
+    pub fn fail_direct(&mut self, agent: AgentId, problem: &str, cx: &mut Context<'_>) {
+        let name = self.spec.nodes.iter().find(|node| node.agent == agent).map(|node| node.name.clone());
+        let host = name.unwrap_or_else(|| format!("agent {agent}"));
+        self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
+    }
+
     fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
         for one in next {
             match one {
@@ -128,8 +135,13 @@ impl Job {
     /// What all nodes' pairs are after a fence.
     fn publish(&mut self, parts: Vec<Bytes>, cx: &mut Context<'_>) -> Result<(), String> {
         let mut pairs = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        let mut heard = vec![false; self.spec.nodes.len()];
         for block in parts.into_iter().flat_map(block::blocks) {
             let block = block.map_err(|error| error.to_string())?;
+            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
+            if !known {
+                return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
+            }
             pairs.extend_from_slice(&block.bytes);
         }
         self.kvs.commit(pairs.into(), cx.memory).map_err(|error| error.to_string())

@@ -207,6 +207,7 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -238,6 +239,7 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -375,7 +377,8 @@ impl Job {
                 | Kind::OutputCredit
                 | Kind::Input
                 | Kind::InputCredit
-                | Kind::Trace,
+                | Kind::Trace
+                | Kind::Direct,
             ) => {}
         }
     }
