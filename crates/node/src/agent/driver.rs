@@ -6,6 +6,7 @@
 use super::keeper_link::KeeperLink;
 use super::link_config::LinkConfig;
 use super::links::{IN_MEMORY, LinkSet, ListenError};
+use super::memory::RankMemory;
 use super::ranks::JobRanks;
 use super::shells::Shells;
 use super::token::Token;
@@ -21,6 +22,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::{Event, Reactor};
 use wireup_proto::io::{How, Input, Output, ShellId};
+use wireup_proto::memory::Shared;
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
@@ -84,7 +86,7 @@ impl AgentDriver {
         let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            agent: Agent::new(AgentConfig { agent: me, session: header.session, born }),
+            agent: Agent::with_memory(AgentConfig { agent: me, session: header.session, born }, Box::new(RankMemory)),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
@@ -348,12 +350,12 @@ impl AgentDriver {
             },
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
             Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
-            Output::Reply { job, local, bytes, shares: _ } => {
+            Output::Reply { job, local, bytes, shares } => {
                 // The children's ranks wait longer than ours: a fence's result goes on before it is told here.
                 if self.unsent {
                     self.flush_links();
                 }
-                self.reply(job, local, bytes);
+                self.reply(job, local, bytes, shares);
             }
             Output::CloseClient { job, local } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
@@ -391,9 +393,9 @@ impl AgentDriver {
         self.links.flush(&self.reactor, &mut self.inputs);
     }
 
-    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes) {
+    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: Vec<Shared>) {
         if let Some(ranks) = self.jobs.get_mut(&job) {
-            ranks.reply(local, bytes, &self.reactor);
+            ranks.reply(local, bytes, shares, &self.reactor);
         }
     }
 

@@ -60,9 +60,12 @@ enum Way {
 }
 
 enum Route {
-    /// Rounds of nodes that are ahead wait here.
-    Open(Vec<(u32, RoundTag, Bytes)>),
-    Direct(Algorithm, Direct),
+    Open,
+    /// Among nodes. Those that are ahead may begin before this one does.
+    Direct {
+        algorithm: Algorithm,
+        rounds: Direct,
+    },
     Done,
 }
 
@@ -75,11 +78,7 @@ impl Exchange {
                     ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
                     ExchangeScheme::Ring | ExchangeScheme::Bruck => 0,
                 };
-                Way::Blocks {
-                    tree: TreeGather::new(site.children, eager_max),
-                    own: None,
-                    route: Route::Open(Vec::new()),
-                }
+                Way::Blocks { tree: TreeGather::new(site.children, eager_max), own: None, route: Route::Open }
             }
             Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size as usize)),
         };
@@ -337,19 +336,27 @@ impl Exchange {
         let Way::Blocks { own, route, .. } = &mut self.way else {
             return Err("a ring goes along the tree".into());
         };
-        let (Some(own), Some(place)) = (own.take(), site.place) else {
+        let (Some(bytes), Some(place)) = (own.take(), site.place) else {
             return Err("it is to go on before the ranks here are in".into());
         };
-        let Route::Open(early) = std::mem::replace(route, Route::Done) else {
-            return Err("it is to begin twice".into());
-        };
+        let rounds = Self::rounds(route, site, place, algorithm)?;
+        let node = site.peers[place as usize];
+        let step = rounds.start(&Block { node, compressed: false, bytes });
+        self.on_step(site, step, out)
+    }
+
+    /// The rounds, made with the first that is heard of them.
+    fn rounds<'r>(route: &'r mut Route, site: &Site, place: u32, wanted: Algorithm) -> Result<&'r mut Direct, String> {
         let count = site.peers.len() as u32;
-        let algorithm = if u32::from(ROUNDS_MAX) < count { Algorithm::Bruck } else { algorithm };
-        let mut direct = Direct::new(algorithm, place, count);
-        let step = direct.start(&Block { node: site.peers[place as usize], compressed: false, bytes: own });
-        *route = Route::Direct(algorithm, direct);
-        self.on_step(site, step, out)?;
-        early.into_iter().try_for_each(|(from, tag, payload)| self.on_direct(site, from, tag, payload, out))
+        let wanted = if u32::from(ROUNDS_MAX) < count { Algorithm::Bruck } else { wanted };
+        if let Route::Open = route {
+            *route = Route::Direct { algorithm: wanted, rounds: Direct::new(wanted, place, count) };
+        }
+        match route {
+            Route::Direct { algorithm, rounds, .. } if *algorithm == wanted => Ok(rounds),
+            Route::Direct { .. } => Err("nodes go different ways".into()),
+            Route::Open | Route::Done => Err("a round came after the end".into()),
+        }
     }
 
     /// A round's message of the node at place `from` among the peers.
@@ -361,26 +368,17 @@ impl Exchange {
         payload: Bytes,
         out: &mut Vec<Do>,
     ) -> Result<(), String> {
-        let Way::Blocks { route, .. } = &mut self.way else {
-            return Err("a ring goes along the tree".into());
+        let (Way::Blocks { route, .. }, Some(place)) = (&mut self.way, site.place) else {
+            return Err("it has no rounds here".into());
         };
-        match route {
-            Route::Open(early) => {
-                early.push((from, tag, payload));
-                Ok(())
-            }
-            Route::Direct(algorithm, direct) if *algorithm == tag.algorithm => {
-                let node = site.peers[from as usize];
-                let step = direct.on_message(from, tag.round, payload).map_err(|refused| format!("node {node}: {refused}"))?;
-                self.on_step(site, step, out)
-            }
-            Route::Direct(..) => Err("a node goes another way".into()),
-            Route::Done => Err("a round came after the end".into()),
-        }
+        let step = Self::rounds(route, site, place, tag.algorithm)?.on_message(from, tag.round, payload);
+        let node = site.peers[from as usize];
+        let step = step.map_err(|refused| format!("node {node}: {refused}"))?;
+        self.on_step(site, step, out)
     }
 
     fn on_step(&mut self, site: &Site, step: Step, out: &mut Vec<Do>) -> Result<(), String> {
-        let Way::Blocks { route: Route::Direct(algorithm, _), .. } = self.way else {
+        let Way::Blocks { route: Route::Direct { algorithm, .. }, .. } = self.way else {
             return Ok(());
         };
         for message in step.sends {

@@ -135,8 +135,13 @@ impl Job {
     /// What all nodes' pairs are after a fence.
     fn publish(&mut self, parts: Vec<Bytes>, cx: &mut Context<'_>) -> Result<(), String> {
         let mut pairs = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        let mut heard = vec![false; self.spec.nodes.len()];
         for block in parts.into_iter().flat_map(block::blocks) {
             let block = block.map_err(|error| error.to_string())?;
+            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
+            if !known {
+                return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
+            }
             pairs.extend_from_slice(&block.bytes);
         }
         self.kvs.commit(pairs.into(), cx.memory).map_err(|error| error.to_string())

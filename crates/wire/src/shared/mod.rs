@@ -2,7 +2,10 @@
 //!
 //! `segment` holds pairs of a kvs with their index, `rows` the values of an allgather. Both are read in place from
 //! `&[u8]`, whatever its alignment. A reader trusts nothing: each offset is checked when it is followed, so that a
-//! client with a broken server gets wrong answers at worst, never a crash. Numbers are little-endian.
+//! client with a broken server gets wrong answers at worst. Numbers are little-endian.
+//!
+//! A client maps the whole file `MAP_PRIVATE`, for reading: kernels before 6.7 take `MAP_SHARED` of a sealed file for the
+//! wish to write.
 
 pub mod rows;
 pub mod segment;
