@@ -5,8 +5,8 @@
 
 use super::keeper_link::KeeperLink;
 use super::link_config::LinkConfig;
-use super::memory::RankMemory;
 use super::links::{IN_MEMORY, LinkSet};
+use super::memory::RankMemory;
 use super::ranks::JobRanks;
 use super::shells::Shells;
 use super::token::Token;
