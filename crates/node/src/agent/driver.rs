@@ -5,7 +5,7 @@
 
 use super::keeper_link::KeeperLink;
 use super::link_config::LinkConfig;
-use super::links::{IN_MEMORY, LinkSet};
+use super::links::{IN_MEMORY, LinkSet, ListenError};
 use super::memory::RankMemory;
 use super::ranks::JobRanks;
 use super::shells::Shells;
@@ -56,7 +56,7 @@ pub struct AgentDriver {
     /// Frames wait on a link.
     unsent: bool,
     left: bool,
-    /// The machine knows where children dial in.
+    /// The machine knows where others dial in.
     listening: bool,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
     orphans_since: Option<u64>,
@@ -326,6 +326,8 @@ impl AgentDriver {
                     shells.stop(shell);
                 }
             }
+            Output::Listen => self.listen_on_demand(),
+            Output::Dial { agent, addresses } => links.dial_direct(agent, &addresses, reactor, inputs),
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
             Output::Send { link, frame } => {
                 self.unsent = true;
@@ -417,15 +419,11 @@ impl AgentDriver {
         };
         if let Some(bootstrap) = &mut bootstrap {
             bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
-            let addresses = self.links.listen(&self.reactor);
-            let addresses = addresses.map_err(|error| SpawnError {
+            let addresses = self.listen().map_err(|error| SpawnError {
                 step: SpawnStep::Stdio,
                 what: error.to_string(),
                 errno: error.errno().unwrap_or(0),
             })?;
-            if !std::mem::replace(&mut self.listening, true) {
-                self.inputs.push(Input::Listening { addresses: addresses.clone() });
-            }
             if bootstrap.parent.is_empty() {
                 bootstrap.parent = addresses;
             }
@@ -438,6 +436,21 @@ impl AgentDriver {
             }
         };
         shells.start(shell, agent, how, self.agent.session(), bootstrap.as_deref())
+    }
+
+    /// Where other agents can dial in; the machine is told once.
+    fn listen(&mut self) -> Result<Vec<String>, ListenError> {
+        let addresses = self.links.listen(&self.reactor)?;
+        if !std::mem::replace(&mut self.listening, true) {
+            self.inputs.push(Input::Listening { addresses: addresses.clone() });
+        }
+        Ok(addresses)
+    }
+
+    fn listen_on_demand(&mut self) {
+        if let Err(error) = self.listen() {
+            self.inputs.push(Input::ListenFailed { problem: format!("listening for other agents: {error}") });
+        }
     }
 
     fn record(&mut self, entry: impl FnOnce() -> Entry) {
