@@ -11,6 +11,7 @@ extern crate std;
 
 pub mod env;
 pub use wireup_wire::pmi::escape;
+pub mod number;
 pub mod pipeline;
 pub mod pmi_link;
 
