@@ -23,6 +23,31 @@ pub enum Metric {
     PairBytes,
     /// What everybody sent over the network until shortly after the command's end (bytes of whole frames).
     NetBytes,
+    /// Of a step: from the last rank's start until the last rank's end (seconds).
+    Time,
+    /// From the gate's opening until the last rank's end (seconds).
+    Whole,
+    /// From a rank's own start until its end: the median rank, the slowest (seconds).
+    RankMedian,
+    RankMax,
+    /// The same until it begins to wait: with a blocking scheme until its end (seconds).
+    ReadyMedian,
+    ReadyMax,
+    /// CPU time of the call that starts the exchange: the median rank, the worst (seconds).
+    StartCpu,
+    StartCpuMax,
+    /// `PMI2_Init`: the median rank, the slowest (seconds).
+    JoinMedian,
+    JoinMax,
+    /// CPU time of all agents together (seconds).
+    AgentCpu,
+    /// `Pss_Anon` of a client: the median of those looked at (bytes).
+    ClientMemory,
+    /// Shared memory that an agent has made and a client has mapped (bytes).
+    SharedMemory,
+    /// Bytes of blocks for each rank of the job: from a node up, down into it (bytes per value).
+    UpPerValue,
+    DownPerValue,
 }
 
 impl Metric {
@@ -37,13 +62,29 @@ impl Metric {
             Metric::NodeMemory => "node-memory",
             Metric::PairBytes => "pair-bytes",
             Metric::NetBytes => "net-bytes",
+            Metric::Time => "time",
+            Metric::Whole => "whole",
+            Metric::RankMedian => "rank-median",
+            Metric::RankMax => "rank-max",
+            Metric::ReadyMedian => "ready-median",
+            Metric::ReadyMax => "ready-max",
+            Metric::StartCpu => "start-cpu",
+            Metric::StartCpuMax => "start-cpu-max",
+            Metric::JoinMedian => "join-median",
+            Metric::JoinMax => "join-max",
+            Metric::AgentCpu => "agent-cpu",
+            Metric::ClientMemory => "client-memory",
+            Metric::SharedMemory => "shared-memory",
+            Metric::UpPerValue => "up-per-value",
+            Metric::DownPerValue => "down-per-value",
         }
     }
 
     pub fn unit(self) -> Unit {
         match self {
-            Metric::Wall | Metric::Cpu | Metric::Fence | Metric::GetAll | Metric::GetSpan => Unit::Seconds,
             Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
+            Metric::ClientMemory | Metric::SharedMemory | Metric::UpPerValue | Metric::DownPerValue => Unit::Bytes,
+            _ => Unit::Seconds,
         }
     }
 }

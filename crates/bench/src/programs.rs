@@ -13,12 +13,13 @@ pub enum Program {
     SpawnFloor,
     PmiEcho,
     Shells,
+    Startup,
 }
 
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 7] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells];
+    const ALL: [Program; 8] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, Startup];
 
     fn name(self) -> &'static str {
         match self {
@@ -29,6 +30,7 @@ impl Program {
             SpawnFloor => "spawn-floor",
             PmiEcho => "pmi-echo",
             Shells => "shells",
+            Startup => "startup",
         }
     }
 
@@ -41,6 +43,7 @@ impl Program {
             SpawnFloor => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_floor")),
             PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),
             Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
+            Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
         }
     }
 }
