@@ -3,14 +3,16 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 8] =
-    ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo", "shells", LOADS_A_LIBRARY];
+const PROGRAMS: [&str; 9] =
+    ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo", "shells", LOADS_A_LIBRARY, IS_LOADED];
 /// Loads a library when it runs, so it cannot be static.
 const LOADS_A_LIBRARY: &str = "startup";
-/// The compiler for that program, where `CC` makes static ones only.
+/// Is loaded into another program.
+const IS_LOADED: &str = "mpi_shim";
+/// The compiler for those two, where `CC` makes static programs only.
 const CC_SHARED: &str = "CC_SHARED";
 /// Without a C library, nor what compilers expect of one.
-const FREESTANDING: [&str; 4] = ["-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
+const FREESTANDING: [&str; 5] = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for every build script"));
@@ -23,16 +25,18 @@ fn main() {
         println!("cargo::rerun-if-env-changed={name}");
     }
     for program in PROGRAMS {
-        let loads = program == LOADS_A_LIBRARY;
-        let cc = if loads { &cc_shared } else { &cc };
+        let (cc, kind): (_, &[&str]) = match program {
+            LOADS_A_LIBRARY => (&cc_shared, &["-ldl"]),
+            IS_LOADED => (&cc_shared, &["-shared", "-fPIC"]),
+            "pmi_bare" => (&cc, &FREESTANDING),
+            _ => (&cc, &["-static"]),
+        };
         let status = Command::new(cc)
             .args(["-O2", "-Wall", "-Wextra", "-I", "../../include"])
-            .args((!loads).then_some("-static"))
-            .args(FREESTANDING.iter().filter(|_| program == "pmi_bare"))
             .arg("-o")
             .arg(out.join(program))
             .arg(format!("programs/{program}.c"))
-            .args(loads.then_some("-ldl"))
+            .args(kind)
             .status();
         let problem = match status {
             Ok(status) if status.success() => continue,

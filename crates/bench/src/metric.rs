@@ -39,6 +39,11 @@ pub enum Metric {
     /// `PMI2_Init`: the median rank, the slowest (seconds).
     JoinMedian,
     JoinMax,
+    /// `MPI_Init`, and in it the talk with the PMI server: the median rank (seconds).
+    MpiInit,
+    MpiExchange,
+    /// What of the exchange was hidden behind other work: 1 is all of it.
+    Overlap,
     /// CPU time of all agents together (seconds).
     AgentCpu,
     /// `Pss_Anon` of a client: the median of those looked at (bytes).
@@ -72,6 +77,9 @@ impl Metric {
             Metric::StartCpuMax => "start-cpu-max",
             Metric::JoinMedian => "join-median",
             Metric::JoinMax => "join-max",
+            Metric::MpiInit => "mpi-init",
+            Metric::MpiExchange => "mpi-exchange",
+            Metric::Overlap => "overlap",
             Metric::AgentCpu => "agent-cpu",
             Metric::ClientMemory => "client-memory",
             Metric::SharedMemory => "shared-memory",
@@ -84,6 +92,7 @@ impl Metric {
         match self {
             Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
             Metric::ClientMemory | Metric::SharedMemory | Metric::UpPerValue | Metric::DownPerValue => Unit::Bytes,
+            Metric::Overlap => Unit::Share,
             _ => Unit::Seconds,
         }
     }
@@ -99,6 +108,8 @@ impl Serialize for Metric {
 pub enum Unit {
     Seconds,
     Bytes,
+    /// A part of the whole.
+    Share,
 }
 
 impl Unit {
@@ -106,12 +117,14 @@ impl Unit {
         match self {
             Unit::Seconds => "s",
             Unit::Bytes => "B",
+            Unit::Share => "1",
         }
     }
 
     /// `value` with three digits that mean something, for people.
     pub fn show(self, value: f64) -> String {
         let (scaled, unit) = match (self, value.abs()) {
+            (Unit::Share, _) => return format!("{:.1} %", 100.0 * value),
             (_, 0.0) => return "0".into(),
             (Unit::Seconds, v) if v >= 1.0 => (value, "s"),
             (Unit::Seconds, v) if v >= 1e-3 => (value * 1e3, "ms"),

@@ -14,12 +14,14 @@ pub enum Program {
     PmiEcho,
     Shells,
     Startup,
+    /// A shared object.
+    MpiShim,
 }
 
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 8] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, Startup];
+    const ALL: [Program; 9] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, Startup, MpiShim];
 
     fn name(self) -> &'static str {
         match self {
@@ -31,6 +33,7 @@ impl Program {
             PmiEcho => "pmi-echo",
             Shells => "shells",
             Startup => "startup",
+            MpiShim => "mpi-shim.so",
         }
     }
 
@@ -44,6 +47,7 @@ impl Program {
             PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),
             Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
             Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
+            MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What is asked of each figure, and whether it was reached.
 use super::exchange::{BYTES_EXCHANGES, MEMORY};
-use super::flags::AUTO;
+use super::flags::{AUTO, Benchmark};
 use super::hydra::{self, HYDRA};
+use super::overlap::{self, Kind, PAIRS};
 use super::report::{Cell, Judged, Report, at_most, faster, met};
 use crate::metric::{Metric, Unit};
 use crate::verdict::Verdict;
@@ -16,7 +17,57 @@ const START_CPU_MAX: f64 = 30e-6;
 const START_CPU_GROWTH_MAX: f64 = 1.3;
 const AGENT_PLUS: f64 = 3.0 * 1048576.0;
 
-pub fn exchange(report: &Report) -> Vec<Judged> {
+const OVERLAP_SLEEPING: f64 = 0.98;
+const OVERLAP_SPINNING: f64 = 0.95;
+
+pub fn judge(report: &Report) -> Vec<Judged> {
+    match report.benchmark {
+        Benchmark::Exchange => exchange(report),
+        Benchmark::Init => init(report),
+        Benchmark::Overlap => overlap(report),
+    }
+}
+
+fn init(report: &Report) -> Vec<Judged> {
+    let sizes = [4096, 16384].into_iter();
+    let judged = sizes.map(|size| Judged {
+        what: format!("init with blocking Fence to init with Iallgather, {size}"),
+        asked: ">= 5 x".into(),
+        source: if size == 16384 { "2.88 x" } else { "" },
+        verdict: faster(
+            report.find(size, "iallgather", &OURS),
+            report.find(size, "text-fence", &OURS),
+            Metric::ReadyMedian,
+            5.0,
+        ),
+    });
+    judged.collect()
+}
+
+fn overlap(report: &Report) -> Vec<Judged> {
+    let mut all = Vec::new();
+    for (kind, bound, source) in
+        [(Kind::Sleep, OVERLAP_SLEEPING, "100 %"), (Kind::Spin, OVERLAP_SPINNING, "89 % at 16384")]
+    {
+        let cells = PAIRS.iter().flat_map(|(later, _)| {
+            let scheme = overlap::name(later, kind);
+            report.cells.iter().filter(move |cell| cell.key.scheme == scheme)
+        });
+        all.extend(cells.map(|cell| {
+            Judged {
+                what: format!("overlap, {}, {} ranks", cell.key.scheme, cell.key.place.job_size()),
+                asked: format!(">= {:.0} %", bound * 100.0),
+                source,
+                verdict: cell
+                    .median(Metric::Overlap)
+                    .map_or(Verdict::NotJudged("not run".into()), |share| met(share >= bound, Unit::Share.show(share))),
+            }
+        }));
+    }
+    all
+}
+
+fn exchange(report: &Report) -> Vec<Judged> {
     let mut all = Vec::new();
     let mut ask = |what: String, asked: &str, source: &'static str, verdict: Verdict| {
         all.push(Judged { what, asked: asked.to_owned(), source, verdict });

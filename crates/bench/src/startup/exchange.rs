@@ -14,8 +14,6 @@ pub const RANKS: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
 /// Routes of which the bytes are counted.
 pub const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
-/// Rounds of gets by message of all from all, where they are many: seconds each (chosen).
-const TEXT_GETS_ROUNDS_MAX: u32 = 3;
 /// The name of `PMI2_Init`'s figures, and of those of a job at rest.
 pub const JOIN: &str = "join";
 pub const MEMORY: &str = "memory";
@@ -35,9 +33,8 @@ pub fn plan(flags: &Flags) -> Vec<(Place, String, Vec<Task>, u32)> {
 }
 
 fn task(flags: &Flags, place: Place, exchange: &str, scheme: Scheme) -> Task {
-    let is_long = scheme == named("text-get-all") && place.job_size() >= 512;
     let key = Key { place, exchange: exchange.to_owned(), scheme: scheme.name.to_owned(), lengths: flags.lengths };
-    let rounds_max = if is_long { TEXT_GETS_ROUNDS_MAX } else { u32::MAX };
+    let rounds_max = rounds::rounds_max(scheme, place.job_size());
     Task { key, step: Step::exchange(scheme, flags.lengths), rounds_max }
 }
 
@@ -65,10 +62,7 @@ pub fn run(flags: &Flags, surroundings: &Surroundings, report: &mut Report) {
             return;
         }
         eprintln!("wireup bench exchange: {}", part.name());
-        match part.run(flags, surroundings) {
-            Ok(cells) => report.cells.extend(cells),
-            Err(failure) => report.warnings.push(format!("{}: {failure}", part.name())),
-        }
+        report.add(&part.name(), part.run(flags, surroundings));
     }
 }
 

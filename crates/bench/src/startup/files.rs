@@ -11,7 +11,7 @@ const FORMAT: u32 = 1;
 
 pub fn json(report: &Report) -> Value {
     json!({
-        "benchmark": report.benchmark,
+        "benchmark": report.benchmark.name(),
         "format": FORMAT,
         "machine": report.machine,
         "warnings": report.warnings,
@@ -52,7 +52,7 @@ pub fn csv(report: &Report) -> String {
         let key = &cell.key;
         let head = format!(
             "{},{},{},{},{},{},{},{}",
-            report.benchmark,
+            report.benchmark.name(),
             key.place.job_size(),
             key.place.node_count,
             key.place.ppn,

@@ -27,8 +27,8 @@ pub const PLACE: Place = Place { node_count: 16, ppn: 16 };
 const SCHEMES: [&str; 2] = ["text-get-all", "fence-get-all"];
 /// Rounds that count (chosen).
 const ROUNDS: u32 = 5;
-/// A remote shell that goes nowhere.
-const SHELL: &str = "#!/bin/sh\nshift\nexec /bin/sh -c \"$*\"\n";
+/// A remote shell that goes nowhere: options, a host, a command.
+const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
 
 pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
     let hydra = find(flags, surroundings)?;

@@ -1,8 +1,10 @@
 //! What a startup benchmark has measured, by job and scheme, and what was asked of it.
 use serde::Serialize;
 
+use super::flags::Benchmark;
 use super::scheme::Lengths;
 use crate::cases::Place;
+use crate::command::Failure;
 use crate::machine::Machine;
 use crate::metric::{Metric, Sample};
 use crate::stats;
@@ -58,7 +60,7 @@ pub struct Judged {
 
 #[derive(Clone, Debug)]
 pub struct Report {
-    pub benchmark: &'static str,
+    pub benchmark: Benchmark,
     pub machine: Machine,
     pub cells: Vec<Cell>,
     /// Jobs that failed and other things that a reader must know.
@@ -67,8 +69,16 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(benchmark: &'static str, machine: Machine) -> Report {
+    pub fn new(benchmark: Benchmark, machine: Machine) -> Report {
         Report { benchmark, machine, cells: Vec::new(), warnings: Vec::new(), judged: Vec::new() }
+    }
+
+    /// Keeps the figures of a job, or why there are none.
+    pub fn add(&mut self, job: &str, cells: Result<Vec<Cell>, Failure>) {
+        match cells {
+            Ok(cells) => self.cells.extend(cells),
+            Err(failure) => self.warnings.push(format!("{job}: {failure}")),
+        }
     }
 
     /// The first cell of this scheme and size, whose exchange is one of `exchanges`, in that order.
@@ -145,7 +155,7 @@ mod tests {
     #[test]
     fn cells_are_found_in_the_order_of_exchanges() {
         let machine = Machine::look();
-        let mut report = Report::new("exchange", machine);
+        let mut report = Report::new(Benchmark::Exchange, machine);
         report.cells = vec![cell("fence", &[]), cell("ring", &[])];
         report.cells[1].key.exchange = "tree".into();
         assert_eq!(report.find(4, "ring", &["log", "tree"]), Some(&report.cells[1]));

@@ -1,7 +1,7 @@
 //! Interleaved rounds within one job: A B C, A B C, … so that whatever disturbs the machine disturbs all schemes alike.
 use super::job::Job;
 use super::report::{Cell, Key};
-use super::scheme::Step;
+use super::scheme::{Scheme, Step, named};
 use crate::command::Failure;
 
 /// One step that is repeated, and where its figures go.
@@ -21,6 +21,11 @@ pub fn default_count(job_size: u32) -> u32 {
         1025..=4096 => 7,
         _ => 5,
     }
+}
+
+/// Rounds of one scheme: gets by message of all from all take seconds each where they are many (chosen).
+pub fn rounds_max(scheme: Scheme, job_size: u32) -> u32 {
+    if scheme == named("text-get-all") && job_size >= 512 { 3 } else { u32::MAX }
 }
 
 /// A round that warms up, then `rounds` that count.

@@ -86,11 +86,6 @@ impl Scheme {
             _ => true,
         }
     }
-
-    /// Whether it puts pairs under keys.
-    pub fn has_keys(self) -> bool {
-        matches!(self.operation, TextFence | Fence | Ifence)
-    }
 }
 
 impl fmt::Display for Scheme {

@@ -2,16 +2,20 @@
 use std::fmt::Write as _;
 
 use super::exchange::{JOIN, MEMORY};
+use super::flags::Benchmark;
 use super::hydra::HYDRA;
 use super::report::{Cell, Judged, Report};
-use super::scheme::{TEXT_GETS_RANKS_MAX, find};
+use super::scheme::TEXT_GETS_RANKS_MAX;
 use super::source;
 use crate::metric::{Metric, Unit};
 use crate::table::align;
 use crate::verdict::Verdict;
 
 /// The metrics that a table may have, in their order.
-const COLUMNS: [(Metric, &str); 11] = [
+const COLUMNS: [(Metric, &str); 14] = [
+    (Metric::Overlap, "overlap"),
+    (Metric::MpiInit, "MPI_Init"),
+    (Metric::MpiExchange, "exchange"),
     (Metric::Time, "time"),
     (Metric::Whole, "whole"),
     (Metric::RankMedian, "rank median"),
@@ -25,8 +29,24 @@ const COLUMNS: [(Metric, &str); 11] = [
     (Metric::DownPerValue, "down/value"),
 ];
 
+/// What is shown of a benchmark, the first being compared, and the scheme that it is compared with.
+fn shown(benchmark: Benchmark) -> (&'static [Metric], &'static str) {
+    use Metric::{
+        AgentCpu, DownPerValue, MpiExchange, MpiInit, Overlap, RankMax, RankMedian, ReadyMax, ReadyMedian, StartCpu,
+        StartCpuMax, Time, UpPerValue, Whole,
+    };
+    match benchmark {
+        Benchmark::Exchange => {
+            (&[Time, Whole, StartCpu, StartCpuMax, AgentCpu, UpPerValue, DownPerValue], "text-fence")
+        }
+        Benchmark::Init => (&[ReadyMedian, ReadyMax, RankMedian, RankMax, MpiInit, MpiExchange], "text-fence"),
+        Benchmark::Overlap => (&[RankMedian, RankMax, Overlap, AgentCpu], "fence"),
+    }
+}
+
 /// A table for each job.
-pub fn tables(report: &Report, base: &str, metrics: &[Metric]) -> String {
+pub fn tables(report: &Report) -> String {
+    let (metrics, base) = shown(report.benchmark);
     let mut text = String::new();
     let mut done: Vec<(u32, &str)> = Vec::new();
     for cell in &report.cells {
@@ -73,7 +93,9 @@ fn of_job(report: &Report, (job_size, exchange): (u32, &str), base: &str, metric
         row[source] = published(cell, job_size);
         rows.push(row);
     }
-    rows.extend(extrapolated(report, job_size, exchange, &columns));
+    if report.benchmark == Benchmark::Exchange {
+        rows.extend(extrapolated(report, job_size, exchange, &columns));
+    }
     let key = &first.key;
     let lengths = match key.lengths.key {
         0 => format!("values of {} bytes, the rank as key", key.lengths.value),
@@ -86,6 +108,9 @@ fn of_job(report: &Report, (job_size, exchange): (u32, &str), base: &str, metric
 
 /// The source's time or bytes for the same job.
 fn published(cell: &Cell, job_size: u32) -> String {
+    if cell.median(Metric::ReadyMax).is_some() && cell.median(Metric::Time).is_none() {
+        return String::new();
+    }
     let row = source::rows_of(&cell.key.scheme).iter().find(|row| row.job_size == job_size);
     let Some(row) = row else { return String::new() };
     match cell.median(Metric::DownPerValue) {
@@ -180,14 +205,4 @@ fn judged(all: &[Judged]) -> String {
     });
     let rows: Vec<[String; 4]> = std::iter::once(head).chain(rows).collect();
     align(&rows, &[false; 4])
-}
-
-/// What the schemes are.
-pub fn legend(names: &[&str]) -> String {
-    let rows: Vec<[String; 2]> = names
-        .iter()
-        .filter_map(|name| find(name))
-        .map(|scheme| [scheme.name.to_owned(), scheme.what.to_owned()])
-        .collect();
-    align(&rows, &[false; 2])
 }

@@ -22,8 +22,6 @@ pub enum TraceError {
 /// One exchange on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Moved {
-    begin_us: u64,
-    duration_us: u64,
     bytes_up: u64,
     bytes_down: u64,
 }
@@ -48,13 +46,11 @@ fn parse(text: &str) -> Result<Trace, TraceError> {
         let Some(epoch) = epoch else { continue };
         let args = &event["args"];
         let number = |name: &str| args[name].as_u64().unwrap_or(0);
-        let micros = |name: &str| event[name].as_f64().unwrap_or(0.0) as u64;
-        trace.exchanges.entry(epoch).or_default().push(Moved {
-            begin_us: micros("ts"),
-            duration_us: micros("dur"),
-            bytes_up: number("bytes_up"),
-            bytes_down: number("bytes_down"),
-        });
+        trace
+            .exchanges
+            .entry(epoch)
+            .or_default()
+            .push(Moved { bytes_up: number("bytes_up"), bytes_down: number("bytes_down") });
     }
     Ok(trace)
 }
@@ -72,16 +68,6 @@ impl Trace {
             (Metric::UpPerValue, mean(|moved| moved.bytes_up) / f64::from(place.ppn)),
             (Metric::DownPerValue, mean(|moved| moved.bytes_down) / f64::from(place.job_size())),
         ]))
-    }
-
-    /// From the first rank's entry to the last agent's answer, of each exchange (seconds).
-    pub fn spans(&self) -> Vec<f64> {
-        let span = |moved: &Vec<Moved>| {
-            let begin = moved.iter().map(|moved| moved.begin_us).min()?;
-            let end = moved.iter().map(|moved| moved.begin_us + moved.duration_us).max()?;
-            Some((end - begin) as f64 / 1e6)
-        };
-        self.exchanges.values().filter_map(span).collect()
     }
 }
 
@@ -102,7 +88,6 @@ mod tests {
         let sample = trace.bytes(0, place).unwrap();
         assert_eq!((sample.get(Metric::UpPerValue), sample.get(Metric::DownPerValue)), (Some(21.0), Some(20.5)));
         assert!(matches!(trace.bytes(1, place), Err(TraceError::Missing { found: 1, .. })));
-        assert_eq!(trace.spans(), [50e-6, 5e-6]);
     }
 
     #[test]
