@@ -22,6 +22,8 @@ pub mod lock;
 pub mod mapping;
 pub mod place;
 pub mod posts;
+#[cfg(any(test, feature = "scripted"))]
+pub mod scripted;
 pub mod server;
 pub mod socket;
 pub mod start;

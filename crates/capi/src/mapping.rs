@@ -69,23 +69,12 @@ impl Drop for Mapping {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-
-    /// A file in memory with these bytes, sealed as the server does it.
-    pub fn sealed(bytes: &[u8]) -> c_int {
-        // SAFETY: a name with its end; the slice is what is written; the file is ours.
-        unsafe {
-            let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            assert!(fd >= 0 && libc::write(fd, bytes.as_ptr().cast(), bytes.len()) == bytes.len() as isize);
-            let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-            assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
-            fd
-        }
-    }
+    use crate::scripted::sealed;
 
     /// What the descriptor stands for; tests beside this one may have got its number again.
-    pub fn file(fd: c_int) -> Option<u64> {
+    fn file(fd: c_int) -> Option<u64> {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: the kernel fills the structure, which zeros are valid for.
         unsafe { (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init().st_ino) }

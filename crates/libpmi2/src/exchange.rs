@@ -135,8 +135,9 @@ impl Job {
     pub fn fill(&mut self, gathered: &Gathered, max_len: usize, rows: &mut [u8]) -> Result {
         if let Gathered::Array(array) = gathered {
             let array = Rows::read(array).map_err(|_| Code::FAIL)?;
-            // Only a rank with another maximum length can have sent a longer one.
-            return array.fill(rows, max_len).map_err(|_| Code::INVALID_VAL_LENGTH);
+            // Only where ranks do not agree on the maximum length can one be longer.
+            let wrong = if array.stride() > max_len { Code::INVALID_VAL_LENGTH } else { Code::FAIL };
+            return array.fill(rows, max_len).map_err(|_| wrong);
         }
         rows.fill(0);
         let ranks: Vec<u32> = (0..self.size).collect();

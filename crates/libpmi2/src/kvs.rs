@@ -76,7 +76,7 @@ pub unsafe fn put_value<'a>(value: *const c_char) -> Result<&'a [u8]> {
     }
 }
 
-fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
+pub fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
     let server = match &mut job.with {
         With::Nobody(local) => {
             local.put(key, value);
@@ -106,7 +106,7 @@ fn is_reserved(key: &[u8]) -> bool {
 }
 
 /// Looks a key up and hands its value to `give`; `false`: there is none such.
-fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dyn FnMut(&[u8])) -> Result<bool> {
+pub fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dyn FnMut(&[u8])) -> Result<bool> {
     if let With::Nobody(local) = &job.with {
         return Ok(local.get(key).map(give).is_some());
     }

@@ -26,3 +26,5 @@ mod ring;
 mod segments;
 mod spawn;
 mod state;
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod blob;
-pub mod collective;
 pub mod block;
+pub mod collective;
 pub mod frame;
 pub mod ids;
 pub mod job;

@@ -4,14 +4,15 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
     AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PmiFlavour, PtySpec, Resource, StdinTarget,
 };
 use wireup_wire::peer::{
-    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, Failure, FenceTrace, Hello, MissingAgent, Note,
-    PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart,
-    encode, probe,
+    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Hello,
+    MissingAgent, Note, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep,
+    StallReport, TracePart, Traffic, encode, probe,
 };
 
 fn job() -> JobSpec {
@@ -155,6 +156,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ranks: vec![RankTrace { rank: Rank(1), pid: 2, ..RankTrace::default() }],
         fences: vec![FenceTrace {
             epoch: Epoch(0),
+            collective: Collective::Allgather,
             first_in_ns: 1,
             last_in_ns: 2,
             out_ns: 3,
@@ -162,6 +164,10 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             bytes_up: 4,
             bytes_down: 5,
         }],
+        traffic: ExchangeTraffic {
+            direct: Traffic { frames_in: 7, ..Traffic::default() },
+            ..ExchangeTraffic::default()
+        },
         ..TracePart::default()
     };
     all.push(("control", "trace", encode(&trace)));

@@ -38,7 +38,9 @@ impl Region for Sealed {
 /// What a person can do about it.
 fn next_step(error: &ShmError) -> &'static str {
     match Errno::from_io_error(&error.error) {
-        Some(Errno::MFILE) => "; raise the hard limit of open files (ulimit -Hn) for wireup run and for its remote shell",
+        Some(Errno::MFILE) => {
+            "; raise the hard limit of open files (ulimit -Hn) for wireup run and for its remote shell"
+        }
         Some(Errno::NFILE) => "; raise fs.file-max on this node",
         Some(Errno::NOMEM | Errno::NOSPC) => "; more memory is needed on this node, or in the cgroup of its agent",
         _ => "",

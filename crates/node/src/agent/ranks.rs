@@ -13,8 +13,8 @@ use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
 use bytes::Bytes;
 use std::io;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::memory::Shared;
 use wireup_proto::io::{Input, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::memory::Shared;
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 

@@ -144,7 +144,6 @@ impl Exchanges {
         self.next.iter().filter(|next| **next > self.base).count() as u32
     }
 
-
     /// A local rank starts its next collective. `pending` gives the pairs put on this node so far.
     pub fn enter(
         &mut self,
@@ -163,8 +162,9 @@ impl Exchanges {
         };
         if exchange.collective() != collective {
             let other = exchange.collective();
-            let problem =
-                format!("collective {epoch} of the job is a {other} for other ranks and a {collective} for rank {rank}");
+            let problem = format!(
+                "collective {epoch} of the job is a {other} for other ranks and a {collective} for rank {rank}"
+            );
             return out.push(Do::Fail { problem });
         }
         exchange.enter(now, site, (local, rank), entry, ticket, pending, out);
@@ -181,15 +181,22 @@ impl Exchanges {
 
     /// A frame of the parent.
     pub fn on_down(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
-        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_down(site, tag, payload, out)
-        });
+        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| exchange.on_down(site, tag, payload, out));
     }
 
     /// A frame of another node, straight.
-    pub fn on_direct(&mut self, now: Instant, from: NodeId, epoch: Epoch, tag: RoundTag, payload: Bytes, out: &mut Vec<Do>) {
+    pub fn on_direct(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        epoch: Epoch,
+        tag: RoundTag,
+        payload: Bytes,
+        out: &mut Vec<Do>,
+    ) {
         let Some(peer) = self.site.peers.iter().position(|node| *node == from) else {
-            return out.push(Do::Fail { problem: format!("node {from}, which has no ranks, takes part in an exchange") });
+            return out
+                .push(Do::Fail { problem: format!("node {from}, which has no ranks, takes part in an exchange") });
         };
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
             exchange.on_direct(site, peer as u32, tag, payload, out)

@@ -62,7 +62,10 @@ enum Way {
 enum Route {
     Open,
     /// Among nodes. Those that are ahead may begin before this one does.
-    Direct { algorithm: Algorithm, rounds: Direct },
+    Direct {
+        algorithm: Algorithm,
+        rounds: Direct,
+    },
     Done,
 }
 
@@ -75,11 +78,7 @@ impl Exchange {
                     ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
                     ExchangeScheme::Ring | ExchangeScheme::Bruck => 0,
                 };
-                Way::Blocks {
-                    tree: TreeGather::new(site.children, eager_max),
-                    own: None,
-                    route: Route::Open,
-                }
+                Way::Blocks { tree: TreeGather::new(site.children, eager_max), own: None, route: Route::Open }
             }
             Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size as usize)),
         };

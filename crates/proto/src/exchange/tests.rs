@@ -49,14 +49,7 @@ impl Net {
             Exchanges::new(Site { root: node == 0, local_size, children, scheme, peers: peers.clone(), place })
         });
         let nodes: Vec<Exchanges> = nodes.collect();
-        Net {
-            ended: vec![Vec::new(); nodes.len()],
-            tree,
-            mapping,
-            nodes,
-            links: BTreeMap::new(),
-            failed: Vec::new(),
-        }
+        Net { ended: vec![Vec::new(); nodes.len()], tree, mapping, nodes, links: BTreeMap::new(), failed: Vec::new() }
     }
 
     fn enter(&mut self, rank: u32, entry: Entry) {
