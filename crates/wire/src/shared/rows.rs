@@ -52,10 +52,9 @@ impl<'a> Rows<'a> {
             1 => Form::Rows,
             _ => return Err(Malformed),
         };
-        let fits = match form {
-            Form::Packed => u64::from(count) <= body_len,
-            Form::Rows => u64::from(count) * u64::from(stride) == body_len,
-        };
+        // A value takes a byte at least: no count is larger than what is there.
+        let fits =
+            u64::from(count) <= body_len && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len);
         if magic != MAGIC || body_len != body.len() as u64 || !fits {
             return Err(Malformed);
         }
@@ -153,7 +152,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Rows of `stride` bytes for `count` ranks.
+    /// Rows of `stride` bytes, at least one, for `count` ranks.
     pub fn rows(count: u32, stride: u32) -> Self {
         Layout { form: Form::Rows, count, stride, body_len: count as usize * stride as usize }
     }
