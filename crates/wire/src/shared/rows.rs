@@ -104,12 +104,14 @@ impl<'a> Rows<'a> {
             buffer.copy_from_slice(rows);
             return Ok(());
         }
-        let mut values = self.values();
-        for row in buffer.chunks_exact_mut(stride.max(1)) {
-            let value = values.next().ok_or(Malformed)??;
-            let (head, rest) = row.split_at_mut_checked(value.len()).ok_or(Malformed)?;
+        let mut left = buffer;
+        for value in self.values() {
+            let (row, rest) = left.split_at_mut_checked(stride).ok_or(Malformed)?;
+            let value = value?;
+            let (head, padding) = row.split_at_mut_checked(value.len()).ok_or(Malformed)?;
             head.copy_from_slice(value);
-            rest.fill(0);
+            padding.fill(0);
+            left = rest;
         }
         Ok(())
     }
