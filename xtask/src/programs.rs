@@ -52,7 +52,9 @@ impl Flavour {
         match self {
             Self::Plain => &["spew", "holder", "crash", "badpmi", "limits"],
             Self::Pmi2 => &["attrs"],
-            Self::Libpmi => &["same", "extensions", "pmi1", "stop", "gone"],
+            Self::Libpmi => {
+                &["same", "extensions", "outstanding", "store", "lengths", "sealed", "pmi1", "stop", "gone"]
+            }
             Self::LibpmiSlurm => &["same"],
             Self::Mpich4 | Self::Mpich5 | Self::Intel => &MPI,
         }
