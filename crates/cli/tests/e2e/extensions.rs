@@ -1,8 +1,9 @@
 //! The startup extensions of libpmi2: as requests of our own server, and built from what others have.
 
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
-use crate::harness::peers::{skip, tool};
+use crate::harness::peers::{program, skip, tool};
 use crate::harness::{Outcome, Run};
+use xtask::programs::Flavour;
 
 /// What every rank is to say of itself: many outstanding, many fences, all lengths, all calls.
 const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
@@ -53,6 +54,28 @@ fn built_from_what_hydra_has() {
                 assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?} {name}: {said}");
             }
         }
+    }
+}
+
+/// The programs of docs/middleware.md.
+#[test]
+fn the_examples_do_what_they_say() {
+    let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
+    let (startup, anywhere) = (example("startup"), example("anywhere"));
+    for (placement, ranks) in PLACEMENTS {
+        let run = |program| Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(program).succeed();
+        assert_eq!(run(&startup).out(), format!("the token was with {ranks} of {ranks} processes\n"));
+        let line = format!("{ranks} of {ranks} addresses, by an allgather\n");
+        assert_eq!(run(&anywhere).out(), line.repeat(ranks));
+    }
+    for (hydra, _) in hydras() {
+        assert_eq!(under(&hydra, 5, &[], &startup, ""), "the token was with 5 of 5 processes\n");
+        assert_eq!(under(&hydra, 5, &[], &anywhere, ""), "5 of 5 addresses, by an allgather\n".repeat(5));
+    }
+    // The same binary on Slurm's library, which has no allgather.
+    if Flavour::LibpmiSlurm.missing().is_none() {
+        let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", "").arg(&anywhere).succeed();
+        assert_eq!(outcome.out(), "4 of 4 addresses, by put, fence and get\n".repeat(4));
     }
 }
 
