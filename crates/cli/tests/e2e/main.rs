@@ -5,6 +5,7 @@ mod bounds;
 mod doctor;
 mod ends;
 mod env;
+mod extensions;
 mod faults;
 mod harness;
 mod hosts;
