@@ -23,7 +23,7 @@ fn sorted(text: &str) -> Vec<String> {
 }
 
 /// The first line that differs is enough to read.
-fn expect_same(got: &[String], wanted: &[String], what: &str) {
+pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
     let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
     assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
 }

@@ -19,6 +19,7 @@ mod profile;
 mod record;
 mod sent;
 mod signals;
+mod slurm;
 mod ssh;
 mod stdio;
 mod terminal;
