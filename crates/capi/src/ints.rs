@@ -2,12 +2,8 @@
 
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use core::str::FromStr;
 
-/// A number with blanks around it.
-pub fn parse<T: FromStr>(text: &[u8]) -> Option<T> {
-    core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
-}
+pub use wireup_client::number::parse;
 
 /// The numbers between commas; `None` if one is none.
 pub fn list(text: &[u8]) -> Option<Vec<c_int>> {

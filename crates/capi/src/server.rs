@@ -2,8 +2,19 @@
 //!
 //! A call costs one write and, if the answer comes whole, one read. A fence may be started and its answer be read later; the
 //! calls between are answered meanwhile. Requests may be gathered ([`Server::ask`]) and leave as one write, their answers
-//! then come in order ([`Server::settle`]).
+//! then come in order ([`Server::settle`]). Puts may be left to themselves ([`Server::post`]): they leave with the next
+//! request.
+//!
+//! A write waits while the socket is full. What has come is read meanwhile: a server does not read from a client that does
+//! not read from it.
 
+mod fence;
+mod numbered;
+
+use self::fence::Fence;
+pub use self::numbered::Over;
+use crate::mapping::{Descriptor, Mapping};
+use crate::posts::Posts;
 use crate::socket::{Gone, Socket};
 use alloc::vec::Vec;
 use wireup_client::pipeline::Pipeline;
@@ -24,19 +35,23 @@ impl From<Gone> for Failure {
     }
 }
 
-enum Fence {
-    Idle,
-    UnderWay,
-    Over(Result<(), Failure>),
-}
+/// Text of posted puts that is held back at most: some hundreds of short ones.
+const HELD_BYTES_MAX: usize = 16 << 10;
+
+/// Reads once from the socket.
+type Receive = fn(Socket, &mut Vec<Descriptor>, &mut dyn FnMut(&[u8])) -> Result<(), Gone>;
 
 pub struct Server {
     socket: Socket,
+    receive: Receive,
     pipeline: Pipeline,
     out: Vec<u8>,
     fence: Fence,
-    /// A put that was sent together with a fence was refused.
-    put_refused: bool,
+    posts: Posts,
+    /// Received and not yet taken by the answer that they belong to.
+    descriptors: Vec<Descriptor>,
+    mappings: Vec<Option<Mapping>>,
+    over: Vec<Over>,
     broken: bool,
 }
 
@@ -45,8 +60,18 @@ pub type Take<'t> = &'t mut dyn FnMut(usize, &ReplyFields<'_>);
 
 impl Server {
     pub fn new(socket: Socket, dialect: Dialect) -> Self {
-        let pipeline = Pipeline::new(dialect);
-        Server { socket, pipeline, out: Vec::new(), fence: Fence::Idle, put_refused: false, broken: false }
+        Server {
+            socket,
+            receive: |socket, _, take| socket.read(take),
+            pipeline: Pipeline::new(dialect),
+            out: Vec::new(),
+            fence: Fence::Idle,
+            posts: Posts::default(),
+            descriptors: Vec::new(),
+            mappings: Vec::new(),
+            over: Vec::new(),
+            broken: false,
+        }
     }
 
     pub fn socket(&self) -> Socket {
@@ -66,46 +91,34 @@ impl Server {
         if known { Ok(()) } else { Err(Failure::Refused) }
     }
 
-    /// Sends what was asked, and a fence behind it. The answers of puts before it count as the fence's.
-    pub fn send_fence(&mut self) -> Result<(), Failure> {
-        self.send_barrier(None)
+    /// Adds a put whose answer nobody waits for. Makes a round trip when too many are held back.
+    pub fn post(&mut self, put: &Request<'_>) -> Result<(), Failure> {
+        self.ask(put)?;
+        self.posts.on_sent();
+        if self.out.len() > HELD_BYTES_MAX { self.drain() } else { Ok(()) }
     }
 
-    /// As [`Server::send_fence`], among some ranks only (PMI 1.2).
-    pub fn send_barrier(&mut self, group: Option<&[u8]>) -> Result<(), Failure> {
-        self.ask(&Request::Barrier { group })?;
-        self.fence = Fence::UnderWay;
-        self.flush()
+    /// How many puts were posted.
+    pub fn posted(&self) -> u64 {
+        self.posts.sent()
     }
 
-    /// Whether the fence is over, and how; waits for that if `wait`.
-    pub fn end_fence(&mut self, wait: bool) -> Option<Result<(), Failure>> {
-        loop {
-            if let Fence::Over(result) = self.fence {
-                self.fence = Fence::Idle;
-                let refused = core::mem::take(&mut self.put_refused);
-                return Some(if refused { result.and(Err(Failure::Refused)) } else { result });
-            }
-            let mut refused = false;
-            let taken = self.take_one(&mut |_, fields| refused |= !fields.succeeded());
-            self.put_refused |= refused;
-            let read = match taken {
-                Ok(false) if !wait && !self.socket.is_readable() => return None,
-                Ok(false) => self.read(),
-                Ok(true) => Ok(()),
-                Err(failure) => Err(failure),
-            };
-            if let Err(failure) = read {
-                self.fence = Fence::Over(Err(failure));
-            }
-        }
+    /// Whether one of the first `posted` puts was refused; that is then forgotten.
+    pub fn take_refusal(&mut self, posted: u64) -> bool {
+        self.posts.take_refusal(posted)
+    }
+
+    /// Requests whose answers somebody waits for.
+    fn awaited(&self) -> usize {
+        // Who waits posts nothing meanwhile.
+        self.pipeline.unanswered() - self.posts.unanswered() as usize
     }
 
     /// Sends what was asked and waits for all answers.
     pub fn settle(&mut self, take: Take<'_>) -> Result<(), Failure> {
         self.flush()?;
-        let all = self.pipeline.unanswered();
-        while self.pipeline.unanswered() > 0 {
+        let all = self.awaited();
+        while self.awaited() > 0 {
             if !self.take_one(&mut |behind, fields| take(all - 1 - behind, fields))? {
                 self.read()?;
             }
@@ -113,20 +126,17 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for the answers of puts that were sent with a fence, so that the next answer is the next request's.
-    pub fn drain(&mut self) -> Result<(), Failure> {
-        if self.pipeline.unanswered() == 0 {
-            return Ok(());
+    /// Sends the posted puts and waits for their answers.
+    fn drain(&mut self) -> Result<(), Failure> {
+        self.flush()?;
+        while self.posts.unanswered() > 0 {
+            self.advance(true)?;
         }
-        let mut refused = false;
-        let drained = self.settle(&mut |_, fields| refused |= !fields.succeeded());
-        self.put_refused |= refused;
-        drained
+        Ok(())
     }
 
     /// One request and its answer, which must be a success.
     pub fn call(&mut self, request: &Request<'_>, take: &mut dyn FnMut(&ReplyFields<'_>)) -> Result<(), Failure> {
-        self.drain()?;
         self.ask(request)?;
         let command = request.command();
         let mut result = Err(Failure::Refused);
@@ -156,38 +166,96 @@ impl Server {
         Ok(text)
     }
 
+    /// Takes an answer that nobody waits for in particular, or reads; `false`: it would have to wait, and `wait` is not
+    /// wanted.
+    pub fn advance(&mut self, wait: bool) -> Result<bool, Failure> {
+        let mut asked = true;
+        if self.take_one(&mut |_, _| asked = false)? {
+            // All others are taken by who waits for them.
+            return if asked { Ok(true) } else { self.broke() };
+        }
+        if !wait && !self.broken && !self.socket.is_readable() {
+            return Ok(false);
+        }
+        self.read().map(|()| true)
+    }
+
+    fn broke<T>(&mut self) -> Result<T, Failure> {
+        self.broken = true;
+        Err(Failure::Broken)
+    }
+
     fn flush(&mut self) -> Result<(), Failure> {
-        let sent =
-            if self.broken { Err(Failure::Broken) } else { self.socket.write_all(&self.out).map_err(Failure::from) };
+        let sent = self.send_all();
         self.out.clear();
-        self.broken = sent.is_err();
-        sent
+        if sent.is_err() { self.broke() } else { Ok(()) }
+    }
+
+    fn send_all(&mut self) -> Result<(), Failure> {
+        let mut sent = 0;
+        while sent < self.out.len() {
+            if self.broken {
+                return Err(Failure::Broken);
+            }
+            match self.socket.write_some(&self.out[sent..])? {
+                0 => self.wait_for_room()?,
+                more => sent += more,
+            }
+        }
+        Ok(())
+    }
+
+    /// The socket is full: waits, and reads what comes meanwhile unless several answers could be somebody's.
+    fn wait_for_room(&mut self) -> Result<(), Failure> {
+        // The last request is the one that is being sent.
+        let may_read = self.awaited() <= 1;
+        if !self.socket.wait_for_room(may_read) {
+            while self.advance(false)? {}
+        }
+        Ok(())
     }
 
     fn read(&mut self) -> Result<(), Failure> {
-        let pipeline = &mut self.pipeline;
-        let read = if self.broken { Err(Gone) } else { self.socket.read(|bytes| pipeline.push(bytes)) };
-        self.broken = !matches!(read, Ok(Ok(())));
-        if self.broken { Err(Failure::Broken) } else { Ok(()) }
+        if self.broken {
+            return Err(Failure::Broken);
+        }
+        let Self { pipeline, descriptors, .. } = self;
+        let mut pushed = Ok(());
+        let read = (self.receive)(self.socket, descriptors, &mut |bytes| pushed = pipeline.push(bytes));
+        if read.is_ok() && pushed.is_ok() { Ok(()) } else { self.broke() }
     }
 
     /// Takes one answer that has come; `false`: none has.
     fn take_one(&mut self, take: &mut dyn FnMut(usize, &ReplyFields<'_>)) -> Result<bool, Failure> {
-        match self.pipeline.next() {
-            Err(_) => {
-                self.broken = true;
-                Err(Failure::Broken)
-            }
-            Ok(None) => Ok(false),
-            Ok(Some(answer)) if answer.command == Command::Barrier => {
+        let answer = match self.pipeline.next() {
+            Err(_) => return self.broke(),
+            Ok(None) => return Ok(false),
+            Ok(Some(answer)) => answer,
+        };
+        let mut complete = true;
+        if answer.descriptors > 0 {
+            complete = answer.descriptors <= self.descriptors.len();
+            let coming = answer.descriptors.min(self.descriptors.len());
+            self.mappings = self.descriptors.drain(..coming).map(Descriptor::map).collect();
+        }
+        match answer.command {
+            Command::Barrier => {
                 let succeeded = answer.fields.succeeded();
                 self.fence = Fence::Over(if succeeded { Ok(()) } else { Err(Failure::Refused) });
-                Ok(true)
             }
-            Ok(Some(answer)) => {
-                take(answer.behind, &answer.fields);
-                Ok(true)
+            Command::FenceNb | Command::Allgather => {
+                let array = self.mappings.pop().flatten();
+                self.over.extend(Over::read(&answer, array));
             }
+            Command::Put if self.posts.unanswered() > 0 => {
+                complete &= answer.fields.answers(Command::Put);
+                self.posts.on_answered(answer.fields.succeeded());
+            }
+            _ => take(answer.behind, &answer.fields),
         }
+        if complete { Ok(true) } else { self.broke() }
     }
 }
+
+#[cfg(test)]
+mod tests;

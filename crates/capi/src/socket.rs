@@ -1,8 +1,17 @@
 //! The connected stream socket to the PMI server, without a buffer.
 
+use crate::mapping::Descriptor;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
+
+/// Bytes read at once: most answers are shorter than a hundred; a batch of gets fits.
+const ROOM: usize = 16 << 10;
+/// Most descriptors in one message.
+const DESCRIPTORS_MAX: usize = 32;
+// SAFETY: computes a number.
+const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<c_int>()) as u32) } as usize;
+const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
 /// The other end is gone, or the descriptor is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,26 +86,84 @@ impl Socket {
         Ok(())
     }
 
+    /// Sends what there is room for at once, which may be nothing.
+    pub fn write_some(self, bytes: &[u8]) -> Result<usize, Gone> {
+        loop {
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+            // SAFETY: the slice is what is sent.
+            let mut sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), flags) };
+            if sent < 0 && errno() == libc::ENOTSOCK {
+                // SAFETY: as above.
+                sent = unsafe { libc::write(self.0, bytes.as_ptr().cast(), bytes.len()) };
+            }
+            match usize::try_from(sent) {
+                Ok(sent) => return Ok(sent),
+                Err(_) => match errno() {
+                    libc::EINTR => {}
+                    libc::EAGAIN => return Ok(0),
+                    _ => return Err(Gone),
+                },
+            }
+        }
+    }
+
+    /// Waits until something can be sent, or, if that is wanted, read; whether it can be sent.
+    pub fn wait_for_room(self, or_read: bool) -> bool {
+        let events = if or_read { libc::POLLOUT | libc::POLLIN } else { libc::POLLOUT };
+        self.poll(events, -1) & libc::POLLIN == 0
+    }
+
     /// Waits for bytes and hands them to `take`.
-    pub fn read<R>(self, take: impl FnOnce(&[u8]) -> R) -> Result<R, Gone> {
-        /// Most answers are shorter than a hundred bytes; a batch of gets fits.
-        const ROOM: usize = 16 << 10;
+    pub fn read(self, take: &mut dyn FnMut(&[u8])) -> Result<(), Gone> {
         let mut buffer = [const { MaybeUninit::<u8>::uninit() }; ROOM];
         loop {
             // SAFETY: `ROOM` bytes may be written.
             let got = unsafe { libc::read(self.0, buffer.as_mut_ptr().cast(), ROOM) };
             match usize::try_from(got) {
                 Ok(0) => return Err(Gone),
-                // SAFETY: the kernel has written the first `got` bytes.
-                Ok(got) => return Ok(take(unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast(), got) })),
+                Ok(got) => {
+                    // SAFETY: the kernel has written the first `got` bytes.
+                    take(unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast(), got) });
+                    return Ok(());
+                }
                 Err(_) => self.retry(libc::POLLIN)?,
             }
         }
     }
 
+    /// As [`Socket::read`]; descriptors that come along are put behind `descriptors`.
+    pub fn receive(self, descriptors: &mut Vec<Descriptor>, take: &mut dyn FnMut(&[u8])) -> Result<(), Gone> {
+        let mut buffer = [const { MaybeUninit::<u8>::uninit() }; ROOM];
+        let mut control = [const { MaybeUninit::<libc::cmsghdr>::uninit() }; CONTROL_BYTES.div_ceil(HEADER_BYTES)];
+        loop {
+            let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: ROOM };
+            // SAFETY: a structure of numbers and pointers.
+            let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+            message.msg_iov = &raw mut part;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = CONTROL_BYTES as _;
+            // SAFETY: the message says how long both buffers are.
+            let got = unsafe { libc::recvmsg(self.0, &mut message, libc::MSG_CMSG_CLOEXEC) };
+            let Ok(got) = usize::try_from(got) else {
+                self.retry(libc::POLLIN)?;
+                continue;
+            };
+            // SAFETY: the kernel has filled the message.
+            unsafe { adopt(&message, descriptors) };
+            // What was cut off is lost: nobody knows any more which belongs to what.
+            if got == 0 || message.msg_flags & libc::MSG_CTRUNC != 0 {
+                return Err(Gone);
+            }
+            // SAFETY: the kernel has written the first `got` bytes.
+            take(unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast(), got) });
+            return Ok(());
+        }
+    }
+
     /// Whether [`Socket::read`] would return at once.
     pub fn is_readable(self) -> bool {
-        self.poll(libc::POLLIN, 0)
+        self.poll(libc::POLLIN, 0) != 0
     }
 
     /// After a failed call: waits where that helps.
@@ -111,10 +178,11 @@ impl Socket {
         }
     }
 
-    fn poll(self, events: i16, timeout_ms: c_int) -> bool {
+    /// What has happened of `events`.
+    fn poll(self, events: i16, timeout_ms: c_int) -> i16 {
         let mut one = libc::pollfd { fd: self.0, events, revents: 0 };
         // SAFETY: one entry, which is there.
-        unsafe { libc::poll(&mut one, 1, timeout_ms) > 0 }
+        if unsafe { libc::poll(&mut one, 1, timeout_ms) } > 0 { one.revents } else { 0 }
     }
 
     /// Ends the connection; the descriptor is free for others.
@@ -123,6 +191,27 @@ impl Socket {
         unsafe {
             libc::shutdown(self.0, libc::SHUT_RDWR);
             libc::close(self.0);
+        }
+    }
+}
+
+/// Takes over the descriptors of a message.
+///
+/// # Safety
+/// `recvmsg` has filled it.
+unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) {
+    // SAFETY: the caller says so: the walk stays within the control buffer, and a header is followed by as many bytes as it
+    // says. The descriptors are ours from here on.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(one) = header.as_ref() {
+            if (one.cmsg_level, one.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let numbers: *const c_int = libc::CMSG_DATA(header).cast();
+                let bytes = one.cmsg_len - libc::CMSG_LEN(0) as usize;
+                let fds = (0..bytes / size_of::<c_int>()).map(|at| numbers.add(at).read_unaligned());
+                descriptors.extend(fds.map(Descriptor::new));
+            }
+            header = libc::CMSG_NXTHDR(message, header);
         }
     }
 }
@@ -139,6 +228,11 @@ pub fn variable(name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    fn read(socket: Socket) -> Result<Vec<u8>, Gone> {
+        let mut bytes = Vec::new();
+        socket.read(&mut |part| bytes.extend_from_slice(part)).map(|()| bytes)
+    }
+
     #[test]
     fn bytes_go_there_and_the_end_is_seen() {
         let mut pair = [0; 2];
@@ -148,9 +242,10 @@ mod tests {
         assert!(!there.is_readable());
         here.write_all(b"hello").unwrap();
         assert!(there.is_readable());
-        assert_eq!(there.read(<[u8]>::to_vec), Ok(b"hello".to_vec()));
+        assert_eq!(read(there), Ok(b"hello".to_vec()));
         here.close();
-        assert_eq!(there.read(<[u8]>::len), Err(Gone));
+        assert_eq!(read(there), Err(Gone));
+        assert_eq!(there.write_some(b"x"), Err(Gone));
         assert_eq!(there.write_all(b"x"), Err(Gone));
         there.close();
         assert_eq!(there.write_all(b"x"), Err(Gone));

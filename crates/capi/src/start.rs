@@ -8,6 +8,7 @@ use wireup_client::env::{Contact, Env};
 use wireup_wire::pmi::{Dialect, Request};
 
 /// Where this process stands.
+#[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum Start {
     /// Nobody started it as part of a job.
     Alone,

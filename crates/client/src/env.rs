@@ -1,7 +1,7 @@
 //! How a process reaches its PMI server: the environment that its launcher gave it.
 
+use crate::number;
 use alloc::string::String;
-use core::str::FromStr;
 use thiserror::Error;
 
 /// What the environment says.
@@ -61,12 +61,12 @@ impl Contact {
     }
 }
 
-fn number<T: FromStr>(lookup: impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Option<T>, EnvError> {
+fn number<T: TryFrom<i64>>(lookup: impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Option<T>, EnvError> {
     match lookup(name) {
         None => Ok(None),
-        Some(value) => match value.trim().parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(EnvError::NotANumber { name, value }),
+        Some(value) => match number::parse(value.as_bytes()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(EnvError::NotANumber { name, value }),
         },
     }
 }

@@ -10,7 +10,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod env;
-pub mod escape;
+pub use wireup_wire::pmi::escape;
+pub mod number;
 pub mod pipeline;
 pub mod pmi_link;
 

@@ -1,14 +1,18 @@
 //! The requests that are under way on one link.
 //!
-//! Servers answer in order, but for the fence: its answer comes when all ranks have entered, and what is asked
-//! meanwhile is answered before it. So any number of requests may be under way, at most one of them a fence, and an answer is
-//! told apart by its name. Bytes to send are appended to `out`; nothing here waits.
+//! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks have entered, and what is asked
+//! meanwhile is answered before it: one such may be under way, told apart by its name. Fences and allgathers of our own
+//! server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
+//! to `out`; nothing here waits.
 //!
 //! ```text
-//!   ask(put) ask(fence) ask(get)   ──►   put_result  get_result  …  fence's answer
+//!   ask(put) ask(fence) ask(get)              ──►   put_result  get_result  …  fence's answer
+//!   ask(fence 1) ask(put) ask(allgather 2)    ──►   put_result  …  allgather 2  …  fence 1
 //! ```
+//!
+//! An answer says how many descriptors come along: the allgather's array, the segments of a kvs.
 
-use alloc::collections::VecDeque;
+use crate::number;
 use alloc::vec::Vec;
 use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyFields, ReplyReader, Request, encode_request};
 
@@ -20,8 +24,10 @@ pub struct Pipeline {
     dialect: Dialect,
     reader: ReplyReader,
     /// Commands that will be answered in order.
-    asked: VecDeque<Command>,
+    asked: Vec<Command>,
     fence: bool,
+    /// Numbered requests, in the order in which they were asked.
+    numbered: Vec<(Command, u32)>,
 }
 
 /// One answer.
@@ -29,8 +35,12 @@ pub struct Pipeline {
 pub struct Answer<'a> {
     pub command: Command,
     pub fields: ReplyFields<'a>,
-    /// Requests other than a fence that are not answered yet.
+    /// Requests answered in order that were asked later and are not answered yet.
     pub behind: usize,
+    /// The number of a numbered request.
+    pub id: Option<u32>,
+    /// Descriptors that belong to this answer.
+    pub descriptors: usize,
 }
 
 /// Why nothing more can be read from the link.
@@ -40,18 +50,20 @@ pub enum Broken {
     Bytes(PmiError),
     /// An answer came that nobody asked for.
     Unasked,
+    /// One of our own server's commands was refused; which request it was is not said.
+    Refused,
 }
 
 impl Pipeline {
     pub fn new(dialect: Dialect) -> Self {
-        Pipeline { dialect, reader: ReplyReader::new(), asked: VecDeque::new(), fence: false }
+        Pipeline { dialect, reader: ReplyReader::new(), asked: Vec::new(), fence: false, numbered: Vec::new() }
     }
 
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Requests other than a fence that are not answered yet.
+    /// Requests answered in order that are not answered yet.
     pub fn unanswered(&self) -> usize {
         self.asked.len()
     }
@@ -71,14 +83,15 @@ impl Pipeline {
         if encode_request(dialect, request, None, out).is_err() {
             return false;
         }
-        match command {
-            Command::Abort => {}
-            Command::Barrier => {
+        match request {
+            Request::Abort { .. } => {}
+            Request::Barrier { .. } => {
                 assert!(!self.fence, "one fence at a time is on a link");
                 self.fence = true;
             }
-            Command::InitAck => self.asked.extend([Command::InitAck; INIT_ACK_LINES]),
-            _ => self.asked.push_back(command),
+            Request::FenceNb { id } | Request::Allgather { id, .. } => self.numbered.push((command, *id)),
+            Request::InitAck { .. } => self.asked.extend([Command::InitAck; INIT_ACK_LINES]),
+            _ => self.asked.push(command),
         }
         true
     }
@@ -105,13 +118,61 @@ impl Pipeline {
         let Some(fields) = self.reader.next().map_err(Broken::Bytes)? else {
             return Ok(None);
         };
-        let command = if self.fence && fields.answers(Command::Barrier) {
+        let mut at = 0;
+        let (command, id) = if self.fence && fields.answers(Command::Barrier) {
             self.fence = false;
-            Command::Barrier
+            (Command::Barrier, None)
+        } else if let Some(command) =
+            [Command::FenceNb, Command::Allgather].into_iter().find(|one| fields.answers(*one))
+        {
+            (command, Some(take_numbered(&mut self.numbered, command, &fields)?))
         } else {
-            self.asked.pop_front().ok_or(Broken::Unasked)?
+            // Of another name than the first only where a server answers some before others, as Hydra does.
+            at = self.asked.iter().position(|one| fields.answers(*one)).unwrap_or(0);
+            if at == self.asked.len() {
+                return Err(Broken::Unasked);
+            }
+            // Queues are short and their entries a byte: moving them up costs less code than a ring buffer.
+            (self.asked.remove(at), None)
         };
-        Ok(Some(Answer { command, fields, behind: self.asked.len() }))
+        if command == Command::KvsMap && !fields.succeeded() {
+            return Err(Broken::Refused);
+        }
+        Ok(Some(Answer {
+            command,
+            fields,
+            behind: self.asked.len() - at,
+            id,
+            descriptors: descriptors(command, &fields),
+        }))
+    }
+}
+
+/// The number of an answer, which is then no longer under way.
+fn take_numbered(
+    numbered: &mut Vec<(Command, u32)>,
+    command: Command,
+    fields: &ReplyFields<'_>,
+) -> Result<u32, Broken> {
+    if !fields.succeeded() {
+        return Err(Broken::Refused);
+    }
+    let id = fields.get("id").and_then(number::parse);
+    let id = id.ok_or(Broken::Unasked)?;
+    let at = numbered.iter().position(|one| *one == (command, id)).ok_or(Broken::Unasked)?;
+    numbered.remove(at);
+    Ok(id)
+}
+
+fn descriptors(command: Command, fields: &ReplyFields<'_>) -> usize {
+    match command {
+        _ if !fields.succeeded() => 0,
+        Command::Allgather => 1,
+        Command::KvsMap => match fields.get("ends") {
+            None | Some(b"") => 0,
+            Some(ends) => ends.split(|byte| *byte == b',').count(),
+        },
+        _ => 0,
     }
 }
 
@@ -146,6 +207,73 @@ mod tests {
         }
         assert_eq!(seen, [(Command::Put, 1), (Command::Get, 0), (Command::Barrier, 0)]);
         assert!(!link.fence_is_under_way());
+    }
+
+    fn allgather(id: u32) -> Request<'static> {
+        Request::Allgather { id, max_len: 8, shared: false, value: b"v" }
+    }
+
+    #[test]
+    fn answers_of_different_names_may_overtake() {
+        let mut link = Pipeline::new(Dialect::Pmi2);
+        link.switch_to_pmi2();
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            assert!(link.ask(&Request::Put { kvsname: None, key: b"k", value: b"v" }, &mut out));
+        }
+        assert!(link.ask(&Request::GetJobAttr { key: b"k" }, &mut out));
+        let put = counted("cmd=kvs-put-response;rc=0;");
+        let answers = put.clone() + &counted("cmd=info-getjobattr-response;rc=0;found=FALSE;") + &put;
+        link.push(answers.as_bytes()).unwrap();
+        let mut seen = vec![];
+        while let Some(answer) = link.next().unwrap() {
+            seen.push((answer.command, answer.behind));
+        }
+        assert_eq!(seen, [(Command::Put, 2), (Command::GetJobAttr, 0), (Command::Put, 0)]);
+    }
+
+    #[test]
+    fn numbered_answers_in_any_order_between_those_in_order() {
+        let mut link = Pipeline::new(Dialect::Pmi2);
+        link.switch_to_pmi2();
+        let mut out = Vec::new();
+        assert!(link.ask(&Request::FenceNb { id: 1 }, &mut out));
+        assert!(link.ask(&allgather(2), &mut out));
+        assert!(link.ask(&Request::KvsMap { have: b"3" }, &mut out));
+        assert!(link.ask(&Request::FenceNb { id: 3 }, &mut out));
+        assert_eq!((link.unanswered(), link.fence_is_under_way()), (1, false));
+        let answers = counted("cmd=wireup-fence-response;rc=0;id=3;kvs=1;")
+            + &counted("cmd=wireup-allgather-response;rc=0;id=2;")
+            + &counted("cmd=wireup-kvs-map-response;rc=0;keep=1;ends=7,9;")
+            + &counted("cmd=wireup-fence-response;rc=0;id=1;kvs=2;");
+        let mut seen = vec![];
+        for byte in answers.bytes() {
+            link.push(&[byte]).unwrap();
+            while let Some(answer) = link.next().unwrap() {
+                seen.push((answer.command, answer.id, answer.behind, answer.descriptors));
+            }
+        }
+        let fence = |id| (Command::FenceNb, Some(id), if id == 3 { 1 } else { 0 }, 0);
+        let array = (Command::Allgather, Some(2), 1, 1);
+        assert_eq!(seen, [fence(3), array, (Command::KvsMap, None, 0, 2), fence(1)]);
+    }
+
+    #[test]
+    fn a_number_that_is_not_under_way_breaks_the_link() {
+        let cases = [
+            ("cmd=wireup-fence-response;rc=0;id=2;kvs=0;", Broken::Unasked),
+            ("cmd=wireup-allgather-response;rc=0;id=1;", Broken::Unasked),
+            ("cmd=wireup-fence-response;rc=0;id=x;kvs=0;", Broken::Unasked),
+            ("cmd=wireup-fence-response;rc=0;kvs=0;", Broken::Unasked),
+            ("cmd=wireup-fence-response;rc=-1;errmsg=too many;", Broken::Refused),
+        ];
+        for (answer, broken) in cases {
+            let mut link = Pipeline::new(Dialect::Pmi2);
+            link.switch_to_pmi2();
+            assert!(link.ask(&Request::FenceNb { id: 1 }, &mut Vec::new()));
+            link.push(counted(answer).as_bytes()).unwrap();
+            assert_eq!(link.next().map(|_| ()), Err(broken), "{answer}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Shapes and collectives over numbered peers: who talks to whom, never how.
 //!
 //! `tree` is the k-ary tree of a session's agents; `mapping` says which rank lives on which node; `allgather`
-//! holds the algorithms that bring every peer's bytes to every peer.
+//! holds the algorithms that bring every peer's bytes to every peer; `scan` tells each process its neighbours in a ring.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -10,6 +10,7 @@ extern crate std;
 
 pub mod allgather;
 pub mod mapping;
+pub mod scan;
 pub mod tree;
 
 pub use mapping::{Mapping, MappingError};

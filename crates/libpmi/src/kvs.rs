@@ -163,7 +163,6 @@ unsafe fn next_pair(
         With::Server(server) => {
             let mut end = false;
             let request = Request::GetByIdx { kvsname: Some(kvsname), index };
-            server.drain()?;
             server.ask(&request)?;
             server.settle(&mut |_, fields| {
                 end = fields.get("reason") == Some(b"no_more_keyvals");

@@ -3,21 +3,15 @@
 use crate::codes::{Code, Result};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicI32, Ordering};
+pub use wireup_capi::codes::given;
 use wireup_capi::local::Local;
-use wireup_capi::lock::Lock;
+use wireup_capi::place::Place;
+pub use wireup_capi::place::With;
 use wireup_capi::socket::Socket;
 use wireup_capi::start::{Start, start};
 use wireup_capi::{Failure, Server, ints, text};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Dialect, Request};
-
-/// Whom to ask.
-pub enum With {
-    Server(Server),
-    /// Rank 0 of 1.
-    Nobody(Local),
-}
 
 /// What `PMI_Ibarrier` has begun and `PMI_Wait` will end.
 pub enum Barrier {
@@ -44,48 +38,33 @@ pub struct Job {
     pub next_index: c_int,
 }
 
-static JOB: Lock<Option<Job>> = Lock::new(None);
-/// The server's descriptor while there is one: an abort waits for no lock.
-static FD: AtomicI32 = AtomicI32::new(-1);
+static PLACE: Place<Job> = Place::new();
 
 /// Works on the job, which must be initialised.
 pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
-    JOB.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+    PLACE.with(work)
 }
 
 /// The server's socket, for an abort.
 pub fn socket() -> Option<Socket> {
-    let fd = FD.load(Ordering::Relaxed);
-    (fd >= 0).then(|| Socket::inherited(fd))
+    PLACE.socket()
 }
 
 pub fn is_initialised() -> bool {
-    JOB.with(|job| job.is_some())
+    PLACE.is_initialised()
 }
 
-/// Joins the job; again and again is as once.
 pub fn init() -> Result {
-    JOB.with(|job| {
-        if job.is_none() {
-            *job = Some(Job::join()?);
-        }
-        Ok(())
-    })
+    PLACE.init(Job::join)
 }
 
 pub fn finalize() -> Result {
-    let job = JOB.with(Option::take).ok_or(Code::INIT)?;
-    let With::Server(mut server) = job.with else {
-        return Ok(());
-    };
-    if let Barrier::UnderWay = job.barrier {
+    let mut job = PLACE.take()?;
+    if let (Barrier::UnderWay, With::Server(server)) = (job.barrier, &mut job.with) {
         // A server lets nobody go out of a barrier; how it ends is told by what follows.
         let _ = server.end_fence(true);
     }
-    let told = server.tell(&Request::Finalize);
-    FD.store(-1, Ordering::Relaxed);
-    server.socket().close();
-    Ok(told?)
+    PLACE.leave(job.with)
 }
 
 /// The name of a lone process's kvs.
@@ -109,7 +88,7 @@ impl Job {
             Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1, false)),
             Start::With { server, env, subversion } => (server, env, subversion),
         };
-        FD.store(server.socket().fd(), Ordering::Relaxed);
+        PLACE.announce(&server);
         let mut maxes = [None; 3];
         server.call(&Request::GetMaxes, &mut |fields| {
             maxes = ["kvsname_max", "keylen_max", "vallen_max"].map(|name| fields.get(name).and_then(ints::parse));
@@ -125,10 +104,7 @@ impl Job {
 
     /// The server; what needs one fails without.
     pub fn server(&mut self) -> Result<&mut Server> {
-        match &mut self.with {
-            With::Server(server) => Ok(server),
-            With::Nobody(_) => Err(Code::FAIL),
-        }
+        self.with.server()
     }
 
     /// The name of the job's kvs.
@@ -183,11 +159,6 @@ pub unsafe fn answer(to: *mut c_int, number: impl FnOnce(&mut Job) -> Result<c_i
         unsafe { to.write(number) };
         Ok(())
     })
-}
-
-/// A pointer that will be written.
-pub fn given<T>(pointer: *mut T) -> Result<*mut T> {
-    if pointer.is_null() { Err(Code::INVALID_ARG) } else { Ok(pointer) }
 }
 
 /// Writes all of a text, or nothing of it.

@@ -3,13 +3,14 @@
 //! Source: S1 IV; the forms with a length, without a copy, and the test are ours.
 // SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
-use crate::exchange::{Kind, MAX_LEN};
-use crate::requests::{Id, Into};
+use crate::exchange::{Gathered, Kind, MAX_LEN};
+use crate::requests::{Array, Id, Into};
 use crate::state::{Job, given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_wire::limits::VALUE_LEN_MAX;
+use wireup_wire::shared::rows::Rows;
 
 /// The opaque handle; never followed.
 pub type Request = *mut c_void;
@@ -38,7 +39,7 @@ unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into)
         Into::Shared(array) => drop(given(array)?),
         Into::Later => {}
     }
-    let id = job.start_allgather(value, max_len)?;
+    let id = job.start_allgather(value, max_len, matches!(into, Into::Shared(_)))?;
     job.requests.get(id)?.into = into;
     Ok(id)
 }
@@ -53,41 +54,46 @@ pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
         return job.finish(id);
     };
     let into = if outstanding.into == Into::Later { array } else { outstanding.into };
+    if into == Into::Later {
+        return Err(Code::INVALID_ARG);
+    }
+    let gathered = job.collect(id)?;
     let bytes = job.size as usize * max_len;
     match into {
         Into::Later => Err(Code::INVALID_ARG),
         Into::Buffer(buffer) => {
-            // SAFETY: the caller lent `job_size` rows of `max_len` bytes, and writes them first, so that they are initialised.
-            let rows = unsafe {
-                buffer.write_bytes(0, bytes);
-                core::slice::from_raw_parts_mut(buffer, bytes)
-            };
-            fill(job, id, max_len, rows)
+            // SAFETY: the caller lent `job_size` rows of `max_len` bytes, which are nobody else's until the end of the request.
+            let rows = unsafe { core::slice::from_raw_parts_mut(buffer, bytes) };
+            job.fill(&gathered, max_len, rows)
         }
         Into::Shared(array) => {
-            let mut rows = Vec::new();
-            if rows.try_reserve_exact(bytes).is_err() {
-                // The request is gone all the same.
-                job.finish(id)?;
-                return Err(Code::NOMEM);
-            }
-            rows.resize(bytes, 0);
-            fill(job, id, max_len, &mut rows)?;
+            let rows = shareable(job, gathered, max_len, bytes)?;
             // SAFETY: the caller lent the pointer.
-            unsafe { array.write(rows.as_ptr().cast()) };
+            unsafe { array.write(rows.start()) };
             job.requests.arrays.push(rows);
             Ok(())
         }
     }
 }
 
-fn fill(job: &mut Job, id: Id, max_len: usize, rows: &mut [u8]) -> Result {
-    let ranks: Vec<u32> = (0..job.size).collect();
-    job.gather(id, &ranks, &mut |rank, value| {
-        let row = &mut rows[rank as usize * max_len..][..max_len];
-        row.get_mut(..value.len()).ok_or(Code::INVALID_VAL_LENGTH)?.copy_from_slice(value);
-        Ok(())
-    })
+/// Rows that stay: the server's array if it is one of rows, else a copy.
+fn shareable(job: &mut Job, gathered: Gathered, max_len: usize, bytes: usize) -> Result<Array> {
+    if let Gathered::Array(array) = gathered {
+        let rows = Rows::read(&array).map_err(|_| Code::FAIL)?;
+        if rows.stride() == max_len && rows.array().is_some_and(|rows| rows.len() == bytes) {
+            return Ok(Array::Mapped(array));
+        }
+        return copied(job, &Gathered::Array(array), max_len, bytes);
+    }
+    copied(job, &gathered, max_len, bytes)
+}
+
+fn copied(job: &mut Job, gathered: &Gathered, max_len: usize, bytes: usize) -> Result<Array> {
+    let mut rows = Vec::new();
+    rows.try_reserve_exact(bytes).map_err(|_| Code::NOMEM)?;
+    rows.resize(bytes, 0);
+    job.fill(gathered, max_len, &mut rows)?;
+    Ok(Array::Own(rows))
 }
 
 /// # Safety

@@ -1,11 +1,11 @@
 //! Attributes of node and job.
 // SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
 use crate::kvs::put_value;
 use crate::state::{Job, With, given, key, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::{ints, text};
 use wireup_client::escape::double;
 use wireup_wire::pmi::Request;

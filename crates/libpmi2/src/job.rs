@@ -1,10 +1,10 @@
 //! `PMI2_Init` to `PMI2_Finalize`, and the job's name.
 // SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
 use crate::state::{self, TEXT_LEN_MAX, With, given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::text;
 use wireup_client::escape::double;
 use wireup_wire::pmi::{Dialect, Request, encode_request};

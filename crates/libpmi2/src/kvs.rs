@@ -1,15 +1,16 @@
 //! Put, fence, get.
 // SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
-use crate::exchange::{KEY_PREFIX, Kind};
+use crate::emulated::KEY_PREFIX;
+use crate::exchange::Kind;
 use crate::state::{Job, With, given, key, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::text;
-use wireup_client::escape::double;
-use wireup_wire::limits::{KVSNAME_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::Request;
+use wireup_wire::pmi::escape::{doubled, halve};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char) -> c_int {
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char)
 pub extern "C" fn PMI2_KVS_Fence() -> c_int {
     returned(with_job(|job| {
         let id = job.start(Kind::Fence, &[])?;
-        job.finish(id).map(drop)
+        job.finish(id)
     }))
 }
 
@@ -50,14 +51,15 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         if job.requests.has_fence() {
             return Err(Code::FAIL);
         }
-        let found = get(job, jobid, src_pmi_id, name)?.ok_or(Code::OTHER)?;
-        let length = found.len() as c_int;
-        // SAFETY: see the file's head.
-        unsafe {
-            let whole = text::write(&found, value, maxvalue);
-            text::set(vallen, if whole { length } else { -length });
-        }
-        Ok(())
+        let found = get(job, jobid, src_pmi_id, name, &mut |found| {
+            let length = found.len() as c_int;
+            // SAFETY: see the file's head.
+            unsafe {
+                let whole = text::write(found, value, maxvalue);
+                text::set(vallen, if whole { length } else { -length });
+            }
+        })?;
+        if found { Ok(()) } else { Err(Code::OTHER) }
     }))
 }
 
@@ -74,27 +76,53 @@ pub unsafe fn put_value<'a>(value: *const c_char) -> Result<&'a [u8]> {
     }
 }
 
-fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
-    match &mut job.with {
-        With::Nobody(local) => local.put(key, value),
-        With::Server(server) => {
-            let (mut sent_key, mut sent_value) = (Vec::new(), Vec::new());
-            double(key, &mut sent_key);
-            double(value, &mut sent_value);
-            server.tell(&Request::Put { kvsname: None, key: &sent_key, value: &sent_value })?;
+pub fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
+    let server = match &mut job.with {
+        With::Nobody(local) => {
+            local.put(key, value);
+            return Ok(());
         }
+        With::Server(server) => server,
+    };
+    let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+    let (key, value) = (doubled(key, &mut key_room), doubled(value, &mut value_room));
+    let request = Request::Put { kvsname: None, key, value };
+    if job.own.is_none() {
+        return Ok(server.tell(&request)?);
     }
-    Ok(())
+    // What our server is known to refuse is refused at once; all else shows at the fence.
+    if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX || key.starts_with(RESERVED) {
+        return Err(Code::OTHER);
+    }
+    Ok(server.post(&request)?)
 }
 
-fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8]) -> Result<Option<Vec<u8>>> {
+/// Keys that nobody may put.
+const RESERVED: &[u8] = b"PMI_";
+
+/// Whether the server answers a get of that key itself.
+fn is_reserved(key: &[u8]) -> bool {
+    key.starts_with(RESERVED) || key == b"universeSize"
+}
+
+/// Looks a key up and hands its value to `give`; `false`: there is none such.
+pub fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dyn FnMut(&[u8])) -> Result<bool> {
     if let With::Nobody(local) = &job.with {
-        return Ok(local.get(key).map(<[u8]>::to_vec));
+        return Ok(local.get(key).map(give).is_some());
     }
-    let (mut sent_key, mut sent_job) = (Vec::new(), Vec::new());
-    double(key, &mut sent_key);
-    double(jobid, &mut sent_job);
+    let (mut key_room, mut job_room, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    let key = doubled(key, &mut key_room);
+    let is_own = jobid.is_empty() || job.job_id.as_deref() == Some(jobid);
+    if let (With::Server(server), Some(own)) = (&mut job.with, &mut job.own)
+        && is_own
+        && !is_reserved(key)
+    {
+        let found = own.segments.get(server, key)?;
+        return Ok(found.map(|value| give(halve(value, &mut plain))).is_some());
+    }
+    let jobid = doubled(jobid, &mut job_room);
     // MPICH's servers do not take empty fields.
-    let kvsname = Some(&sent_job[..]).filter(|name| !name.is_empty());
-    job.look_up(&Request::Get { kvsname, key: &sent_key, source: Some(source) })
+    let kvsname = Some(jobid).filter(|name| !name.is_empty());
+    let found = job.look_up(&Request::Get { kvsname, key, source: Some(source) })?;
+    Ok(found.map(|value| give(&value)).is_some())
 }

@@ -2,15 +2,17 @@
 //!
 //! One file for each part of `pmi2.h` (`job` `kvs` `info` `names` `spawn`) and of `pmix_ext.h` (`extensions`, `mvapich`);
 //! each function checks its pointers, makes slices and calls safe code. `state` is the process's place in its job,
-//! `requests` what is outstanding, `exchange` how a collective is made of what the server has.
+//! `requests` what is outstanding, `exchange` starts and finishes it: as `numbered` requests with our own server, `emulated`
+//! with others. `segments` is the kvs that our own server shares.
 //!
-//! Round trips: `PMI2_Init` two, a put, a get, a fence one each.
+//! Round trips: `PMI2_Init` two, a fence one; a put and a get one each, with our own server none but one for the first get
+//! after a fence.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
-mod codes;
+mod emulated;
 mod exchange;
 mod extensions;
 mod info;
@@ -18,7 +20,11 @@ mod job;
 mod kvs;
 mod mvapich;
 mod names;
+mod numbered;
 mod requests;
 mod ring;
+mod segments;
 mod spawn;
 mod state;
+#[cfg(test)]
+mod tests;

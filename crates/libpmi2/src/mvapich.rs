@@ -1,12 +1,12 @@
 //! The names that MVAPICH2 looks for: one of each kind in flight, no handles, rows of 1,024 bytes.
 // SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, Result, returned};
 use crate::exchange::Kind;
 use crate::extensions::finish;
 use crate::requests::{Id, Into, Requests};
 use crate::state::{Job, given, required, with_job};
 use core::ffi::{c_char, c_int, c_void};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_wire::limits::VALUE_LEN_MAX;
 
 type Slot = fn(&mut Requests) -> &mut Option<Id>;
@@ -36,10 +36,13 @@ unsafe fn wait(slot: Slot, into: Into) -> c_int {
     }))
 }
 
-fn begin_gather(job: &mut Job, value: *const c_char) -> Result<Id> {
+fn begin_gather(job: &mut Job, value: *const c_char, shared: bool) -> Result<Id> {
     // SAFETY: see the file's head.
     let value = unsafe { required(value)? };
-    if value.len() > VALUE_LEN_MAX { Err(Code::INVALID_VAL_LENGTH) } else { job.start_allgather(value, VALUE_LEN_MAX) }
+    if value.len() > VALUE_LEN_MAX {
+        return Err(Code::INVALID_VAL_LENGTH);
+    }
+    job.start_allgather(value, VALUE_LEN_MAX, shared)
 }
 
 #[unsafe(no_mangle)]
@@ -55,7 +58,7 @@ pub extern "C" fn PMI2_KVS_Wait() -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Iallgather(value: *const c_char) -> c_int {
-    start(GATHER, |job| begin_gather(job, value))
+    start(GATHER, |job| begin_gather(job, value, false))
 }
 
 #[unsafe(no_mangle)]
@@ -69,7 +72,7 @@ pub unsafe extern "C" fn PMI2_Iallgather_wait(buf: *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_SHMEM_Iallgather(value: *const c_char) -> c_int {
-    start(SHARED, |job| begin_gather(job, value))
+    start(SHARED, |job| begin_gather(job, value, true))
 }
 
 /// The array lives until `PMI2_Finalize`.

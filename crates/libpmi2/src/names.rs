@@ -1,10 +1,10 @@
 //! Services by name. Info keys are not sent, as in Slurm's library.
 // SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
 
-use crate::codes::{Code, returned};
 use crate::state::{given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
+use wireup_capi::codes::{Code, returned};
 use wireup_capi::text;
 use wireup_client::escape::{double, halve};
 use wireup_wire::pmi::Request;

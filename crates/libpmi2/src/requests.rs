@@ -1,29 +1,31 @@
 //! The collectives of this process that are outstanding.
 //!
-//! All ranks start them in the same order, which is therefore the order in which the server sees their fences; they may be
-//! finished in any order. A fence is on the wire at a time, so those behind it wait here:
+//! All ranks start them in the same order; they may be finished in any order.
 //!
 //! ```text
-//!   Queued ──first of its kind──► UnderWay ──fence answered──► Over ──Wait──► (forgotten)
+//!   Queued ──sent──► UnderWay ──answered──► Over ──Wait──► (forgotten)
 //! ```
 //!
-//! A request's handle is a number that never comes again, so that a stale one is known for what it is.
+//! Our own server takes each at once; others one fence at a time, so that those behind it wait as `Queued`. A request's
+//! handle is a number that never comes again, so that a stale one is known for what it is.
 
-use crate::codes::{Code, Result};
 use crate::exchange::Kind;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use wireup_capi::Failure;
+use wireup_capi::codes::{Code, Result};
+use wireup_capi::mapping::Mapping;
+use wireup_wire::shared::rows;
 
 /// A handle's number; 0 is none.
 pub type Id = usize;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Stage {
     Queued,
     UnderWay,
-    Over(core::result::Result<(), Failure>),
+    /// With the allgather's array, if the server has made one.
+    Over(core::result::Result<Option<Mapping>, Failure>),
 }
 
 /// Where an allgather's result goes when the request is finished.
@@ -43,38 +45,63 @@ pub struct Outstanding {
     pub kind: Kind,
     pub stage: Stage,
     pub into: Into,
-    /// This rank's part of an allgather.
+    /// This rank's part of an allgather, where the server does not give it back.
     pub value: Vec<u8>,
+    /// Puts that were posted before.
+    pub posted: u64,
+}
+
+/// A result handed out without a copy.
+pub enum Array {
+    Own(Vec<u8>),
+    Mapped(Mapping),
+}
+
+impl Array {
+    /// The first row.
+    pub fn start(&self) -> *const c_void {
+        match self {
+            Array::Own(rows) => rows.as_ptr().cast(),
+            Array::Mapped(mapping) => mapping[rows::HEADER_LEN..].as_ptr().cast(),
+        }
+    }
 }
 
 #[derive(Default)]
 pub struct Requests {
-    /// In the order of their start.
-    all: VecDeque<Outstanding>,
+    /// In the order of their start, which is that of their numbers.
+    all: Vec<Outstanding>,
     last: Id,
+    fences: usize,
     /// MVAPICH's calls know one of each kind and no handles.
     pub only_fence: Option<Id>,
     pub only_gather: Option<Id>,
     pub only_shared: Option<Id>,
     /// Results handed out without a copy.
-    pub arrays: Vec<Vec<u8>>,
+    pub arrays: Vec<Array>,
 }
 
 impl Requests {
-    pub fn push(&mut self, kind: Kind, value: &[u8]) -> Id {
+    pub fn push(&mut self, kind: Kind, value: Vec<u8>) -> Id {
         self.last += 1;
-        self.all.push_back(Outstanding {
-            id: self.last,
-            kind,
-            stage: Stage::Queued,
-            into: Into::Later,
-            value: value.to_vec(),
-        });
-        self.last
+        self.fences += usize::from(kind == Kind::Fence);
+        let (id, into) = (self.last, Into::Later);
+        self.all.push(Outstanding { id, kind, stage: Stage::Queued, into, value, posted: 0 });
+        id
+    }
+
+    fn position(&self, id: Id) -> Result<usize> {
+        self.all.binary_search_by_key(&id, |one| one.id).map_err(|_| Code::INVALID_ARG)
     }
 
     pub fn get(&mut self, id: Id) -> Result<&mut Outstanding> {
-        self.all.iter_mut().find(|one| one.id == id).ok_or(Code::INVALID_ARG)
+        self.position(id).map(|at| &mut self.all[at])
+    }
+
+    /// The one that is `number` on the wire: the last 2^32 differ there.
+    pub fn by_number(&mut self, number: u32) -> Option<&mut Outstanding> {
+        let id = self.last.checked_sub((self.last as u32).wrapping_sub(number) as usize)?;
+        self.get(id).ok()
     }
 
     /// The first that is not over.
@@ -84,18 +111,29 @@ impl Requests {
 
     /// Takes a request off the list.
     pub fn remove(&mut self, id: Id) -> Result<Outstanding> {
-        let at = self.all.iter().position(|one| one.id == id).ok_or(Code::INVALID_ARG)?;
-        self.all.remove(at).ok_or(Code::INVALID_ARG)
+        let at = self.position(id)?;
+        let one = self.all.remove(at);
+        self.fences -= usize::from(one.kind == Kind::Fence);
+        Ok(one)
+    }
+
+    /// All that is not over fails.
+    pub fn break_all(&mut self) {
+        for one in &mut self.all {
+            if !matches!(one.stage, Stage::Over(_)) {
+                one.stage = Stage::Over(Err(Failure::Broken));
+            }
+        }
     }
 
     /// Whether a fence was started and not finished: no get may be made.
     pub fn has_fence(&self) -> bool {
-        self.all.iter().any(|one| one.kind == Kind::Fence)
+        self.fences > 0
     }
 
     /// Ends the life of an array that was handed out.
     pub fn release(&mut self, array: *const c_void) -> Result {
-        let at = self.arrays.iter().position(|one| one.as_ptr().cast() == array).ok_or(Code::INVALID_ARG)?;
+        let at = self.arrays.iter().position(|one| one.start() == array).ok_or(Code::INVALID_ARG)?;
         self.arrays.swap_remove(at);
         Ok(())
     }

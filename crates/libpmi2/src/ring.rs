@@ -4,10 +4,10 @@
 //! a command that they do not know, so without that variable they are not asked. There, and where the server says no, it is
 //! a put, a fence and two gets, in the order of ranks.
 
-use crate::codes::{Code, Result, returned};
 use crate::state::{Job, given, is_refusal, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::{ints, text};
 use wireup_client::escape::{double, halve};
 use wireup_wire::limits::VALUE_LEN_MAX;
@@ -82,8 +82,9 @@ fn of_gets(job: &mut Job, value: &[u8]) -> Result<Ring> {
     let (rank, size) = (job.rank, job.size);
     let (left_rank, right_rank) = ((rank + size - 1) % size, (rank + 1) % size);
     let (mut left, mut right) = (Vec::new(), Vec::new());
-    let id = job.start_allgather(value, VALUE_LEN_MAX)?;
-    job.gather(id, &[left_rank, right_rank], &mut |rank, value| {
+    let id = job.start_allgather(value, VALUE_LEN_MAX, false)?;
+    let gathered = job.collect(id)?;
+    job.values(&gathered, &[left_rank, right_rank], &mut |rank, value| {
         // In a job of two both are the same.
         if rank == left_rank {
             left = value.to_vec();

@@ -1,9 +1,9 @@
 //! `PMI2_Job_Spawn`, with Slurm's layout of info objects.
 
-use crate::codes::{Code, Result, returned};
 use crate::state::{required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
+use wireup_capi::codes::{Code, Result, returned};
 use wireup_capi::{ints, text};
 use wireup_client::escape::double;
 use wireup_wire::pmi::{Request, SpawnCommand, SpawnRequest};

@@ -1,31 +1,20 @@
 //! The process's place in its job, and its server.
-//!
-//! ```text
-//!            Init                     Finalize
-//!   none ───────────► Job { server } ───────────► none      (PMI_FD or PMI_PORT)
-//!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
-//! ```
 
-use crate::codes::{Code, Result};
+use crate::numbered::Own;
 use crate::requests::Requests;
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicI32, Ordering};
+pub use wireup_capi::codes::given;
+use wireup_capi::codes::{Code, Result};
 use wireup_capi::local::Local;
-use wireup_capi::lock::Lock;
+use wireup_capi::place::Place;
+pub use wireup_capi::place::With;
 use wireup_capi::socket::{Socket, variable};
 use wireup_capi::start::{Start, start};
 use wireup_capi::{Failure, Server, ints, text};
 use wireup_client::escape::halve;
 use wireup_wire::limits::KEY_LEN_MAX;
 use wireup_wire::pmi::{Dialect, ReplyFields, Request};
-
-/// Whom to ask.
-pub enum With {
-    Server(Server),
-    /// Rank 0 of 1.
-    Nobody(Local),
-}
 
 pub struct Job {
     pub with: With,
@@ -35,89 +24,84 @@ pub struct Job {
     pub spawned: bool,
     /// Slurm or us: the server answers in order and survives commands that it does not know.
     pub server_is_known: bool,
+    /// Our own server.
+    pub own: Option<Own>,
+    /// What the job is called, if that is known without asking.
+    pub job_id: Option<Vec<u8>>,
     pub requests: Requests,
     /// Counts the keys of our own rings and allgathers; the same on all ranks.
     pub generation: usize,
 }
 
-static JOB: Lock<Option<Job>> = Lock::new(None);
-/// The server's descriptor while there is one: an abort waits for no lock.
-static FD: AtomicI32 = AtomicI32::new(-1);
+/// The version of our own commands that this library speaks.
+const EXTENSION: u32 = 1;
+
+static PLACE: Place<Job> = Place::new();
 
 /// Works on the job, which must be initialised.
 pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
-    JOB.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+    PLACE.with(work)
 }
 
 /// The server's socket, for an abort.
 pub fn socket() -> Option<Socket> {
-    let fd = FD.load(Ordering::Relaxed);
-    (fd >= 0).then(|| Socket::inherited(fd))
+    PLACE.socket()
 }
 
 pub fn is_initialised() -> bool {
-    JOB.with(|job| job.is_some())
+    PLACE.is_initialised()
 }
 
-/// Joins the job; again and again is as once.
 pub fn init() -> Result {
-    JOB.with(|job| {
-        if job.is_none() {
-            *job = Some(Job::join()?);
-        }
-        Ok(())
-    })
+    PLACE.init(Job::join)
 }
 
-/// Leaves it. What is outstanding ends first: a server lets nobody go out of a fence.
+/// Leaves. What is outstanding ends first: a server lets nobody go out of a fence.
 pub fn finalize() -> Result {
-    let mut job = JOB.with(Option::take).ok_or(Code::INIT)?;
+    let mut job = PLACE.take()?;
     job.finish_all();
-    let With::Server(mut server) = job.with else {
-        return Ok(());
-    };
-    let told = server.tell(&Request::Finalize);
-    FD.store(-1, Ordering::Relaxed);
-    server.socket().close();
-    Ok(told?)
+    PLACE.leave(job.with)
 }
 
 impl Job {
     fn join() -> Result<Job> {
         let new = |with, rank, size| {
-            let requests = Requests::default();
-            Job { with, rank, size, appnum: -1, spawned: false, server_is_known: false, requests, generation: 0 }
+            let (requests, server_is_known) = (Requests::default(), false);
+            let (appnum, spawned, own, job_id, generation) = (-1, false, None, None, 0);
+            Job { with, rank, size, appnum, spawned, server_is_known, own, job_id, requests, generation }
         };
         let (mut server, env) = match start(Dialect::Pmi2)? {
             Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1)),
             Start::With { server, env, .. } => (server, env),
         };
-        FD.store(server.socket().fd(), Ordering::Relaxed);
+        PLACE.announce(&server);
         // Slurm's server wants all three fields; MPICH's takes no empty ones.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
         let request = Request::FullInit { job_id: job_id.as_deref(), rank: Some(env.rank), threaded: false };
-        let (mut rank, mut size, mut appnum, mut spawned) = (None, None, None, false);
+        let (mut rank, mut size, mut appnum, mut spawned, mut own) = (None, None, None, false, false);
         server.call(&request, &mut |fields| {
             rank = number(fields, "rank");
             size = number(fields, "size");
             appnum = number(fields, "appnum");
             spawned = fields.get("spawner-jobid").is_some();
+            own = number(fields, "wireup") == Some(EXTENSION);
         })?;
         let (Some(rank), Some(size)) = (rank, size) else {
             return Err(Code::OTHER);
         };
+        if own {
+            server.expect_descriptors();
+        }
         let mut job = new(With::Server(server), rank, size);
-        job.server_is_known = job_id.is_some();
+        (job.server_is_known, job.own) = (job_id.is_some(), own.then(Own::default));
+        job.job_id = job_id;
         (job.appnum, job.spawned) = (appnum.unwrap_or(-1), spawned);
         Ok(job)
     }
 
     /// The server; what needs one fails without.
     pub fn server(&mut self) -> Result<&mut Server> {
-        match &mut self.with {
-            With::Server(server) => Ok(server),
-            With::Nobody(_) => Err(Code::FAIL),
-        }
+        self.with.server()
     }
 
     /// Makes a request whose answer may say that there is nothing.
@@ -132,7 +116,7 @@ impl Job {
     }
 }
 
-fn number<T: core::str::FromStr>(fields: &ReplyFields<'_>, name: &str) -> Option<T> {
+fn number<T: TryFrom<i64>>(fields: &ReplyFields<'_>, name: &str) -> Option<T> {
     fields.get(name).and_then(ints::parse)
 }
 
@@ -170,11 +154,6 @@ pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
 
 /// Longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's length.
 pub const TEXT_LEN_MAX: usize = 64 << 10;
-
-/// A pointer that will be written.
-pub fn given<T>(pointer: *mut T) -> Result<*mut T> {
-    if pointer.is_null() { Err(Code::INVALID_ARG) } else { Ok(pointer) }
-}
 
 /// A server that has no extension answers so to what it does not know.
 pub fn is_refusal(failure: Failure) -> bool {

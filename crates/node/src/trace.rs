@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
+use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
 /// The trace's process of the launcher.
 const LAUNCHER: u32 = 0;
@@ -75,18 +75,33 @@ impl Scribe {
         for fence in &part.fences {
             self.fence(pid, fence);
         }
+        self.traffic(pid, &part.traffic);
         for rank in &part.ranks {
             self.rank(pid, rank);
         }
     }
 
     fn fence(&mut self, pid: u32, fence: &FenceTrace) {
-        self.span(&format!("fence {}", fence.epoch), pid, 0, fence.first_in_ns, fence.out_ns);
+        self.span(&format!("{} {}", fence.collective, fence.epoch), pid, 0, fence.first_in_ns, fence.out_ns);
         if let Some(event) = self.events.last_mut() {
             event.args.insert("bytes_up".into(), fence.bytes_up.into());
             event.args.insert("bytes_down".into(), fence.bytes_down.into());
             event.args.insert("last_rank".into(), fence.last_rank.0.into());
         }
+    }
+
+    /// What the links of a node's agent carried for the job's collectives: an event without a time.
+    fn traffic(&mut self, pid: u32, traffic: &ExchangeTraffic) {
+        let mut args = serde_json::Map::new();
+        for (way, Traffic { frames_in, bytes_in, frames_out, bytes_out }) in
+            [("up", traffic.up), ("down", traffic.down), ("direct", traffic.direct)]
+        {
+            let numbers = serde_json::json!({
+                "frames_in": frames_in, "bytes_in": bytes_in, "frames_out": frames_out, "bytes_out": bytes_out,
+            });
+            args.insert(way.into(), numbers);
+        }
+        self.events.push(Event { name: "exchange traffic".into(), ph: "M", pid, tid: 0, ts: 0.0, dur: None, args });
     }
 
     fn rank(&mut self, pid: u32, rank: &RankTrace) {

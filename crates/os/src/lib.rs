@@ -2,8 +2,8 @@
 //!
 //! `unsafe` lives in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
 //! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in [`interfaces`] (a list that
-//! libc allocates), in [`build_id`] (the program's own headers) and in [`inherit`] (a descriptor known by its number);
-//! everything else goes through `rustix`. Units stand in the names (`_ns`, `_bytes`);
+//! libc allocates), in [`build_id`] (the program's own headers), in [`shm`] (mapped memory) and in [`inherit`] (a descriptor
+//! known by its number); everything else goes through `rustix`. Units stand in the names (`_ns`, `_bytes`);
 //! nothing here reads the environment or decides who gets what.
 
 pub mod bind;
@@ -15,5 +15,6 @@ pub mod interfaces;
 pub mod process;
 pub mod pty;
 pub mod reactor;
+pub mod shm;
 pub mod socket;
 pub mod spawn;

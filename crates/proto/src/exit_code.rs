@@ -31,7 +31,11 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         Cause::LeftFence { exit: Some(code @ 1..), .. } => *code,
         Cause::LeftFence { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
         Cause::TimedOut { .. } => TIMED_OUT,
-        Cause::AgentsMissing { .. } | Cause::AgentLost { .. } | Cause::KeeperLost | Cause::Launcher { .. } => OURS,
+        Cause::AgentsMissing { .. }
+        | Cause::AgentLost { .. }
+        | Cause::NoDirectLink { .. }
+        | Cause::KeeperLost
+        | Cause::Launcher { .. } => OURS,
     }
 }
 

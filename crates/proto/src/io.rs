@@ -3,6 +3,7 @@
 //! Everything here is data: an `Input` can be recorded at the rim and replayed, an `Output` carries bytes
 //! and numbers, never handles.
 
+use crate::memory::Shared;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
@@ -36,6 +37,8 @@ pub enum Peer {
     Parent,
     /// An agent that this one started.
     Child(AgentId),
+    /// Any other agent of the session: a link beside the tree.
+    Direct(AgentId),
     /// A launcher attached to this agent, which is the root.
     Launcher,
 }
@@ -75,9 +78,19 @@ pub enum Input {
         link: LinkId,
         problem: String,
     },
-    /// Where children can dial in, best first; told once, before the first remote shell can end.
+    /// Where other agents can dial in, best first; told once, before the first remote shell can end or when it was asked
+    /// for.
     Listening {
         addresses: Vec<String>,
+    },
+    /// Nobody can dial in here.
+    ListenFailed {
+        problem: String,
+    },
+    /// None of an agent's addresses led to it: each of them, with its problem, in words for a person.
+    DialFailed {
+        agent: AgentId,
+        problem: String,
     },
     /// A remote shell ended, with the end of what it said on standard error.
     ShellExited {
@@ -162,6 +175,13 @@ pub enum Output {
     StopShell {
         shell: ShellId,
     },
+    /// Listen for other agents, unless this agent does already, and tell where.
+    Listen,
+    /// Make a link with an agent that listens at these addresses; `LinkUp` or `DialFailed` says what came of it.
+    Dial {
+        agent: AgentId,
+        addresses: Vec<String>,
+    },
     /// Put a frame on a link. The driver keeps the classes apart and never refuses.
     Send {
         link: LinkId,
@@ -183,11 +203,12 @@ pub enum Output {
     Sweep {
         job: JobId,
     },
-    /// PMI bytes for a rank.
+    /// PMI bytes for a rank, and shared memory whose descriptors go along with the first of them.
     Reply {
         job: JobId,
         local: LocalRank,
         bytes: Bytes,
+        shares: Vec<Shared>,
     },
     /// Close a rank's PMI socket after what was replied.
     CloseClient {

@@ -1,41 +1,70 @@
 //! The key-value space of one job on one node.
 //!
-//! Puts are packed as they come ([`wireup_wire::blob`]) and leave with the next fence. What a fence brings back is
-//! one immutable buffer, shared with every other holder; its pairs are indexed on the first get after it, as offsets
-//! into the buffers: the index costs 4 bytes a slot and one control byte, at a load of 7/8 at most. Later pairs win
-//! over earlier ones with the same key.
+//! Puts are packed as they come ([`wireup_wire::blob`]) and leave with the next fence. What fences bring back is
+//! collected; with the first get after it, or when a client asks for the index, it becomes one indexed *segment*
+//! ([`wireup_wire::shared::segment`]) in shared memory. Text clients are answered from the same segments as those that
+//! read them in place. Look-ups go from the newest to the oldest.
+//!
+//! Segments are merged so that each is more than twice as large as the next: a new one takes along those before it that
+//! are not. A merge drops pairs that were overwritten, so that rounds of the same keys do not grow. So there are at most
+//! 31 segments, a pair is copied at most once for each doubling of what is held, and a client that maps what is new
+//! fetches as little.
+//!
+//! A fence that brought pairs has a number, its *version*; a segment is known by the version where it ends, since it
+//! begins where the one before ends.
+//!
+//! Cost, a pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, in shared memory and once per node.
+//! While segments are made both are held; pairs that nobody asks for are indexed when they exceed
+//! [`COLLECTED_BYTES_MAX`].
 
+use crate::memory::{Memory, MemoryError, Shared};
 use bytes::Bytes;
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
-use std::hash::BuildHasher;
-use wireup_wire::blob::{self, Truncated};
+use wireup_wire::blob::{self, Pair, Truncated};
+use wireup_wire::shared::segment::{Layout, Segment, TooLarge, pairs_of};
 
 /// Blobs below this are copied when they are committed.
 const COPIED_BYTES_MAX: usize = 16 << 10;
+/// What several fences may leave without an index, unless the segments are larger still: a job that only ever fences
+/// overwrites its own pairs. Chosen: small beside an agent's own 3 MiB.
+const COLLECTED_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Default)]
 pub struct Kvs {
     pending: Vec<u8>,
-    blobs: Vec<Committed>,
-    /// Bytes of all blobs; the offset of the next one.
-    committed_bytes: u32,
-    index: HashTable<u32>,
-    indexed: usize,
+    /// What fences brought since the last segment was made.
+    collected: Vec<Bytes>,
+    collected_bytes: usize,
+    /// Oldest first.
+    segments: Vec<Indexed>,
+    version: u32,
 }
 
-struct Committed {
-    start: u32,
-    bytes: Bytes,
+struct Indexed {
+    /// The last version that is in it.
+    end: u32,
+    /// Of its pairs, packed.
+    blob_len: usize,
+    shared: Shared,
 }
 
-/// A commit that this node cannot hold.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CommitError {
-    #[error("the pairs of all fences together are larger than 4 GiB")]
-    TooMany,
+/// What a client must do to have what the agent has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// It keeps so many of its segments, the oldest.
+    pub keep: u32,
+    /// Those that come after them, with the versions where they end.
+    pub fresh: Vec<(u32, Shared)>,
+}
+
+/// Pairs that this node cannot hold or read.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum KvsError {
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error(transparent)]
     Truncated(#[from] Truncated),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
 impl Kvs {
@@ -53,103 +82,123 @@ impl Kvs {
         Bytes::from(std::mem::take(&mut self.pending))
     }
 
-    /// Adds what a fence brought. Checked here once, so that later look-ups cannot fail.
-    pub fn commit(&mut self, bytes: Bytes) -> Result<(), CommitError> {
+    /// How many fences have brought pairs.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Adds what a fence brought; it is looked at when somebody asks for it.
+    ///
+    /// # Errors
+    /// It is too much, or what came before cannot be indexed.
+    pub fn commit(&mut self, bytes: Bytes, memory: &mut dyn Memory) -> Result<(), KvsError> {
         if bytes.is_empty() {
             return Ok(());
         }
+        let indexed_bytes: usize = self.segments.iter().map(|segment| segment.blob_len).sum();
+        let collected_bytes = self.collected_bytes + bytes.len();
+        if indexed_bytes + collected_bytes >= u32::MAX as usize {
+            return Err(TooLarge.into());
+        }
+        if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
+            self.index(memory)?;
+        }
         // A slice of a large read would keep all of that read alive.
         let bytes = if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes };
-        let start = self.committed_bytes;
-        let length = u32::try_from(bytes.len()).map_err(|_| CommitError::TooMany)?;
-        self.committed_bytes = start.checked_add(length).ok_or(CommitError::TooMany)?;
-        self.blobs.push(Committed { start, bytes });
+        self.collected_bytes += bytes.len();
+        self.collected.push(bytes);
+        self.version += 1;
         Ok(())
     }
 
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Truncated> {
-        self.index_new()?;
-        let Self { index, blobs, .. } = self;
-        let found = index.find(hash(key), |offset| pair(blobs, *offset).0 == key);
-        Ok(found.map(|offset| pair(blobs, *offset).1))
+    /// The value that the last fence with this key has published.
+    ///
+    /// # Errors
+    /// What the fences brought cannot be indexed.
+    pub fn get(&mut self, key: &[u8], memory: &mut dyn Memory) -> Result<Option<&[u8]>, KvsError> {
+        self.index(memory)?;
+        Ok(self.segments.iter().rev().find_map(|segment| segment.read().get(key)))
     }
 
-    fn index_new(&mut self) -> Result<(), Truncated> {
-        while self.indexed < self.blobs.len() {
-            let blobs = &self.blobs;
-            let blob = &blobs[self.indexed];
-            let (mut offset, mut count) = (0, 0);
-            while let Some((_, next)) = blob::pair_at(&blob.bytes, offset)? {
-                (offset, count) = (next, count + 1);
-            }
-            self.index.reserve(count, |offset| hash(pair(blobs, *offset).0));
-            offset = 0;
-            while let Some((found, next)) = blob::pair_at(&blob.bytes, offset)? {
-                let at = blob.start + offset as u32;
-                let entry = self.index.entry(
-                    hash(found.key),
-                    |other| pair(blobs, *other).0 == found.key,
-                    |other| hash(pair(blobs, *other).0),
-                );
-                *entry.or_insert(at).into_mut() = at;
-                offset = next;
-            }
-            self.indexed += 1;
+    /// What a client needs that has segments which end at `have`, oldest first.
+    ///
+    /// # Errors
+    /// What the fences brought cannot be indexed.
+    pub fn map(&mut self, have: &[u32], memory: &mut dyn Memory) -> Result<Mapping, KvsError> {
+        self.index(memory)?;
+        let keep = self.segments.iter().zip(have).take_while(|(segment, end)| segment.end == **end).count();
+        let fresh = self.segments[keep..].iter().map(|segment| (segment.end, segment.shared.clone())).collect();
+        Ok(Mapping { keep: keep as u32, fresh })
+    }
+
+    /// Makes a segment of what was collected.
+    fn index(&mut self, memory: &mut dyn Memory) -> Result<(), KvsError> {
+        if self.collected.is_empty() {
+            return Ok(());
         }
+        let pairs = || pairs_of(self.collected.iter().map(|blob| &blob[..]));
+        let layout = layout_of(&self.collected)?;
+        let kept = self.segments.len() - self.small_before(layout.blob_len());
+        let merged = &self.segments[kept..];
+        let (layout, shared) = if merged.is_empty() {
+            (layout, memory.share(layout.total_len(), &mut |out| layout.build(out, pairs()))?)
+        } else {
+            // Indexed here first: it tells which of the older pairs are still worth something.
+            let mut newest = vec![0; layout.total_len()];
+            layout.build(&mut newest, pairs());
+            let parts: Vec<Segment<'_>> = merged.iter().map(Indexed::read).chain([read(&newest)]).collect();
+            let mut layout = Layout::default();
+            live(&parts).try_for_each(|pair| layout.add(pair))?;
+            (layout, memory.share(layout.total_len(), &mut |out| layout.build(out, live(&parts)))?)
+        };
+        self.segments.truncate(kept);
+        self.segments.push(Indexed { end: self.version, blob_len: layout.blob_len(), shared });
+        self.collected.clear();
+        self.collected_bytes = 0;
         Ok(())
     }
-}
 
-fn hash(key: &[u8]) -> u64 {
-    FixedState::default().hash_one(key)
-}
-
-/// Key and value at an offset that the index holds.
-fn pair(blobs: &[Committed], offset: u32) -> (&[u8], &[u8]) {
-    let at = blobs.partition_point(|blob| blob.start <= offset) - 1;
-    let blob = &blobs[at];
-    match blob::pair_at(&blob.bytes, (offset - blob.start) as usize) {
-        Ok(Some((pair, _))) => (pair.key, pair.value),
-        Ok(None) | Err(Truncated) => panic!("the index points at pairs that were read before"),
+    /// How many of the newest segments are not more than twice as large as what follows them.
+    fn small_before(&self, blob_len: usize) -> usize {
+        let mut following = blob_len;
+        let is_small = |segment: &&Indexed| {
+            let small = segment.blob_len <= following * 2;
+            following += segment.blob_len;
+            small
+        };
+        self.segments.iter().rev().take_while(is_small).count()
     }
+}
+
+impl Indexed {
+    fn read(&self) -> Segment<'_> {
+        read(self.shared.bytes())
+    }
+}
+
+fn read(bytes: &[u8]) -> Segment<'_> {
+    Segment::read(bytes).expect("a segment that was made here, and that nobody can change")
+}
+
+fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
+    let mut layout = Layout::default();
+    for blob in blobs {
+        let mut offset = 0;
+        while let Some((pair, next)) = blob::pair_at(blob, offset)? {
+            layout.add(pair)?;
+            offset = next;
+        }
+    }
+    Ok(layout)
+}
+
+/// The pairs of several segments, oldest first, without those that a newer one overwrites.
+fn live<'s>(parts: &'s [Segment<'s>]) -> impl Iterator<Item = Pair<'s>> {
+    parts.iter().enumerate().flat_map(|(at, part)| {
+        let newer = &parts[at + 1..];
+        part.pairs().filter(|pair| newer.iter().all(|newer| newer.get(pair.key).is_none()))
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    proptest! {
-        #[test]
-        fn answers_as_a_map_would(rounds in proptest::collection::vec(proptest::collection::vec(("[a-f]{1,2}", "[x-z]{0,5}"), 0..20), 0..6)) {
-            let (mut kvs, mut map) = (Kvs::default(), BTreeMap::new());
-            for round in rounds {
-                for (key, value) in round {
-                    kvs.put(key.as_bytes(), value.as_bytes());
-                    map.insert(key, value);
-                }
-                let blob = kvs.take_pending();
-                kvs.commit(blob).unwrap();
-                for (key, value) in &map {
-                    prop_assert_eq!(kvs.get(key.as_bytes()), Ok(Some(value.as_bytes())));
-                }
-                prop_assert_eq!(kvs.get(b"missing"), Ok(None));
-            }
-        }
-
-        #[test]
-        fn a_cut_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let mut kvs = Kvs::default();
-            kvs.commit(Bytes::from(bytes)).unwrap();
-            let _ = kvs.get(b"k");
-        }
-    }
-
-    #[test]
-    fn a_put_is_not_seen_before_its_commit() {
-        let mut kvs = Kvs::default();
-        kvs.put(b"k", b"v");
-        assert_eq!(kvs.get(b"k"), Ok(None));
-    }
-}
+mod tests;

@@ -171,7 +171,7 @@ impl Launcher {
                     self.notice(Notice::Trace(Box::new(part)));
                 }
             }
-            Kind::FenceUp | Kind::FenceDown | Kind::OutputCredit | Kind::Input => {}
+            Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
         }
     }
 
@@ -199,6 +199,7 @@ impl Launcher {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. } => {}

@@ -1,18 +1,24 @@
 //! The links of one agent: who is at the other end, and the half-read frames of each.
 //!
 //! The way up (the parent; at the root, the launcher) may come up after there is something to say: frames for
-//! it wait here until then.
+//! it wait here until then. Links beside the tree are made when they are first wanted (`direct`); a neighbour in the tree
+//! needs none.
+
+mod direct;
 
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::{Outbox, control_frame};
 use bytes::Bytes;
+use direct::{Direct, Wish};
 use std::collections::BTreeMap;
+use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
 
-#[derive(Default)]
 pub struct Links {
+    me: AgentId,
+    tree: Tree,
     open: BTreeMap<LinkId, OpenLink>,
     children: BTreeMap<AgentId, LinkId>,
     up: Option<LinkId>,
@@ -20,6 +26,11 @@ pub struct Links {
     /// Frames for children that were started and have not linked back.
     expected: BTreeMap<AgentId, Vec<Frame>>,
     dropped: Vec<AgentId>,
+    pub direct: Direct,
+    /// Where other agents can dial in, once this agent listens.
+    addresses: Vec<String>,
+    /// The driver was asked for them.
+    asked_to_listen: bool,
 }
 
 struct OpenLink {
@@ -28,6 +39,22 @@ struct OpenLink {
 }
 
 impl Links {
+    pub fn new(me: AgentId, tree: Tree) -> Self {
+        Links {
+            me,
+            tree,
+            open: BTreeMap::new(),
+            children: BTreeMap::new(),
+            up: None,
+            waiting_up: Vec::new(),
+            expected: BTreeMap::new(),
+            dropped: Vec::new(),
+            direct: Direct::default(),
+            addresses: Vec::new(),
+            asked_to_listen: false,
+        }
+    }
+
     pub fn on_up(&mut self, link: LinkId, peer: Peer, out: &mut Outbox) {
         self.open.insert(link, OpenLink { peer, reader: FrameReader::new() });
         match peer {
@@ -43,6 +70,7 @@ impl Links {
                     out.send(link, frame);
                 }
             }
+            Peer::Direct(agent) => self.direct.on_up(agent, link, out),
         }
     }
 
@@ -54,6 +82,8 @@ impl Links {
                 self.children.remove(&agent);
             }
             Peer::Parent | Peer::Launcher => self.up = None,
+            // What becomes of it is said with the reason.
+            Peer::Direct(_) => {}
         }
         Some(peer)
     }
@@ -148,5 +178,80 @@ impl Links {
 
     pub fn control_child(&mut self, agent: AgentId, job: JobId, message: &Control, out: &mut Outbox) {
         self.send_child(agent, control_frame(job, message), out);
+    }
+
+    /// Where other agents can dial in.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    pub fn on_listening(&mut self, addresses: Vec<String>, out: &mut Outbox) {
+        self.addresses = addresses;
+        self.ask_peers(out);
+    }
+
+    /// Nobody can dial in; a later wish tries it again.
+    pub fn on_listen_failed(&mut self, problem: &str) {
+        self.asked_to_listen = false;
+        self.direct.on_unreachable(problem);
+    }
+
+    /// Sends to any other agent: on the link of the tree if it is a neighbour, else on one of their own, which is made now
+    /// if there is none yet.
+    ///
+    /// # Panics
+    /// For this agent itself.
+    pub fn send_peer(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
+        assert_ne!(agent, self.me, "an agent has no link to itself");
+        if self.tree.parent(self.me) == Some(agent) {
+            self.send_up(frame, out);
+        } else if self.tree.parent(agent) == Some(self.me) {
+            self.send_child(agent, frame, out);
+        } else if self.direct.send(agent, frame, out) == Wish::New {
+            if !self.addresses.is_empty() {
+                self.ask_peers(out);
+            } else if !std::mem::replace(&mut self.asked_to_listen, true) {
+                out.push(Output::Listen);
+            }
+        }
+    }
+
+    fn ask_peers(&mut self, out: &mut Outbox) {
+        for (to, job) in self.direct.ask() {
+            let message = Control::Reach { to, from: self.me, addresses: self.addresses.clone() };
+            self.route(to, job, &message, out);
+        }
+    }
+
+    /// Passes a message on towards an agent, hop by hop.
+    fn route(&mut self, to: AgentId, job: JobId, message: &Control, out: &mut Outbox) {
+        match self.tree.next_hop(self.me, to) {
+            Hop::Child(child) => self.control_child(child, job, message, out),
+            Hop::Parent if self.me != AgentId(0) => self.control_up(job, message, out),
+            // No agent of this session.
+            Hop::Parent | Hop::Here => {}
+        }
+    }
+
+    /// An agent asks another one to be dialled: this one, or one that is reached through here.
+    pub fn on_reach(&mut self, to: AgentId, from: AgentId, addresses: Vec<String>, job: JobId, out: &mut Outbox) {
+        if to != self.me {
+            self.route(to, job, &Control::Reach { to, from, addresses }, out);
+        } else if !self.is_neighbour(from) && self.direct.on_reach(self.me, from, job) {
+            out.push(Output::Dial { agent: from, addresses });
+        }
+    }
+
+    fn is_neighbour(&self, agent: AgentId) -> bool {
+        agent == self.me || self.tree.parent(self.me) == Some(agent) || self.tree.parent(agent) == Some(self.me)
+    }
+
+    /// The agent at the other end of a link; the launcher is none.
+    pub fn agent_at(&self, peer: Peer) -> Option<AgentId> {
+        match peer {
+            Peer::Parent => self.tree.parent(self.me),
+            Peer::Child(agent) | Peer::Direct(agent) => Some(agent),
+            Peer::Launcher => None,
+        }
     }
 }

@@ -3,13 +3,24 @@
 //! What concerns others than the asking rank is an [`Effect`], which the job applies. Replies are written into one
 //! buffer per input, so that a batch of requests is answered by one write.
 
+mod collectives;
+mod segments;
+
+pub use collectives::{Ticket, Told};
+
+use crate::exchange::Entry;
 use crate::kvs::Kvs;
+use crate::memory::{Memory, Shared};
 use crate::node_attrs::{Full, NodeAttrs, Parked};
 use crate::pmi_state::{Event, Refused, State};
+use collectives::WaitingGet;
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
+
+/// The commands of our own clients, as they are now.
+const EXTENSION_VERSION: u32 = 1;
 
 /// What every client of the job on this node is told.
 pub struct Facts<'a> {
@@ -17,6 +28,8 @@ pub struct Facts<'a> {
     pub job_size: u32,
     /// `PMI_process_mapping`, if it fits a value.
     pub process_mapping: Option<&'a [u8]>,
+    /// Fences of text clients are answered at once where they may be.
+    pub lazy_fence: bool,
 }
 
 /// Who asks.
@@ -31,13 +44,21 @@ pub struct Who {
 pub struct Tables<'a> {
     pub kvs: &'a mut Kvs,
     pub attrs: &'a mut NodeAttrs,
+    /// Makes what the rank reads itself.
+    pub memory: &'a mut dyn Memory,
+    /// Of such memory: goes to the rank along with the replies.
+    pub shares: Vec<Shared>,
 }
 
 /// What a request means for others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     Initialised,
-    Fence,
+    /// The rank starts its next collective.
+    Enter {
+        entry: Entry,
+        ticket: Ticket,
+    },
     Finalized,
     Abort {
         code: i32,
@@ -48,19 +69,37 @@ pub enum Effect {
         parked: Vec<Parked>,
         value: Vec<u8>,
     },
+    /// The pairs of the fences cannot be read here: the job is over.
+    Unreadable {
+        problem: String,
+    },
 }
 
 pub struct PmiLink {
     reader: RequestReader,
     state: State,
     dialect: Dialect,
-    /// `thrid` of the fence that waits.
-    fence_thread: Option<Vec<u8>>,
+    /// Our own client's collectives that are under way.
+    outstanding: u32,
+    /// Something was put since the last fence.
+    has_put: bool,
+    /// Fences that were answered and are not complete.
+    lazy: u32,
+    /// Holds up what comes behind it.
+    waiting_get: Option<WaitingGet>,
 }
 
 impl Default for PmiLink {
     fn default() -> Self {
-        PmiLink { reader: RequestReader::new(), state: State::Fresh, dialect: Dialect::Pmi1, fence_thread: None }
+        PmiLink {
+            reader: RequestReader::new(),
+            state: State::Fresh,
+            dialect: Dialect::Pmi1,
+            outstanding: 0,
+            has_put: false,
+            lazy: 0,
+            waiting_get: None,
+        }
     }
 }
 
@@ -83,33 +122,51 @@ impl PmiLink {
         effects: &mut Vec<Effect>,
     ) -> Result<(), PmiError> {
         self.reader.push(bytes)?;
+        self.go_on(who, facts, tables, reply, effects)
+    }
+
+    /// Answers the get that has waited for the rank's lazy fences, and what came behind it.
+    ///
+    /// # Errors
+    /// As [`PmiLink::on_bytes`].
+    pub fn go_on(
+        &mut self,
+        who: Who,
+        facts: &Facts<'_>,
+        tables: &mut Tables<'_>,
+        reply: &mut Vec<u8>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), PmiError> {
         loop {
-            let Some(envelope) = self.reader.next()? else {
+            if self.waiting_get.is_some() && self.lazy > 0 {
                 return Ok(());
-            };
+            }
+            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect } = &mut *self;
             let mut turn = Turn {
-                state: &mut self.state,
-                fence_thread: &mut self.fence_thread,
-                dialect: self.dialect,
+                state,
+                outstanding,
+                has_put,
+                lazy,
+                waiting_get,
+                dialect: *dialect,
                 who,
                 facts,
                 tables: &mut *tables,
                 reply: &mut *reply,
                 effects: &mut *effects,
             };
-            if let Next::SwitchToPmi2 = turn.on_request(&envelope) {
-                self.dialect = Dialect::Pmi2;
-                self.reader.switch_to_pmi2();
+            turn.answer_waiting();
+            let Some(envelope) = reader.next()? else {
+                return Ok(());
+            };
+            match turn.on_request(&envelope) {
+                Next::Go => {}
+                Next::Wait => return Ok(()),
+                Next::SwitchToPmi2 => {
+                    *dialect = Dialect::Pmi2;
+                    reader.switch_to_pmi2();
+                }
             }
-        }
-    }
-
-    /// The fence is complete: writes its reply.
-    pub fn release(&mut self, reply: &mut Vec<u8>) {
-        if let Ok(next) = self.state.next(Event::Release) {
-            self.state = next;
-            let thread = self.fence_thread.take();
-            encode_reply(self.dialect, Command::Barrier, thread.as_deref(), &Reply::BarrierOut, reply);
         }
     }
 
@@ -129,13 +186,18 @@ impl PmiLink {
 
 enum Next {
     Go,
+    /// Until the rank's lazy fences are complete.
+    Wait,
     SwitchToPmi2,
 }
 
 /// One request being answered.
 struct Turn<'a, 't> {
     state: &'a mut State,
-    fence_thread: &'a mut Option<Vec<u8>>,
+    outstanding: &'a mut u32,
+    has_put: &'a mut bool,
+    lazy: &'a mut u32,
+    waiting_get: &'a mut Option<WaitingGet>,
     dialect: Dialect,
     who: Who,
     facts: &'a Facts<'a>,
@@ -150,7 +212,11 @@ impl Turn<'_, '_> {
             Request::Init { version: 2, .. } => Event::Init2,
             Request::Init { .. } => Event::Init1,
             Request::FullInit { .. } => Event::FullInit,
-            Request::Barrier { .. } => Event::Fence,
+            Request::Barrier { .. } | Request::Ring { .. } => Event::Fence,
+            Request::Finalize if *self.outstanding > 0 => {
+                self.answer(envelope, &Reply::Failed { message: "finalize_with_collectives_outstanding" });
+                return Next::Go;
+            }
             Request::Finalize => Event::Finalize,
             Request::Abort { code, message, .. } => {
                 let message = String::from_utf8_lossy(message).into_owned();
@@ -179,7 +245,13 @@ impl Turn<'_, '_> {
                 self.answer(envelope, &Reply::Done);
             }
             Request::Put { key, value, kvsname } => self.on_put(envelope, *kvsname, key, value),
-            Request::Get { key, kvsname, .. } => self.on_get(envelope, *kvsname, key),
+            Request::Get { key, kvsname, .. } => return self.on_get(envelope, *kvsname, key),
+            Request::FenceNb { id } => self.on_own_fence(*id),
+            Request::Allgather { id, max_len, shared, value } => {
+                self.on_allgather(envelope, *id, *max_len, *shared, value);
+            }
+            Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
+            Request::KvsMap { have } => self.on_kvs_map(envelope, have),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
             _ => self.on_fact(envelope),
@@ -215,7 +287,7 @@ impl Turn<'_, '_> {
                     size: facts.job_size,
                     appnum: self.who.appnum.into(),
                     spawner: None,
-                    extension: None,
+                    extension: Some(EXTENSION_VERSION),
                 }
             }
             Request::GetMaxes => {
@@ -230,20 +302,9 @@ impl Turn<'_, '_> {
             Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
                 Reply::Failed { message: "name_publishing_is_not_offered_by_this_version" }
             }
-            Request::Ring { .. } => Reply::Failed { message: "ring_is_not_offered_by_this_version" },
             _ => Reply::Failed { message: "command_not_supported" },
         };
         self.answer(envelope, &reply);
-    }
-
-    fn on_fence(&mut self, envelope: &Envelope<'_>, group: Option<&[u8]>) {
-        if group.is_some() {
-            *self.state = State::Ready;
-            self.answer(envelope, &Reply::Failed { message: "group_barriers_need_PMI_1.2" });
-            return;
-        }
-        *self.fence_thread = envelope.thread.map(<[u8]>::to_vec);
-        self.effects.push(Effect::Fence);
     }
 
     fn on_put(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8], value: &[u8]) {
@@ -264,25 +325,21 @@ impl Turn<'_, '_> {
             Some(message) => self.answer(envelope, &Reply::Failed { message }),
             None => {
                 self.tables.kvs.put(key, value);
+                *self.has_put = true;
                 self.answer(envelope, &Reply::Done);
             }
         }
     }
 
-    fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) {
+    fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) -> Next {
         if !self.is_own_kvs(kvsname) {
             self.answer(envelope, &Reply::Failed { message: "kvsname_is_not_that_of_this_job" });
         } else if key.starts_with(b"PMI_") || key == b"universeSize" {
             self.on_job_attr(envelope, key);
         } else {
-            let Self { tables, reply, dialect, .. } = self;
-            let answer = match tables.kvs.get(key) {
-                Ok(Some(value)) => Reply::Value(value),
-                Ok(None) => Reply::NotFound,
-                Err(_) => Reply::Failed { message: "the_pairs_of_the_fence_arrived_broken" },
-            };
-            encode_reply(*dialect, envelope.request.command(), envelope.thread, &answer, reply);
+            return self.on_get_pair(envelope, key);
         }
+        Next::Go
     }
 
     fn on_job_attr(&mut self, envelope: &Envelope<'_>, key: &[u8]) {
@@ -353,7 +410,10 @@ fn refusal(state: State, event: Event) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::segments::UNREADABLE;
     use super::*;
+    use crate::memory::Heap;
+    use wireup_wire::shared::segment::Segment;
 
     /// One rank, its tables, and the text of a conversation.
     #[derive(Default)]
@@ -362,15 +422,24 @@ mod tests {
         kvs: Kvs,
         attrs: NodeAttrs,
         effects: Vec<Effect>,
+        lazy: bool,
+        shares: Vec<Shared>,
     }
 
     impl Bench {
         fn say(&mut self, request: &str) -> String {
-            let facts = Facts { nspace: "job-1", job_size: 8, process_mapping: Some(b"(vector,(0,2,4))") };
+            let facts = Facts {
+                nspace: "job-1",
+                job_size: 8,
+                process_mapping: Some(b"(vector,(0,2,4))"),
+                lazy_fence: self.lazy,
+            };
             let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
-            let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs };
+            let mut tables =
+                Tables { kvs: &mut self.kvs, attrs: &mut self.attrs, memory: &mut Heap, shares: Vec::new() };
             let mut reply = Vec::new();
             let said = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
+            self.shares.append(&mut tables.shares);
             match said {
                 Ok(()) => String::from_utf8(reply).unwrap(),
                 Err(error) => format!("broken: {error}"),
@@ -379,9 +448,13 @@ mod tests {
 
         fn fence(&mut self) -> String {
             let blob = self.kvs.take_pending();
-            self.kvs.commit(blob).unwrap();
+            self.kvs.commit(blob, &mut Heap).unwrap();
             let mut reply = Vec::new();
-            self.link.release(&mut reply);
+            for effect in std::mem::take(&mut self.effects) {
+                if let Effect::Enter { ticket, .. } = effect {
+                    self.link.answer(&ticket, &Told::Fence { version: 1 }, &mut reply);
+                }
+            }
             String::from_utf8(reply).unwrap()
         }
     }
@@ -403,7 +476,7 @@ mod tests {
         assert!(bench.fence().starts_with("cmd=barrier_out"));
         assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
         assert!(bench.say("cmd=finalize\n").starts_with("cmd=finalize_ack"));
-        assert_eq!(bench.effects, [Effect::Initialised, Effect::Fence, Effect::Finalized]);
+        assert_eq!(bench.effects, [Effect::Finalized]);
     }
 
     #[test]
@@ -451,6 +524,40 @@ mod tests {
             assert!(reply.contains(word) && !reply.contains("rc=0"), "{request} gave {reply}");
         }
         assert!(bench.say("cmd=put kvsname=job-1 key=k value=v\n").contains("rc=0"));
+    }
+
+    #[test]
+    fn our_own_clients_map_what_is_new() {
+        let framed = |body: &str| format!("{:>6}{body}", body.len());
+        let mut bench = Bench::default();
+        bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
+        assert!(bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
+        let none = bench.say(&framed("cmd=wireup-kvs-map;have=;"));
+        assert!(none.ends_with("rc=0;keep=0;") && bench.shares.is_empty(), "{none}");
+        for (round, have, answer) in
+            [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")]
+        {
+            let value = "x".repeat(if round == 1 { 100 } else { 10 });
+            bench.say(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
+            bench.fence();
+            let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
+            assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
+            let share = bench.shares.pop().expect("a segment comes along");
+            assert!(bench.shares.is_empty());
+            let segment = Segment::read(share.bytes()).unwrap();
+            assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
+        }
+        assert!(bench.say(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
+        assert!(bench.shares.is_empty());
+    }
+
+    #[test]
+    fn broken_pairs_end_the_job() {
+        let mut bench = Bench::default();
+        bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
+        bench.kvs.commit(bytes::Bytes::from_static(b"\x09cut"), &mut Heap).unwrap();
+        assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
+        assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
     }
 
     #[test]

@@ -102,6 +102,8 @@ fn job(spec: &WorldSpec) -> JobSpec {
             kill_grace_ns: spec.kill_grace_ns,
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
+            exchange: Default::default(),
+            pmi_fence: Default::default(),
         },
     }
 }

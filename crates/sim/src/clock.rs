@@ -18,6 +18,10 @@ pub enum Event {
     ShellGone(u32),
     /// An agent has found its parent and proved the secret.
     AgentLink(u32),
+    /// An agent's driver listens for others.
+    AgentListens(u32),
+    /// An agent has found another one beside the tree, or nobody.
+    DirectLink(u32, u32),
     /// Whoever called this remote shell hears that it ended.
     CallEnded(u32),
     /// An agent's driver does what its machine wants.

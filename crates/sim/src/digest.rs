@@ -74,6 +74,8 @@ impl Digest {
             Input::LinkUp { .. }
             | Input::LinkDown { .. }
             | Input::Listening { .. }
+            | Input::ListenFailed { .. }
+            | Input::DialFailed { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
             | Input::ChildFailed { .. }

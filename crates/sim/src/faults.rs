@@ -21,6 +21,10 @@ pub enum Fault {
     StopTerminal { at_ns: u64, for_ns: u64 },
     /// The launcher's process gets a signal.
     Signal { signal: u8, at_ns: u64 },
+    /// A link of an agent beside the tree breaks, if it has one.
+    CutDirect { agent: u32, at_ns: u64 },
+    /// Nobody can dial an agent beside the tree.
+    NoDial { agent: u32 },
     /// The program of a rank cannot be started.
     NoExec { rank: u32, errno: i32 },
 }
@@ -54,10 +58,17 @@ impl Fault {
             | Fault::SilenceLink { at_ns, .. }
             | Fault::KillAgent { at_ns, .. }
             | Fault::KillKeeper { at_ns, .. }
+            | Fault::CutDirect { at_ns, .. }
             | Fault::StopTerminal { at_ns, .. }
             | Fault::Signal { at_ns, .. } => Some(at_ns),
-            Fault::NoStart { .. } | Fault::NoExec { .. } => None,
+            Fault::NoStart { .. } | Fault::NoDial { .. } | Fault::NoExec { .. } => None,
         }
+    }
+
+    /// A misfortune of links beside the tree.
+    pub fn draw_direct(rng: &mut Rng, agents: u32, horizon_ns: u64) -> Fault {
+        let agent = rng.below(u64::from(agents)) as u32;
+        if rng.chance(700) { Fault::CutDirect { agent, at_ns: rng.below(horizon_ns) } } else { Fault::NoDial { agent } }
     }
 
     /// A misfortune for a world of `agents` agents and `ranks` ranks within its first `horizon_ns`.

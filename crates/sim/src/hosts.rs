@@ -45,6 +45,8 @@ pub struct Host {
     /// The link towards the root is lost: this agent leaves, and its keeper ends what runs here.
     pub is_cut_off: bool,
     pub links: Vec<u32>,
+    /// Others can dial it.
+    pub listens: bool,
     tick_at: Option<Instant>,
     /// Ticks in a row after which the agent wanted another one at once.
     restless: u32,
@@ -80,6 +82,7 @@ impl Host {
             job_is_gone: false,
             is_cut_off: false,
             links: Vec::new(),
+            listens: false,
             tick_at: None,
             restless: 0,
             turn_is_due: false,
@@ -192,6 +195,8 @@ impl World {
         match output {
             Output::StartAgent { shell, agent, how, bootstrap } => self.call_shell(host, shell, agent, how, bootstrap),
             Output::StopShell { shell } => self.stop_shell(host, shell),
+            Output::Listen => self.listen(host),
+            Output::Dial { agent, addresses } => self.dial(host, agent, &addresses),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
             Output::Spawn(plan) => self.spawn(host, &plan),
@@ -221,7 +226,7 @@ impl World {
     fn close_link(&mut self, host: u32, link: LinkId) {
         if let Some(link) = self.hosts[host as usize].links.get(link.0 as usize).copied() {
             let from = self.end_of(link, host);
-            if from == 0 && self.spec.remote.is_some() {
+            if from == 0 && self.spec.remote.is_some() && !self.net.is_direct(link) {
                 // A guest is turned away, with all that its ranks have said.
                 self.checks.output.expect_losses();
             }
@@ -235,7 +240,11 @@ impl World {
 
     /// The link of an agent to its parent, if it ever came up.
     pub(crate) fn link_to_parent(&self, host: u32) -> Option<u32> {
-        self.hosts[host as usize].links.iter().copied().find(|link| self.end_of(*link, host) == 1)
+        self.hosts[host as usize]
+            .links
+            .iter()
+            .copied()
+            .find(|link| self.end_of(*link, host) == 1 && !self.net.is_direct(*link))
     }
 
     fn spawn(&mut self, host: u32, plan: &SpawnPlan) {

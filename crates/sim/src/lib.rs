@@ -10,6 +10,7 @@ mod calls;
 mod checkers;
 mod clock;
 pub mod digest;
+mod direct;
 pub mod faults;
 mod fifo;
 mod hosts;

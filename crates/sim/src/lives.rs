@@ -1,10 +1,12 @@
 //! How agents come and go: started by their parents, linked, leaving by themselves or killed.
 
 use crate::hosts::{Host, Life};
+use crate::net::Sort;
 use crate::replay::{Recording, Told};
 use crate::world::World;
-use wireup_proto::io::Input;
+use wireup_coll::tree::Tree;
 use wireup_proto::{Agent, AgentConfig};
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 
 impl World {
@@ -22,8 +24,9 @@ impl World {
         self.recording = recording.or(self.recording.take());
         let host_spec = &mut self.hosts[host as usize];
         host_spec.life = Life::Alive(Box::new(machine));
-        let addresses = vec![format!("agent {host}")];
-        self.tell_agent(host, Input::Listening { addresses });
+        if !Tree::new(self.spec.agent_count(), self.spec.fanout).children(AgentId(host)).is_empty() {
+            self.on_agent_listens(host);
+        }
     }
 
     pub(crate) fn on_agent_link(&mut self, host: u32) {
@@ -37,7 +40,7 @@ impl World {
         self.agent_call_links(host);
         let link = self.net.next_link();
         let ends = [self.hosts[parent as usize].new_end(parent, link), self.hosts[host as usize].new_end(host, link)];
-        self.net.connect(&mut self.clock, ends, false);
+        self.net.connect(&mut self.clock, ends, Sort::Tree);
     }
 
     pub(crate) fn agent_leaves(&mut self, host: u32) {

@@ -40,7 +40,8 @@ impl World {
                 }
                 self.tell_launcher(LauncherInput::Signal { signal: i32::from(signal) });
             }
-            Fault::NoStart { .. } | Fault::NoExec { .. } => {}
+            Fault::CutDirect { agent, .. } => self.cut_direct(agent),
+            Fault::NoStart { .. } | Fault::NoExec { .. } | Fault::NoDial { .. } => {}
         }
     }
 
@@ -49,6 +50,18 @@ impl World {
         self.blame_subtree(agent);
         self.checks.output.expect_losses();
         how(&mut self.net, &mut self.clock, link);
+    }
+
+    fn cut_direct(&mut self, agent: u32) {
+        let links = self.hosts[agent as usize].links.iter().copied();
+        let direct: Vec<u32> = links.filter(|link| self.net.is_direct(*link)).collect();
+        if direct.is_empty() || !self.hosts[agent as usize].is_alive() {
+            return;
+        }
+        let link = *self.rng.pick(&direct);
+        // Nobody may need it any more.
+        self.checks.blame(Culprit::Agent(agent), false);
+        self.net.cut(&mut self.clock, link);
     }
 
     fn strike_agent(&mut self, agent: u32) {

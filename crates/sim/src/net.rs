@@ -52,8 +52,18 @@ struct Link {
     ends: [End; 2],
     /// Lane `n` leads away from end `n`.
     lanes: [Lane; 2],
+    sort: Sort,
+}
+
+/// What a link joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sort {
     /// Root and launcher live in one process: no delay, no loss.
-    in_memory: bool,
+    InMemory,
+    /// Parent and child; end 0 is the parent's.
+    Tree,
+    /// Any two agents; end 0 is the one that was dialled.
+    Direct,
 }
 
 #[derive(Default)]
@@ -95,10 +105,14 @@ impl Net {
         self.links[link as usize].ends
     }
 
+    pub fn is_direct(&self, link: u32) -> bool {
+        self.links[link as usize].sort == Sort::Direct
+    }
+
     /// Brings a link up; each end hears of it in its own time.
-    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], in_memory: bool) {
+    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], sort: Sort) {
         let link = self.next_link();
-        self.links.push(Link { ends, lanes: Default::default(), in_memory });
+        self.links.push(Link { ends, lanes: Default::default(), sort });
         for lane in 0..2 {
             self.put_on_wire(clock, link, lane, Arrival::Up, 0);
         }
@@ -185,7 +199,7 @@ impl Net {
 
     fn pump(&mut self, clock: &mut Clock, link: u32, at: usize) {
         loop {
-            let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+            let Link { lanes, sort, .. } = &mut self.links[link as usize];
             let lane = &mut lanes[at];
             if lane.free_at > clock.now() {
                 if !lane.woken {
@@ -201,7 +215,7 @@ impl Net {
                 }
                 return;
             };
-            if !*in_memory {
+            if *sort != Sort::InMemory {
                 let cost_ns = frame.wire_len() as u64 * 1000 / self.timing.link_bytes_per_us.max(1);
                 lane.free_at = clock.now() + cost_ns;
             }
@@ -210,12 +224,12 @@ impl Net {
     }
 
     fn put_frame(&mut self, clock: &mut Clock, link: u32, at: usize, frame: Frame) {
-        let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+        let Link { lanes, sort, .. } = &mut self.links[link as usize];
         if lanes[at].muted {
             return;
         }
         let header = Bytes::copy_from_slice(&frame.header());
-        if *in_memory || !self.rng.chance(self.timing.cut_permille) {
+        if *sort == Sort::InMemory || !self.rng.chance(self.timing.cut_permille) {
             return self.put_on_wire(clock, link, at, Arrival::Bytes(header, frame.payload), 0);
         }
         let mut whole = BytesMut::with_capacity(frame.wire_len());
@@ -241,12 +255,12 @@ impl Net {
     }
 
     fn put_on_wire(&mut self, clock: &mut Clock, link: u32, at: usize, arrival: Arrival, pause_ns: u64) {
-        let Link { lanes, in_memory, .. } = &mut self.links[link as usize];
+        let Link { lanes, sort, .. } = &mut self.links[link as usize];
         let lane = &mut lanes[at];
         if lane.state == LaneState::Deaf || lane.muted {
             return;
         }
-        let delay_ns = if *in_memory { 0 } else { self.timing.link.draw(&mut self.rng) + pause_ns };
+        let delay_ns = if *sort == Sort::InMemory { 0 } else { self.timing.link.draw(&mut self.rng) + pause_ns };
         lane.last_arrival = lane.last_arrival.max(lane.free_at.max(clock.now()) + delay_ns);
         lane.wire.push_back(arrival);
         clock.at(lane.last_arrival, Event::LinkArrive(link, at as u8));

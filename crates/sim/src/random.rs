@@ -104,6 +104,11 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
             stormy.faults.push(fault);
         }
     }
+    // A stream of their own: the other misfortunes of a seed stay as they are.
+    let beside = &mut Rng::stream(seed, "faults beside the tree");
+    if beside.chance(150) {
+        stormy.faults.push(Fault::draw_direct(beside, stormy.agent_count(), horizon_ns));
+    }
     if rng.chance(100) {
         stormy.timeout_ns = Some(rng.below(horizon_ns));
     }

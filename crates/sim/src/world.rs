@@ -11,14 +11,14 @@ use crate::digest::Digest;
 use crate::faults::{Culprit, Fault, NoStart};
 use crate::hosts::Host;
 use crate::launch::LauncherHost;
-use crate::net::{Arrival, End, Net};
+use crate::net::{Arrival, End, Net, Sort};
 use crate::ranks::Proc;
 use crate::replay::Recording;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::WorldSpec;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
 use wireup_proto::io::{Input, LinkId, Peer};
@@ -43,6 +43,8 @@ pub struct World {
     pub(crate) recording: Option<Recording>,
     pub(crate) no_start: BTreeMap<u32, NoStart>,
     pub(crate) no_exec: BTreeMap<u32, i32>,
+    /// Agents that nobody can dial beside the tree.
+    pub(crate) no_dial: BTreeSet<u32>,
     born: Instant,
 }
 
@@ -87,10 +89,12 @@ impl World {
         }
         let mut no_start = BTreeMap::new();
         let mut no_exec = BTreeMap::new();
+        let mut no_dial = BTreeSet::new();
         for fault in &spec.faults {
             match *fault {
                 Fault::NoStart { agent, how } => drop(no_start.insert(agent, how)),
                 Fault::NoExec { rank, errno } => drop(no_exec.insert(rank, errno)),
+                Fault::NoDial { agent } => drop(no_dial.insert(agent)),
                 _ => {}
             }
         }
@@ -108,6 +112,7 @@ impl World {
             procs,
             no_start,
             no_exec,
+            no_dial,
             spec,
         }
     }
@@ -121,7 +126,7 @@ impl World {
         let link = self.net.next_link();
         let ends = [End::Launcher(LinkId(0)), self.hosts[0].new_end(0, link)];
         self.launcher.link = link;
-        self.net.connect(&mut self.clock, ends, true);
+        self.net.connect(&mut self.clock, ends, Sort::InMemory);
         for (index, fault) in self.spec.faults.iter().enumerate() {
             if let Some(at_ns) = fault.at_ns() {
                 self.clock.at(self.born + at_ns, Event::Fault(index as u32));
@@ -148,6 +153,8 @@ impl World {
             Event::ShellGone(call) => self.on_shell_gone(call),
             Event::CallEnded(call) => self.on_call_ended(call),
             Event::AgentLink(host) => self.on_agent_link(host),
+            Event::AgentListens(host) => self.on_agent_listens(host),
+            Event::DirectLink(host, target) => self.on_direct_link(host, target),
             Event::AgentTurn(host) => self.on_agent_turn(host),
             Event::AgentTick(host) => self.on_agent_tick(host),
             Event::KeeperReport(host) => self.on_keeper_report(host),
@@ -169,15 +176,16 @@ impl World {
         }
     }
 
-    fn on_link_arrive(&mut self, link: u32, lane: usize) {
-        let Some(arrival) = self.net.on_arrive(link, lane) else { return };
-        let ends = self.net.ends(link);
+    fn on_link_arrive(&mut self, at: u32, lane: usize) {
+        let Some(arrival) = self.net.on_arrive(at, lane) else { return };
+        let ends = self.net.ends(at);
         let (to, from) = (ends[1 - lane], ends[lane]);
         match to {
             End::Launcher(link) => self.launcher_hears(link, arrival),
             End::Agent(host, link) => {
                 let peer = match from {
                     End::Launcher(_) => Peer::Launcher,
+                    End::Agent(other, _) if self.net.is_direct(at) => Peer::Direct(AgentId(other)),
                     // End 0 is the one nearer to the root.
                     End::Agent(..) if lane == 0 => Peer::Parent,
                     End::Agent(child, _) => Peer::Child(AgentId(child)),
@@ -197,7 +205,7 @@ impl World {
                 }
             }
             Arrival::Down(problem) => {
-                self.hosts[host as usize].is_cut_off |= !matches!(peer, Peer::Child(_));
+                self.hosts[host as usize].is_cut_off |= matches!(peer, Peer::Parent | Peer::Launcher);
                 self.tell_agent(host, Input::LinkDown { link, problem: problem.into() });
             }
         }

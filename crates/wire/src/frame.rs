@@ -60,10 +60,10 @@ byte_enum! {
     Kind {
         /// A control message: `postcard` of [`crate::peer::Control`].
         Control = 1,
-        /// Up: the packed pairs of a subtree at fence `arg` (see [`crate::blob`]).
-        FenceUp = 2,
-        /// Down: the packed pairs of the whole job at fence `arg`.
-        FenceDown = 3,
+        /// Up: a subtree's part of collective `arg`; `stream` is a [`crate::collective::Tag`].
+        ExchangeUp = 2,
+        /// Down: the outcome of collective `arg`, or how it is to be reached.
+        ExchangeDown = 3,
         /// Up: bytes that rank `arg` wrote to `stream` (1 or 2), or `u32::MAX` where lines are labelled already.
         Output = 4,
         /// Down: `arg` bytes of `stream` were passed on; the child may send as many more.
@@ -74,6 +74,8 @@ byte_enum! {
         InputCredit = 7,
         /// Up: `postcard` of [`crate::peer::TracePart`], sent once, before the subtree is done.
         Trace = 8,
+        /// Between any two agents: a round of a collective; `stream` and `arg` as the exchange says.
+        Direct = 9,
     }
 }
 
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn the_layout_is_as_drawn() {
         let frame = Frame {
-            kind: Kind::FenceUp,
+            kind: Kind::ExchangeUp,
             class: Class::Exchange,
             stream: 0x0102,
             job: 3,

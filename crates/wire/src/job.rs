@@ -83,6 +83,30 @@ pub enum PmiFlavour {
     None,
 }
 
+/// The scheme by which nodes exchange the data of collectives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum ExchangeScheme {
+    /// By the tree while it is little, else as the root finds best for the number of nodes and bytes.
+    #[default]
+    Auto,
+    /// Gathered up the tree and broadcast down: the baseline (S1 I).
+    Tree,
+    /// Around the ring of nodes, over direct links.
+    Ring,
+    /// By a logarithmic allgather, over direct links.
+    Bruck,
+}
+
+/// When a fence of an unmodified PMI-1 or PMI-2 client is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum PmiFence {
+    /// When all ranks have entered.
+    #[default]
+    Strict,
+    /// At once, if the rank has put something since its last one: what it gets later waits (S1 IV-E, note).
+    Lazy,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobOptions {
     pub pmi: PmiFlavour,
@@ -107,6 +131,9 @@ pub struct JobOptions {
     pub kill_grace_ns: u64,
     /// A fence that waits longer names who has not arrived (ns); 0: only when asked.
     pub stall_report_ns: u64,
+    /// How nodes exchange what fences and allgathers bring.
+    pub exchange: ExchangeScheme,
+    pub pmi_fence: PmiFence,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
     pub stdin_inherit: bool,
 }

@@ -1,7 +1,8 @@
 //! Bytes to messages and back: nothing here remembers more than a half-read frame.
 //!
 //! `frame` cuts a link's byte stream; `peer` and `job` are what agents say to each other; `pmi` is what
-//! ranks say to their agent. Every bound on what another process may send is in `limits`.
+//! ranks say to their agent; `blob`, `values` and `block` are what an exchange carries; `shared` is what ranks read in their
+//! agent's memory. Every bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -9,9 +10,13 @@ extern crate alloc;
 extern crate std;
 
 pub mod blob;
+pub mod block;
+pub mod collective;
 pub mod frame;
 pub mod ids;
 pub mod job;
 pub mod limits;
 pub mod peer;
 pub mod pmi;
+pub mod shared;
+pub mod values;

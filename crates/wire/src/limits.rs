@@ -10,8 +10,8 @@ pub const VALUE_LEN_MAX: usize = 1024;
 /// PMI-1: longest request line. Key, value, kvs name and the words around them, with room for long
 /// spawn arguments, which are one line each.
 pub const PMI1_LINE_MAX: usize = 64 * 1024;
-/// PMI-2: longest body that Slurm's client and server take.
-pub const PMI2_BODY_MAX: usize = 64 * 1024;
+/// PMI-2: longest body. Slurm's client and server take 64 KiB; our own client's longest is an allgather's value with each `;` doubled.
+pub const PMI2_BODY_MAX: usize = 2 * ALLGATHER_LEN_MAX + 1024;
 /// Packed puts of one node between two fences, for the frame they leave in (bytes).
 pub const PENDING_PUT_BYTES_MAX: usize = 64 << 20;
 
@@ -22,12 +22,27 @@ pub const PARKED_GETS_PER_RANK_MAX: usize = 64;
 /// PMI-2: longest `thrid`. Slurm's client sends a pointer.
 pub const THREAD_LEN_MAX: usize = 64;
 
+/// Longest value of an allgather that our own client starts.
+pub const ALLGATHER_LEN_MAX: usize = 64 << 10;
+/// Collectives that one rank may have outstanding (each costs its agent some hundred bytes).
+pub const EXCHANGES_MAX: usize = 16 << 10;
+/// A subtree's part of a collective travels up the tree as long as it is at most that (bytes); else its size alone, and the root
+/// finds another way. Chosen: below what a parent with 32 children takes in within a few milliseconds.
+pub const EAGER_BYTES_MAX: usize = 256 << 10;
+
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Connections accepted but not yet authenticated, at once; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
 /// Time for an unauthenticated peer to finish its handshake.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+
+/// Bytes of frames that may wait for one direct link to be made: no more than the longest frame, which is the result of the
+/// largest exchange, passes through one agent to another.
+pub const DIRECT_WAITING_BYTES_MAX: usize = FRAME_PAYLOAD_MAX;
+/// Time for a direct link from the moment that both agents could be there (ns): the request's way through the tree, up to
+/// sixteen addresses dialled a quarter of a second apart, and a handshake.
+pub const DIRECT_LINK_NS_MAX: u64 = 20_000_000_000;
 
 /// Stdio credit of one (link, job, stream): what a child may have under way or buffered above it.
 pub const STDIO_WINDOW_BYTES: usize = 256 << 10;

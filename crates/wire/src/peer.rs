@@ -3,6 +3,7 @@
 //! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
 //! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
 
+use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
 use alloc::string::String;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -102,6 +103,16 @@ pub struct Hello {
     pub agent: AgentId,
     pub host: String,
     pub pid: u32,
+    pub role: Role,
+}
+
+/// What an agent that dials is to the one that listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// Its child in the tree.
+    Child,
+    /// Any other agent of the session: a link beside the tree.
+    Direct,
 }
 
 /// An agent that is not there: it could not be started, or did not link back.
@@ -160,6 +171,9 @@ pub enum Control {
     Probe { agent: AgentId, asker: AgentId },
     /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
     Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
+    /// From hop to hop towards `to`: dial `from`, which listens there, for a link beside the tree. The frame's job is the
+    /// first that wants it.
+    Reach { to: AgentId, from: AgentId, addresses: Vec<String> },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.
@@ -203,6 +217,8 @@ pub enum Cause {
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: String },
+    /// A link beside the tree to this agent, on node `host`, could not be made, or broke.
+    NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that forks and watches the ranks of a node is gone.
     KeeperLost,
     /// The time limit of the job is over.
@@ -310,6 +326,42 @@ pub struct TracePart {
     pub clock_error_ns: u64,
     pub ranks: Vec<RankTrace>,
     pub fences: Vec<FenceTrace>,
+    /// Frames of collectives on the agent's links, and their payload.
+    pub traffic: ExchangeTraffic,
+}
+
+/// What an agent's links carried for a job's collectives, by way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ExchangeTraffic {
+    /// Towards the root.
+    pub up: Traffic,
+    /// From the root outward.
+    pub down: Traffic,
+    /// Between any two nodes.
+    pub direct: Traffic,
+}
+
+/// Frames and payload bytes, in and out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Traffic {
+    pub frames_in: u64,
+    pub bytes_in: u64,
+    pub frames_out: u64,
+    pub bytes_out: u64,
+}
+
+impl Traffic {
+    /// A frame with that much payload came in.
+    pub fn count_in(&mut self, bytes: usize) {
+        self.frames_in += 1;
+        self.bytes_in += bytes as u64;
+    }
+
+    /// A frame with that much payload went out.
+    pub fn count_out(&mut self, bytes: usize) {
+        self.frames_out += 1;
+        self.bytes_out += bytes as u64;
+    }
 }
 
 /// Time stamps of one rank; 0 where it never happened.
@@ -324,10 +376,11 @@ pub struct RankTrace {
     pub exit_ns: u64,
 }
 
-/// One fence as an agent saw it.
+/// One fence, or another collective, as an agent saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FenceTrace {
     pub epoch: Epoch,
+    pub collective: Collective,
     /// First and last local rank in.
     pub first_in_ns: u64,
     pub last_in_ns: u64,

@@ -4,14 +4,15 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
     AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PmiFlavour, PtySpec, Resource, StdinTarget,
 };
 use wireup_wire::peer::{
-    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, Failure, FenceTrace, Hello, MissingAgent, Note,
-    PROTOCOL_VERSION, RankTrace, RemoteShell, Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart,
-    encode, probe,
+    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Hello,
+    MissingAgent, Note, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep,
+    StallReport, TracePart, Traffic, encode, probe,
 };
 
 fn job() -> JobSpec {
@@ -37,6 +38,8 @@ fn job() -> JobSpec {
             kill_grace_ns: 300,
             stall_report_ns: 400,
             stdin_inherit: true,
+            exchange: Default::default(),
+            pmi_fence: Default::default(),
         },
     }
 }
@@ -88,6 +91,7 @@ fn controls() -> Vec<(&'static str, Control)> {
     };
     let error = SpawnError { step: SpawnStep::Find, what: "./a".into(), errno: 2 };
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "cut".into() };
+    let direct = Cause::NoDirectLink { agent: AgentId(4), host: "n4".into(), problem: "refused".into() };
     let left = Cause::LeftFence { epoch: Epoch(1), exit: Some(0), finalized: false, waiting: 3 };
     let done = Done { ranks: 2, pmi_clients: 1 };
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
@@ -103,6 +107,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-pmi", Control::Failed(failure(Cause::Pmi { problem: "bad".into() }))),
         ("failed-missing", Control::Failed(failure(Cause::AgentsMissing { missing: vec![missing()] }))),
         ("failed-lost", Control::Failed(failure(lost))),
+        ("failed-direct", Control::Failed(failure(direct))),
         ("failed-keeper", Control::Failed(failure(Cause::KeeperLost))),
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
@@ -128,6 +133,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("time-left", Control::TimeLeft { left_ns: 10 }),
         ("probe", Control::Probe { agent, asker }),
         ("probed", Control::Probed { agent, asker, problem: Some("No route to host".into()) }),
+        ("reach", Control::Reach { to: agent, from: asker, addresses: vec!["10.0.0.1:5000".into()] }),
         ("missing", Control::Missing(vec![missing(), missing()])),
         ("note-linked", Control::Note(Note::Linked { agent, parent, address: "10.0.0.1".into() })),
         ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
@@ -150,6 +156,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ranks: vec![RankTrace { rank: Rank(1), pid: 2, ..RankTrace::default() }],
         fences: vec![FenceTrace {
             epoch: Epoch(0),
+            collective: Collective::Allgather,
             first_in_ns: 1,
             last_in_ns: 2,
             out_ns: 3,
@@ -157,11 +164,17 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             bytes_up: 4,
             bytes_down: 5,
         }],
+        traffic: ExchangeTraffic {
+            direct: Traffic { frames_in: 7, ..Traffic::default() },
+            ..ExchangeTraffic::default()
+        },
         ..TracePart::default()
     };
     all.push(("control", "trace", encode(&trace)));
-    let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7 };
-    all.push(("control", "hello", encode(&hello)));
+    for (name, role) in [("hello", Role::Child), ("hello-direct", Role::Direct)] {
+        let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7, role };
+        all.push(("control", name, encode(&hello)));
+    }
     let bootstrap = Bootstrap {
         secret: Secret([7; 32]),
         agent: AgentId(1),

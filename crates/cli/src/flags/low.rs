@@ -13,7 +13,7 @@ use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{BindTo, PmiFlavour};
+use wireup_wire::job::{BindTo, ExchangeScheme, PmiFence, PmiFlavour};
 
 /// What a command line of `wireup run` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +56,8 @@ pub struct Low {
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: Option<u64>,
     pub stall_report_ns: Option<u64>,
+    pub exchange: Option<ExchangeScheme>,
+    pub pmi_fence: Option<PmiFence>,
     pub profile: Option<PathBuf>,
     pub record: Option<String>,
     pub dry_run: bool,
@@ -207,6 +209,19 @@ impl Low {
             Id::Pmi => {
                 let list = [("simple", PmiFlavour::Simple), ("none", PmiFlavour::None)];
                 self.pmi = Some(behind.choice(&list, "choose simple or none")?);
+            }
+            Id::Exchange => {
+                let list = [
+                    ("auto", ExchangeScheme::Auto),
+                    ("tree", ExchangeScheme::Tree),
+                    ("ring", ExchangeScheme::Ring),
+                    ("log", ExchangeScheme::Bruck),
+                ];
+                self.exchange = Some(behind.choice(&list, "choose auto, tree, ring or log")?);
+            }
+            Id::PmiFence => {
+                let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
+                self.pmi_fence = Some(behind.choice(&list, "choose strict or lazy")?);
             }
             Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS, "choose even, none, core, thread or socket")?),
             Id::Stdin => self.stdin = Some(behind.stdin()?),

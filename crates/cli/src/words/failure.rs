@@ -52,6 +52,10 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
                 lost_advice(problem, setting)
             )
         }
+        Cause::NoDirectLink { host, problem, .. } => format!(
+            "{}: no direct link with node {host}: {problem}{others}; --exchange=tree uses the links that exist",
+            node(failure)
+        ),
         Cause::KeeperLost => format!(
             "{}: the process that watches its ranks was killed{others}; out of memory? dmesg tells",
             node(failure)

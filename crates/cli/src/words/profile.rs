@@ -7,6 +7,7 @@
 use super::count;
 use std::fmt::Write as _;
 use wireup_node::launcher::Stamps;
+use wireup_wire::collective::Collective;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
 
 /// Fences shown one by one; later ones are summed up.
@@ -122,7 +123,7 @@ impl Table {
         let fences = fences(parts);
         let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
         let to = fences.iter().map(|fence| fence.out_ns).max()?;
-        self.row(1, "exchange", from, to, &count(fences.len() as u32, "fence"));
+        self.row(1, "exchange", from, to, &count(fences.len() as u32, "collective"));
         for fence in fences.iter().take(FENCES_SHOWN) {
             let remark = format!(
                 "{} in all; last in rank {} on {}",
@@ -130,12 +131,12 @@ impl Table {
                 fence.last_rank,
                 parts[fence.last_part].host
             );
-            self.row(2, &format!("fence {}", fence.epoch), fence.first_in_ns, fence.out_ns, &remark);
+            self.row(2, &format!("{} {}", fence.collective, fence.epoch), fence.first_in_ns, fence.out_ns, &remark);
             self.row(3, "wait", fence.first_in_ns, fence.last_in_ns, "first in to last in: the ranks' own time");
             self.row(3, "move", fence.last_in_ns, fence.out_ns, "last in to last out");
         }
         if let (Some(next), Some(end)) = (fences.get(FENCES_SHOWN), fences.last()) {
-            let remark = count((fences.len() - FENCES_SHOWN) as u32, "more fence");
+            let remark = count((fences.len() - FENCES_SHOWN) as u32, "more collective");
             self.row(2, "later", next.first_in_ns, end.out_ns, &remark);
         }
         Some(to)
@@ -145,6 +146,7 @@ impl Table {
 /// One fence over all nodes.
 struct Fence {
     epoch: u32,
+    collective: Collective,
     first_in_ns: u64,
     last_in_ns: u64,
     out_ns: u64,
@@ -172,6 +174,7 @@ fn fences(parts: &[TracePart]) -> Vec<Fence> {
             }
             _ => fences.push(Fence {
                 epoch: one.epoch.0,
+                collective: one.collective,
                 first_in_ns: one.first_in_ns,
                 last_in_ns: one.last_in_ns,
                 out_ns: one.out_ns,
@@ -196,6 +199,7 @@ fn bytes(number: u64) -> String {
 mod tests {
     use super::*;
     use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
+    use wireup_wire::peer::ExchangeTraffic;
 
     const MS: u64 = 1_000_000;
 
@@ -223,6 +227,7 @@ mod tests {
             }],
             fences: vec![FenceTrace {
                 epoch: Epoch(0),
+                collective: Collective::Fence,
                 first_in_ns: 111 * MS + late,
                 last_in_ns: 112 * MS + late,
                 out_ns: 116 * MS,
@@ -230,6 +235,7 @@ mod tests {
                 bytes_up: 40,
                 bytes_down: 120,
             }],
+            traffic: ExchangeTraffic::default(),
         }
     }
 
@@ -249,7 +255,7 @@ phase                         from ms    took ms
     /-- send job:               1.000      6.000  3 agents, last node2
     /-- spawn:                  6.000      3.000  3 ranks, last rank 2 on node2
     /-- init:                   7.000      3.000  3 ranks, last rank 2 on node2
-    /-- exchange:              11.000      5.000  1 fence
+    /-- exchange:              11.000      5.000  1 collective
         /-- fence 0:           11.000      5.000  120 B in all; last in rank 2 on node2
             /-- wait:          11.000      3.000  first in to last in: the ranks' own time
             /-- move:          14.000      2.000  last in to last out

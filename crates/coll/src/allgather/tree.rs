@@ -1,157 +1,184 @@
-//! Gathers blobs up a tree and broadcasts their concatenation down: the sources' baseline (S1 I, fig. 2).
+//! Gathers blocks up a tree: the way up of every exchange, and with a broadcast of all of them the sources' baseline
+//! (S1 I, fig. 2).
 //!
-//! Each peer waits for its own contribution and one of each child, joins them untouched and sends one message to its
-//! parent; the root turns around. Up: one message a link with the bytes of the subtree. Down: one message a link with
-//! the bytes of all. No peer parses another's blob. One epoch is under way at a time: a child cannot enter the next
-//! one before the parent has passed the release of this one down to it.
+//! Each peer waits for its own part and one of each child, joins them untouched and sends one message to its parent.
+//! While the bytes of a subtree are few they travel along ([`Part::Data`]); beyond a bound, or where somebody below
+//! sent no bytes, only their number does ([`Part::Size`]), and the bytes take another way. The root's result is that of
+//! all. No peer parses another's bytes. One object is one epoch.
+//!
+//! Cost of a peer: 1 message in a child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message a
+//! link with the bytes of all.
 
 use alloc::vec;
 use alloc::vec::Vec;
-use bytes::{Bytes, BytesMut};
-use wireup_wire::ids::Epoch;
-use wireup_wire::limits::FRAME_PAYLOAD_MAX;
+use bytes::Bytes;
 
-/// One peer's part in a sequence of allgathers.
-pub struct TreeAllgather {
-    epoch: Epoch,
-    own: Option<Bytes>,
-    children: Vec<Option<Bytes>>,
-    sent: bool,
-}
+use super::join;
 
-/// What a contribution leads to.
+/// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// Somebody is missing.
-    Wait,
-    /// The subtree is complete: send this to the parent, or, at the root, release it.
-    Complete(Bytes),
-    /// The subtree's blobs are longer than a message may be.
-    TooLong { bytes: usize },
+pub enum Part {
+    /// Its blocks.
+    Data(Bytes),
+    /// How many bytes its blocks are.
+    Size(u64),
 }
 
-/// A peer contributed what cannot be right.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// For another epoch than the one under way.
-    WrongEpoch { expected: Epoch },
-    /// For the second time.
-    Twice,
-}
-
-impl TreeAllgather {
-    pub fn new(children: usize) -> Self {
-        TreeAllgather { epoch: Epoch(0), own: None, children: vec![None; children], sent: false }
+impl Part {
+    /// Bytes of the subtree's blocks.
+    pub fn size(&self) -> u64 {
+        match self {
+            Part::Data(blocks) => blocks.len() as u64,
+            Part::Size(bytes) => *bytes,
+        }
     }
 
-    /// The epoch under way, or the next one if nobody has entered.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
+    /// Whether it is a size alone, which the frame's header says.
+    pub fn is_size(&self) -> bool {
+        matches!(self, Part::Size(_))
     }
 
-    /// This peer's own blob.
-    pub fn contribute_own(&mut self, blob: Bytes) -> Result<Step, Refused> {
-        if self.own.is_some() || self.sent {
-            return Err(Refused::Twice);
+    /// As the payload of a frame: the blocks as they are, a size as u64 LE.
+    pub fn into_payload(self) -> Bytes {
+        match self {
+            Part::Data(blocks) => blocks,
+            Part::Size(bytes) => Bytes::copy_from_slice(&bytes.to_le_bytes()),
         }
-        self.own = Some(blob);
-        Ok(self.step())
     }
 
-    /// The blob of the subtree of child `index`.
-    pub fn contribute_child(&mut self, index: usize, epoch: Epoch, blob: Bytes) -> Result<Step, Refused> {
-        if epoch != self.epoch {
-            return Err(Refused::WrongEpoch { expected: self.epoch });
+    /// From the payload of a frame whose header says whether it is a size.
+    pub fn from_payload(is_size: bool, payload: Bytes) -> Result<Self, super::Refused> {
+        if !is_size {
+            return Ok(Part::Data(payload));
         }
-        if self.children[index].is_some() || self.sent {
-            return Err(Refused::Twice);
-        }
-        self.children[index] = Some(blob);
-        Ok(self.step())
-    }
-
-    /// The release came (or was decided here, at the root): the next epoch begins.
-    pub fn release(&mut self, epoch: Epoch) -> Result<(), Refused> {
-        if epoch != self.epoch || !self.sent {
-            return Err(Refused::WrongEpoch { expected: self.epoch });
-        }
-        self.epoch = Epoch(self.epoch.0.wrapping_add(1));
-        self.sent = false;
-        Ok(())
-    }
-
-    fn step(&mut self) -> Step {
-        if self.own.is_none() || self.children.iter().any(Option::is_none) {
-            return Step::Wait;
-        }
-        self.sent = true;
-        let own = self.own.take();
-        let parts: Vec<Bytes> = own
-            .into_iter()
-            .chain(self.children.iter_mut().filter_map(Option::take))
-            .filter(|b| !b.is_empty())
-            .collect();
-        let bytes = parts.iter().map(Bytes::len).sum();
-        if bytes > FRAME_PAYLOAD_MAX { Step::TooLong { bytes } } else { Step::Complete(join(parts)) }
+        let bytes = payload[..].try_into().map_err(|_| super::Refused::NoSize(payload.len()))?;
+        Ok(Part::Size(u64::from_le_bytes(bytes)))
     }
 }
 
-fn join(mut parts: Vec<Bytes>) -> Bytes {
-    if parts.len() <= 1 {
-        return parts.pop().unwrap_or_default();
+/// One peer's part in one gather.
+pub struct TreeGather {
+    eager_max: usize,
+    own: bool,
+    children: Vec<bool>,
+    /// Bytes of all that has come.
+    size: u64,
+    /// All that has come, if it may travel along.
+    data: Option<Vec<Bytes>>,
+}
+
+impl TreeGather {
+    /// Of a peer with so many children. Up to `eager_max` bytes travel along: `usize::MAX` for all, whatever they are.
+    pub fn new(children: usize, eager_max: usize) -> Self {
+        TreeGather { eager_max, own: false, children: vec![false; children], size: 0, data: Some(Vec::new()) }
     }
-    let mut joined = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-    for part in parts {
-        joined.extend_from_slice(&part);
+
+    /// This peer's own part. `Some` is the part of the subtree, complete now: for the parent; at the root that of all.
+    pub fn own(&mut self, part: Part) -> Result<Option<Part>, super::Refused> {
+        if core::mem::replace(&mut self.own, true) {
+            return Err(super::Refused::OwnTwice);
+        }
+        Ok(self.add(part))
     }
-    joined.freeze()
+
+    /// The part of the subtree of child `index`; `Some` as for [`TreeGather::own`].
+    ///
+    /// # Panics
+    /// If there is no such child.
+    pub fn child(&mut self, index: usize, part: Part) -> Result<Option<Part>, super::Refused> {
+        if core::mem::replace(&mut self.children[index], true) {
+            return Err(super::Refused::ChildTwice(index));
+        }
+        Ok(self.add(part))
+    }
+
+    /// Whether this peer's own part is still missing.
+    pub fn own_missing(&self) -> bool {
+        !self.own
+    }
+
+    /// The children whose subtrees are not complete.
+    pub fn missing_children(&self) -> impl Iterator<Item = usize> + '_ {
+        self.children.iter().enumerate().filter(|(_, arrived)| !**arrived).map(|(index, _)| index)
+    }
+
+    fn add(&mut self, part: Part) -> Option<Part> {
+        self.size = self.size.saturating_add(part.size());
+        match part {
+            Part::Data(blocks) if self.size <= self.eager_max as u64 => {
+                if let Some(data) = self.data.as_mut().filter(|_| !blocks.is_empty()) {
+                    data.push(blocks);
+                }
+            }
+            Part::Data(_) | Part::Size(_) => self.data = None,
+        }
+        if self.own_missing() || self.missing_children().next().is_some() {
+            return None;
+        }
+        Some(self.data.take().map_or(Part::Size(self.size), |data| Part::Data(join(data))))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Refused;
     use super::*;
     use proptest::prelude::*;
 
+    fn data(bytes: &'static [u8]) -> Part {
+        Part::Data(Bytes::from_static(bytes))
+    }
+
     #[test]
-    fn joins_in_order_and_counts_epochs() {
-        let mut peer = TreeAllgather::new(2);
-        for round in 0..3 {
-            assert_eq!(peer.contribute_child(1, Epoch(round), Bytes::from_static(b"c")), Ok(Step::Wait));
-            assert_eq!(peer.contribute_own(Bytes::from_static(b"a")), Ok(Step::Wait));
-            let done = peer.contribute_child(0, Epoch(round), Bytes::from_static(b"b"));
-            assert_eq!(done, Ok(Step::Complete(Bytes::from_static(b"abc"))));
-            assert_eq!(peer.release(Epoch(round)), Ok(()));
+    fn joins_what_stays_small() {
+        let mut peer = TreeGather::new(2, 3);
+        assert_eq!(peer.child(1, data(b"c")), Ok(None));
+        assert_eq!(peer.missing_children().collect::<Vec<_>>(), [0]);
+        assert!(peer.own_missing());
+        assert_eq!(peer.own(data(b"a")), Ok(None));
+        assert_eq!(peer.child(0, data(b"b")), Ok(Some(data(b"cab"))));
+    }
+
+    #[test]
+    fn nobody_contributes_twice() {
+        let mut peer = TreeGather::new(1, usize::MAX);
+        assert_eq!(peer.own(data(b"a")), Ok(None));
+        assert_eq!(peer.own(data(b"a")), Err(Refused::OwnTwice));
+        assert_eq!(peer.child(0, Part::Size(1)), Ok(Some(Part::Size(2))));
+        assert_eq!(peer.child(0, data(b"b")), Err(Refused::ChildTwice(0)));
+    }
+
+    #[test]
+    fn payloads_round_trip() {
+        for part in [data(b""), data(b"12345678"), Part::Size(0), Part::Size(u64::MAX)] {
+            let is_size = part.is_size();
+            assert_eq!(Part::from_payload(is_size, part.clone().into_payload()), Ok(part));
         }
-        assert_eq!(peer.epoch(), Epoch(3));
-    }
-
-    #[test]
-    fn strangers_are_refused() {
-        let mut peer = TreeAllgather::new(1);
-        assert_eq!(peer.contribute_child(0, Epoch(1), Bytes::new()), Err(Refused::WrongEpoch { expected: Epoch(0) }));
-        assert_eq!(peer.release(Epoch(0)), Err(Refused::WrongEpoch { expected: Epoch(0) }));
-        assert_eq!(peer.contribute_own(Bytes::new()), Ok(Step::Wait));
-        assert_eq!(peer.contribute_own(Bytes::new()), Err(Refused::Twice));
-    }
-
-    #[test]
-    fn more_than_a_message_is_not_even_joined() {
-        let mut peer = TreeAllgather::new(1);
-        let large = Bytes::from(alloc::vec![0; FRAME_PAYLOAD_MAX / 2 + 1]);
-        assert_eq!(peer.contribute_own(large.clone()), Ok(Step::Wait));
-        let bytes = 2 * large.len();
-        assert_eq!(peer.contribute_child(0, Epoch(0), large), Ok(Step::TooLong { bytes }));
+        assert_eq!(Part::Size(0x0102).into_payload()[..], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Part::from_payload(true, Bytes::from_static(b"1234567")), Err(Refused::NoSize(7)));
     }
 
     proptest! {
         #[test]
-        fn every_order_completes_with_the_last(children in 0usize..6, order in any::<prop::sample::Index>()) {
-            let mut peer = TreeAllgather::new(children);
-            let start = order.index(children + 1);
-            for step in 0..=children {
-                let who = (start + step) % (children + 1);
-                let result = if who == children { peer.contribute_own(Bytes::new()) } else { peer.contribute_child(who, Epoch(0), Bytes::new()) };
-                prop_assert_eq!(result, Ok(if step == children { Step::Complete(Bytes::new()) } else { Step::Wait }));
+        fn every_order_completes_with_the_last(
+            sizes in proptest::collection::vec((0usize..40, prop::bool::weighted(0.1)), 1..8),
+            order in any::<u64>(),
+            eager_max in prop_oneof![0usize..200, Just(usize::MAX)],
+        ) {
+            let mut waiting: Vec<usize> = (0..sizes.len()).collect();
+            let mut peer = TreeGather::new(sizes.len() - 1, eager_max);
+            let (mut order, mut expected) = (order, Vec::new());
+            while !waiting.is_empty() {
+                let who = waiting.swap_remove((order % waiting.len() as u64) as usize);
+                order = order.rotate_right(7);
+                let (len, only_size) = sizes[who];
+                let part = if only_size { Part::Size(len as u64) } else { Part::Data(vec![who as u8; len].into()) };
+                expected.extend(vec![who as u8; len]);
+                let result = if who == 0 { peer.own(part) } else { peer.child(who - 1, part) };
+                let any_size = sizes.iter().any(|(_, only_size)| *only_size);
+                prop_assert_eq!(result, Ok(waiting.is_empty().then(|| {
+                    if any_size || expected.len() > eager_max { Part::Size(expected.len() as u64) } else { Part::Data(expected.clone().into()) }
+                })));
             }
         }
     }

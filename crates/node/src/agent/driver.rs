@@ -5,7 +5,8 @@
 
 use super::keeper_link::KeeperLink;
 use super::link_config::LinkConfig;
-use super::links::{IN_MEMORY, LinkSet};
+use super::links::{IN_MEMORY, LinkSet, ListenError};
+use super::memory::RankMemory;
 use super::ranks::JobRanks;
 use super::shells::Shells;
 use super::token::Token;
@@ -21,6 +22,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::{Event, Reactor};
 use wireup_proto::io::{How, Input, Output, ShellId};
+use wireup_proto::memory::Shared;
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
@@ -54,7 +56,7 @@ pub struct AgentDriver {
     /// Frames wait on a link.
     unsent: bool,
     left: bool,
-    /// The machine knows where children dial in.
+    /// The machine knows where others dial in.
     listening: bool,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
     orphans_since: Option<u64>,
@@ -84,7 +86,7 @@ impl AgentDriver {
         let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            agent: Agent::new(AgentConfig { agent: me, session: header.session, born }),
+            agent: Agent::with_memory(AgentConfig { agent: me, session: header.session, born }, Box::new(RankMemory)),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
@@ -324,6 +326,8 @@ impl AgentDriver {
                     shells.stop(shell);
                 }
             }
+            Output::Listen => self.listen_on_demand(),
+            Output::Dial { agent, addresses } => links.dial_direct(agent, &addresses, reactor, inputs),
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
             Output::Send { link, frame } => {
                 self.unsent = true;
@@ -346,12 +350,12 @@ impl AgentDriver {
             },
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
             Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
-            Output::Reply { job, local, bytes } => {
+            Output::Reply { job, local, bytes, shares } => {
                 // The children's ranks wait longer than ours: a fence's result goes on before it is told here.
                 if self.unsent {
                     self.flush_links();
                 }
-                self.reply(job, local, bytes);
+                self.reply(job, local, bytes, shares);
             }
             Output::CloseClient { job, local } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
@@ -389,9 +393,9 @@ impl AgentDriver {
         self.links.flush(&self.reactor, &mut self.inputs);
     }
 
-    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes) {
+    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: Vec<Shared>) {
         if let Some(ranks) = self.jobs.get_mut(&job) {
-            ranks.reply(local, bytes, &self.reactor);
+            ranks.reply(local, bytes, shares, &self.reactor);
         }
     }
 
@@ -415,15 +419,11 @@ impl AgentDriver {
         };
         if let Some(bootstrap) = &mut bootstrap {
             bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
-            let addresses = self.links.listen(&self.reactor);
-            let addresses = addresses.map_err(|error| SpawnError {
+            let addresses = self.listen().map_err(|error| SpawnError {
                 step: SpawnStep::Stdio,
                 what: error.to_string(),
                 errno: error.errno().unwrap_or(0),
             })?;
-            if !std::mem::replace(&mut self.listening, true) {
-                self.inputs.push(Input::Listening { addresses: addresses.clone() });
-            }
             if bootstrap.parent.is_empty() {
                 bootstrap.parent = addresses;
             }
@@ -436,6 +436,21 @@ impl AgentDriver {
             }
         };
         shells.start(shell, agent, how, self.agent.session(), bootstrap.as_deref())
+    }
+
+    /// Where other agents can dial in; the machine is told once.
+    fn listen(&mut self) -> Result<Vec<String>, ListenError> {
+        let addresses = self.links.listen(&self.reactor)?;
+        if !std::mem::replace(&mut self.listening, true) {
+            self.inputs.push(Input::Listening { addresses: addresses.clone() });
+        }
+        Ok(addresses)
+    }
+
+    fn listen_on_demand(&mut self) {
+        if let Err(error) = self.listen() {
+            self.inputs.push(Input::ListenFailed { problem: format!("listening for other agents: {error}") });
+        }
     }
 
     fn record(&mut self, entry: impl FnOnce() -> Entry) {

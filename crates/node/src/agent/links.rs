@@ -1,4 +1,4 @@
-//! The sockets of one agent's links: dialling the parent, taking children in, moving frames.
+//! The sockets of one agent's links: dialling the parent and other agents, taking in whoever dials, moving frames.
 //!
 //! Whoever dials is a guest until its handshake is done. There is room for a fixed number of guests; when it is full, the
 //! oldest that has not even sent a hello makes room for the next, so that strangers who hold connections open do not keep
@@ -11,9 +11,10 @@ use super::link_config::LinkConfig;
 use super::token::Token;
 use super::turn::Turn;
 use crate::transport::addresses;
-use crate::transport::attempts::Attempts;
 use crate::transport::link::{Link, LinkError, Received};
 use crate::transport::listener::Listener;
+use dialling::Dial;
+pub use guests::ListenError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::{Hello, Secret};
+use wireup_wire::peer::{Hello, Role, Secret};
 
 /// The launcher in this very process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
@@ -46,10 +47,8 @@ pub struct LinkSet {
     links: BTreeMap<LinkId, Entry>,
     /// Links that were accepted and have not proved anything, hence the oldest first.
     guests: BTreeSet<LinkId>,
-    /// The way to the parent, until there is a link.
-    attempts: Option<Attempts>,
-    /// Nobody waits for this agent after that.
-    dial_until_ns: u64,
+    /// The ways to the parent and to other agents, until there is a link with each.
+    dials: BTreeMap<AgentId, Dial>,
     /// This machine's addresses, once they were needed.
     own: Vec<InterfaceAddress>,
     next: u32,
@@ -72,16 +71,11 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Dialled; must have shown itself by then.
-    Dialled {
-        until_ns: u64,
-        address: SocketAddr,
-    },
-    Parent,
+    Dialled { target: AgentId, until_ns: u64, address: SocketAddr },
     /// Accepted; must have shown itself by then.
-    Guest {
-        until_ns: u64,
-    },
-    Child,
+    Guest { until_ns: u64 },
+    /// Both ends have proved the secret, and the machine was told.
+    Up,
 }
 
 impl LinkSet {
@@ -94,8 +88,7 @@ impl LinkSet {
             paused_until_ns: None,
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
-            attempts: None,
-            dial_until_ns: u64::MAX,
+            dials: BTreeMap::new(),
             own: Vec::new(),
             next: 1,
             dirty: Vec::new(),
@@ -159,18 +152,17 @@ impl LinkSet {
             entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
         }
         let early = entry.link.receive_early();
-        let peer = match hello {
-            Some(hello) => {
-                self.guests.remove(&id);
-                entry.kind = Kind::Child;
-                Peer::Child(hello.agent)
+        let kind = std::mem::replace(&mut entry.kind, Kind::Up);
+        let peer = match (hello, kind) {
+            (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
+            (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
+            (None, Kind::Dialled { target, .. }) => {
+                self.end_dial(target, turn.reactor);
+                if target == self.config.parent { Peer::Parent } else { Peer::Direct(target) }
             }
-            None => {
-                entry.kind = Kind::Parent;
-                self.end_attempts(turn.reactor);
-                Peer::Parent
-            }
+            (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
         };
+        self.guests.remove(&id);
         turn.inputs.push(Input::LinkUp { link: id, peer, local });
         if let Received::Bytes(bytes) = early {
             turn.inputs.push(Input::LinkBytes { link: id, bytes });
@@ -250,7 +242,7 @@ impl LinkSet {
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look(turn);
         }
-        self.dial_due(now_ns, turn.reactor);
+        self.dial_due(now_ns, turn.reactor, turn.inputs);
         self.end_pause(now_ns, turn.reactor);
     }
 
@@ -259,8 +251,7 @@ impl LinkSet {
     fn look(&mut self, turn: &mut Turn<'_>) {
         let patience = Duration::from_nanos(self.config.node_timeout_ns);
         let (mut again_ns, mut dead) = (None, Vec::new());
-        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| matches!(entry.kind, Kind::Parent | Kind::Child))
-        {
+        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == Kind::Up) {
             let pause_ns = match entry.link.silence() {
                 Unacknowledged::Nothing => continue,
                 Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
@@ -288,11 +279,10 @@ impl LinkSet {
     pub fn deadline_ns(&self) -> Option<u64> {
         // Guests are given the same time each: the oldest is the first whose time is over.
         let guest = self.guests.first().and_then(|id| self.links.get(id)?.kind.until_ns());
-        let attempts = self.attempts.as_ref().into_iter().flat_map(|attempts| {
-            let under_way = self.links.values().filter_map(|entry| entry.kind.until_ns());
-            under_way.chain(attempts.deadline_ns())
-        });
-        attempts.chain(guest).chain(self.paused_until_ns).chain(self.look_ns).min()
+        let under_way = || self.links.values().filter_map(|entry| entry.kind.until_ns()).min();
+        let under_way = (!self.dials.is_empty()).then(under_way).flatten();
+        let dials = self.dials.values().filter_map(Dial::deadline_ns);
+        dials.chain(under_way).chain(guest).chain(self.paused_until_ns).chain(self.look_ns).min()
     }
 
     /// Closes a link that nobody was told of.
@@ -311,13 +301,13 @@ impl LinkSet {
         match kind {
             // Strangers are not worth a word: whoever can reach the port could fill the terminal.
             Kind::Guest { .. } => {}
-            Kind::Dialled { address, .. } => {
-                if let Some(attempts) = &mut self.attempts {
-                    attempts.on_failure(address, error.to_string());
+            Kind::Dialled { target, address, .. } => {
+                if let Some(dial) = self.dials.get_mut(&target) {
+                    dial.on_failure(address, error.to_string());
                 }
-                self.dial_due(monotonic_ns(), reactor);
+                self.dial_due(monotonic_ns(), reactor, inputs);
             }
-            Kind::Parent | Kind::Child => inputs.push(Input::LinkDown { link: id, problem: error.to_string() }),
+            Kind::Up => inputs.push(Input::LinkDown { link: id, problem: error.to_string() }),
         }
     }
 
@@ -331,7 +321,7 @@ impl Kind {
     fn until_ns(self) -> Option<u64> {
         match self {
             Kind::Dialled { until_ns, .. } | Kind::Guest { until_ns } => Some(until_ns),
-            Kind::Parent | Kind::Child => None,
+            Kind::Up => None,
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The agent's driver: joins the machine of `proto` to this machine's clock, sockets and processes.
 
+mod crowd;
 pub mod driver;
 pub(crate) mod impatient;
 mod keeper_link;
 mod link_config;
 mod links;
 mod main;
+mod memory;
+mod outgoing;
 mod pipes;
 mod ranks;
 pub(crate) mod remote;

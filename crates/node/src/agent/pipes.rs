@@ -1,7 +1,6 @@
-//! The pipes and sockets of one rank, seen from its agent.
+//! What comes out of one rank: its output, and its PMI requests.
 
-use bytes::{Buf, Bytes};
-use std::collections::VecDeque;
+use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -67,92 +66,6 @@ impl OutputPipe {
             }
         }
         if self.left == Some(0) { Pumped::Closed } else { Pumped::More }
-    }
-}
-
-/// Bytes on their way into a rank: its standard input, or replies on its PMI socket.
-#[derive(Default)]
-pub struct Outgoing {
-    pub fd: Option<OwnedFd>,
-    queue: VecDeque<Bytes>,
-    /// Close when the queue is empty.
-    pub closing: bool,
-    /// The reactor tells when there is room.
-    pub watched: bool,
-    /// The other end is gone for good: bytes for it count as written.
-    gone: bool,
-}
-
-/// What writing came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wrote {
-    pub bytes: usize,
-    pub state: WriteState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WriteState {
-    /// All is out.
-    Idle,
-    /// The other end must read first.
-    Full,
-    /// The other end is gone, or all is out and the end was asked for; what was queued counts as written.
-    Closed,
-}
-
-impl Outgoing {
-    /// One whose other end is gone for good.
-    pub fn vanished() -> Self {
-        Outgoing { gone: true, ..Outgoing::default() }
-    }
-
-    pub fn push(&mut self, bytes: Bytes) {
-        self.queue.push_back(bytes);
-    }
-
-    /// Writes `bytes` at once if nothing waits, and queues what does not fit; `true`: all is out.
-    pub fn write_now(&mut self, mut bytes: Bytes) -> bool {
-        if self.queue.is_empty()
-            && let Some(fd) = &self.fd
-            && let Ok(written) = rustix::io::write(fd, &bytes)
-        {
-            bytes.advance(written);
-            if bytes.is_empty() {
-                return true;
-            }
-        }
-        // Full, or gone: the flush that follows finds out.
-        self.queue.push_back(bytes);
-        false
-    }
-
-    /// Writes what fits. Before there is a descriptor everything waits; after it everything vanishes.
-    pub fn flush(&mut self) -> Wrote {
-        let mut bytes = 0;
-        if self.gone {
-            bytes = self.queue.drain(..).map(|piece| piece.len()).sum();
-        }
-        let Some(fd) = &self.fd else {
-            return Wrote { bytes, state: WriteState::Idle };
-        };
-        while let Some(front) = self.queue.front_mut() {
-            match rustix::io::write(fd, front) {
-                Ok(written) => {
-                    bytes += written;
-                    front.advance(written);
-                    if front.is_empty() {
-                        self.queue.pop_front();
-                    }
-                }
-                Err(rustix::io::Errno::AGAIN) => return Wrote { bytes, state: WriteState::Full },
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => {
-                    bytes += self.queue.drain(..).map(|piece| piece.len()).sum::<usize>();
-                    return Wrote { bytes, state: WriteState::Closed };
-                }
-            }
-        }
-        Wrote { bytes, state: if self.closing { WriteState::Closed } else { WriteState::Idle } }
     }
 }
 

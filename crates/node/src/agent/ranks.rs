@@ -3,8 +3,10 @@
 //! Turns what the keeper and the descriptors say into the machine's inputs, and its outputs into requests to the
 //! keeper and writes.
 
+use super::crowd::Crowd;
 use super::keeper_link::KeeperLink;
-use super::pipes::{Outgoing, OutputPipe, Pumped, READ_BYTES, WriteState, read_requests, waiting_bytes};
+use super::outgoing::{Outgoing, WriteState};
+use super::pipes::{OutputPipe, Pumped, READ_BYTES, read_requests, waiting_bytes};
 use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
@@ -12,6 +14,7 @@ use bytes::Bytes;
 use std::io;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{Input, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::memory::Shared;
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
@@ -27,6 +30,8 @@ pub struct JobRanks {
     parked: [Vec<LocalRank>; 2],
     /// Ranks gone whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
+    /// Ranks whose descriptors must wait because too many are under way.
+    crowd: Crowd,
 }
 
 #[derive(Default)]
@@ -63,6 +68,7 @@ impl JobRanks {
             paused: [false; 2],
             parked: Default::default(),
             terminals: Vec::new(),
+            crowd: Crowd::default(),
         })
     }
 
@@ -277,10 +283,11 @@ impl JobRanks {
         }
     }
 
-    /// Sends PMI bytes. A client that does not read its replies is not read either.
-    pub fn reply(&mut self, local: LocalRank, bytes: Bytes, reactor: &Reactor) {
+    /// Sends PMI bytes, and with them descriptors of shared memory. A client that does not read its replies is not read
+    /// either.
+    pub fn reply(&mut self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
         if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some())
-            && !rank.pmi.write_now(bytes)
+            && !rank.pmi.write_now(bytes, shares)
         {
             self.flush_pmi(local, reactor);
         }
@@ -294,6 +301,11 @@ impl JobRanks {
         let blocked = match rank.pmi.flush().state {
             WriteState::Idle => false,
             WriteState::Full => true,
+            // Nobody tells when it gets better, and the socket itself has room.
+            WriteState::Crowded => {
+                self.crowd.push(local);
+                false
+            }
             // The end of file that follows tells the machine.
             WriteState::Closed if !rank.pmi.closing => false,
             WriteState::Closed => {
@@ -357,7 +369,7 @@ impl JobRanks {
             WriteState::Idle if std::mem::replace(&mut stdin.watched, false) => {
                 let _ = turn.reactor.remove(fd);
             }
-            WriteState::Full | WriteState::Idle => {}
+            WriteState::Full | WriteState::Idle | WriteState::Crowded => {}
             WriteState::Closed => {
                 if stdin.watched {
                     let _ = turn.reactor.remove(fd);
@@ -378,6 +390,11 @@ impl JobRanks {
 
     /// Gives pseudo-terminals up whose ranks are gone for long. While nobody reads them they have all the time.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        let crowd = self.crowd.take_due(turn.now_ns);
+        for local in &crowd {
+            self.flush_pmi(*local, turn.reactor);
+        }
+        self.crowd.settle(!crowd.is_empty());
         let job = self.job;
         let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= turn.now_ns).collect();
         for (_, local) in due {
@@ -391,7 +408,7 @@ impl JobRanks {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.terminals.iter().map(|(until, _)| *until).min()
+        self.terminals.iter().map(|(until, _)| *until).chain(self.crowd.due_ns()).min()
     }
 
     /// Lets the keeper go; it kills what is left and leaves. Its pid, to be waited for.

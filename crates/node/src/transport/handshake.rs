@@ -3,7 +3,7 @@
 //! `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` with the secret as pre-shared key, and one message more:
 //!
 //! ```text
-//!   child (dials)                                parent
+//!   child (dials)                                parent, or any other pair of agents
 //!     ── hello: psk, e, {who dials} ──────────────►   learns nothing without the secret
 //!     ◄─ answer: e, ee, {version} ─────────────────   the child knows: the parent has the secret, now
 //!     ── confirm: {} under the transport key ──────►   the parent knows the same of the child
@@ -180,10 +180,12 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::peer::Role;
+
     const TERMS: Terms = Terms { encrypt: false, listener: AgentId(1) };
 
     fn hello(version: u16) -> Hello {
-        Hello { version, agent: AgentId(3), host: "n3".into(), pid: 7 }
+        Hello { version, agent: AgentId(3), host: "n3".into(), pid: 7, role: Role::Direct }
     }
 
     fn wait(progress: Progress) -> Handshake {

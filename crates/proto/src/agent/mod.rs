@@ -12,6 +12,7 @@
 //! launcher where they have a parent. An agent whose parent is lost leaves at once, and its keeper ends what it started;
 //! so does its own children's.
 
+mod direct;
 mod last_words;
 mod starting;
 
@@ -20,10 +21,12 @@ use crate::clock_offset::ClockOffset;
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Born, Context, Job, participants};
 use crate::links::Links;
+use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
 use crate::starts::{Purpose, Starts, Wish};
 use crate::time::Instant;
 use bytes::Bytes;
+use direct::Early;
 use last_words::LastWords;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,8 +60,6 @@ pub struct Agent {
     starts: Starts,
     /// Agents that were not there by then are missed.
     start_by: Instant,
-    /// Where our children dial in.
-    addresses: Vec<String>,
     /// Children that our remote shell did not reach, and what it said.
     refused: BTreeMap<AgentId, String>,
     last_words: LastWords,
@@ -69,20 +70,28 @@ pub struct Agent {
     /// The start time was cut short: children count it from their own birth and must be told.
     hurried: bool,
     clock: ClockOffset,
+    /// Frames of other agents for jobs that have not come down the tree yet.
+    early: Early,
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
     out: Outbox,
+    memory: Box<dyn Memory>,
     leaving: Option<Instant>,
     left: bool,
 }
 
 impl Agent {
+    /// An agent whose ranks, if any, share its address space.
     pub fn new(config: AgentConfig) -> Self {
+        Agent::with_memory(config, Box::new(Heap))
+    }
+
+    /// An agent that shares `memory` with its ranks.
+    pub fn with_memory(config: AgentConfig, memory: Box<dyn Memory>) -> Self {
         let tree = Tree::new(config.session.agents.len() as u32, config.session.fanout);
         Agent {
             starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
             start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
-            addresses: Vec::new(),
             refused: BTreeMap::new(),
             last_words: LastWords::default(),
             asked: BTreeSet::new(),
@@ -92,13 +101,15 @@ impl Agent {
                 RemoteShell::Local => ClockOffset::shared(),
                 RemoteShell::Command(_) | RemoteShell::Ssh(_) => ClockOffset::default(),
             },
-            config,
             tree,
-            links: Links::default(),
+            links: Links::new(config.agent, tree),
+            config,
             children: Children::default(),
+            early: Early::default(),
             specs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             out: Outbox::default(),
+            memory,
             leaving: None,
             left: false,
         }
@@ -113,11 +124,14 @@ impl Agent {
         if self.left {
             return;
         }
+        self.links.direct.at(now, self.start_by);
         match input {
             Input::LinkUp { link, peer, local } => self.on_link_up(now, link, peer, local),
             Input::LinkBytes { link, bytes } => self.on_link_bytes(now, link, bytes),
             Input::LinkDown { link, problem } => self.on_link_down(now, link, problem),
-            Input::Listening { .. } => self.on_listening(input),
+            Input::Listening { addresses } => self.links.on_listening(addresses, &mut self.out),
+            Input::ListenFailed { problem } => self.links.on_listen_failed(&problem),
+            Input::DialFailed { agent, problem } => self.links.direct.on_lost(agent, problem),
             Input::ShellExited { shell, status, stderr } => self.on_shell_exited(now, shell, status, &stderr),
             Input::ShellFailed { shell, error } => {
                 let problem = match error.step {
@@ -171,7 +185,12 @@ impl Agent {
         let jobs = self.jobs.values().filter_map(Job::deadline);
         let for_others = self.starts.serves_others().then_some(self.start_by);
         let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
-        jobs.chain(children).chain(self.starts.deadline()).chain(for_others).chain(self.leaving).min()
+        jobs.chain(children)
+            .chain(self.starts.deadline())
+            .chain(self.links.direct.deadline())
+            .chain(for_others)
+            .chain(self.leaving)
+            .min()
     }
 
     /// Takes a job on: the bootstrap message's, or one that came down a link.
@@ -181,6 +200,7 @@ impl Agent {
             // Whoever started this agent in its parent's stead gave it the job, and so does the parent.
             return;
         }
+        self.links.direct.at(now, self.start_by);
         let mapping = match check(&spec, self.config.session.agents.len()) {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem),
@@ -202,8 +222,14 @@ impl Agent {
         }
         self.call_shells(now);
         let (me, born) = (self.config.agent, self.config.born);
-        let mut cx =
-            Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
+        let mut cx = Context {
+            now,
+            start_by: self.start_by,
+            clock: &self.clock,
+            links: &mut self.links,
+            out: &mut self.out,
+            memory: &mut *self.memory,
+        };
         let hold = self.config.session.hold_ranks && !cx.links.has_up();
         let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
         let ask_clock = job.is_profiled() && cx.links.has_up();
@@ -219,6 +245,7 @@ impl Agent {
         if ask_clock {
             self.ask_clock(now);
         }
+        self.take_early(now, id);
     }
 
     /// Asks the parent once; nobody is asked for the clock of this very machine.
@@ -268,6 +295,9 @@ impl Agent {
             self.links.on_up(link, peer, &mut self.out);
             return self.on_child_up(now, agent, local);
         }
+        if matches!(peer, Peer::Direct(agent) if !self.links.direct.expects(agent)) {
+            return self.turn_away(link);
+        }
         self.links.on_up(link, peer, &mut self.out);
         if peer == Peer::Parent {
             self.with_all_jobs(now, |job, cx| job.on_linked(cx.now, cx.out));
@@ -296,11 +326,17 @@ impl Agent {
         let Some(peer) = self.links.peer(link) else {
             return Ok(());
         };
+        let id = JobId(frame.job);
+        if frame.kind == Kind::Direct {
+            self.on_direct(now, link, peer, frame);
+            return Ok(());
+        }
         let from = match peer {
             Peer::Child(agent) => Some(agent),
             Peer::Parent | Peer::Launcher => None,
+            // Nobody gives orders beside the tree.
+            Peer::Direct(_) => return Ok(()),
         };
-        let id = JobId(frame.job);
         if frame.kind != Kind::Control {
             self.with_job(now, id, |job, cx| job.on_frame(from, frame, cx));
             return Ok(());
@@ -327,6 +363,7 @@ impl Agent {
                 let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent } };
                 self.on_start_for(now, branch, wish, problem);
             }
+            (from, Control::Reach { to, from: wisher, addresses }) => self.on_reach(from, wisher, to, addresses, id),
             (Some(branch), Control::Probe { agent, asker }) => self.on_probe_for(now, branch, agent, asker),
             (Some(branch), Control::Note(note)) => self.on_note(branch, note),
             (Some(branch), Control::Missing(mut missing)) => {
@@ -348,12 +385,14 @@ impl Agent {
             None => {}
             Some(Peer::Parent | Peer::Launcher) => self.leave(),
             Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
+            Some(Peer::Direct(agent)) => self.links.direct.on_lost(agent, format!("it broke: {problem}")),
         }
     }
 
     fn on_tick(&mut self, now: Instant) {
         self.check_starts(now);
         self.check_last_words(now);
+        self.check_direct(now);
         self.with_all_jobs(now, |job, cx| job.on_tick(cx));
         if self.leaving.is_some_and(|until| now >= until) {
             self.leave();
@@ -386,12 +425,19 @@ impl Agent {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let mut cx =
-            Context { now, start_by: self.start_by, clock: &self.clock, links: &mut self.links, out: &mut self.out };
+        let mut cx = Context {
+            now,
+            start_by: self.start_by,
+            clock: &self.clock,
+            links: &mut self.links,
+            out: &mut self.out,
+            memory: &mut *self.memory,
+        };
         act(job, &mut cx);
         if job.settle(&mut cx) {
             self.jobs.remove(&id);
             self.specs.remove(&id);
+            self.links.direct.forget(id);
         }
         for agent in self.links.take_dropped() {
             // A later job is not sent to it.

@@ -5,7 +5,7 @@
 //! meanwhile.
 
 use super::Agent;
-use crate::io::{ExitStatus, Input, LinkId, Output, ShellId};
+use crate::io::{ExitStatus, LinkId, Output, ShellId};
 use crate::job::Job;
 use crate::starts::{Outcome, Purpose, Wish};
 use crate::time::Instant;
@@ -135,11 +135,11 @@ impl Agent {
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
             // Without an address of ours it could not link, whoever started it.
-            Purpose::Child if is_last || self.addresses.is_empty() => self.on_missing(now, agent, problem),
+            Purpose::Child if is_last || self.links.addresses().is_empty() => self.on_missing(now, agent, problem),
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                self.ask_above(agent, jobs, self.addresses.clone(), problem);
+                self.ask_above(agent, jobs, self.links.addresses().to_vec(), problem);
             }
             Purpose::Stead { parent, .. } if !is_last => self.ask_above(agent, jobs, parent, problem),
             Purpose::Probe { .. } if !is_last => self.ask_probe_above(agent, self.config.agent),
@@ -385,11 +385,5 @@ impl Agent {
 
     pub(super) fn turn_away(&mut self, link: LinkId) {
         self.out.push(Output::CloseLink { link });
-    }
-
-    pub(super) fn on_listening(&mut self, input: Input) {
-        if let Input::Listening { addresses } = input {
-            self.addresses = addresses;
-        }
     }
 }

@@ -238,9 +238,9 @@ impl Job {
 
     /// A wait became long: the root asks everybody.
     pub(super) fn check_stall(&mut self, cx: &mut Context<'_>) {
-        let due = self.fence.stall_deadline(self.spec.options.stall_report_ns);
+        let due = self.exchanges.stall_deadline(self.spec.options.stall_report_ns);
         if due.is_some_and(|due| cx.now >= due) {
-            self.fence.on_asked();
+            self.exchanges.on_asked();
             self.ask_stall(cx);
         }
     }
@@ -255,21 +255,21 @@ impl Job {
     }
 
     pub(super) fn on_stall_ask(&mut self, cx: &mut Context<'_>) {
-        self.fence.on_asked();
+        self.exchanges.on_asked();
         self.forward_down(&Control::StallAsk, cx);
         let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
             return;
         };
         let missing = || {
             let all = self.processes.iter().enumerate();
-            all.filter(|(index, _)| !self.fence.is_inside(LocalRank(*index as u16))).map(|(_, process)| process)
+            all.filter(|(index, _)| !self.exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
         };
         // A node whose ranks have all arrived waits for others: its absent ranks are none.
         let report = StallReport {
             node,
             host: self.host(),
-            epoch: self.fence.epoch(),
-            arrived: self.fence.arrived(),
+            epoch: self.exchanges.base(),
+            arrived: self.exchanges.arrived(),
             missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
             missing_count: missing().count() as u32,
         };

@@ -4,17 +4,20 @@
 //! `pmi` serves their requests and fences, `stdio` moves their bytes, `ends` decides about failures, kills and the
 //! question who has not arrived.
 
+mod array;
+mod collectives;
 mod ends;
 mod pmi;
 mod processes;
 mod stdio;
 
 use crate::clock_offset::ClockOffset;
-use crate::fence::Fence;
+use crate::exchange::{Exchanges, Site};
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, SpawnPlan, Stream};
 use crate::kvs::Kvs;
 use crate::links::Links;
+use crate::memory::Memory;
 use crate::node_attrs::NodeAttrs;
 use crate::outbox::Outbox;
 use crate::output::{OutputStream, Style};
@@ -30,7 +33,7 @@ use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::{JobSpec, StdinTarget};
-use wireup_wire::peer::{self, Control, Done, Ended, TracePart};
+use wireup_wire::peer::{self, Control, Done, Ended, ExchangeTraffic, TracePart};
 
 /// What a job may use while it handles one input.
 pub struct Context<'a> {
@@ -40,6 +43,8 @@ pub struct Context<'a> {
     pub clock: &'a ClockOffset,
     pub links: &'a mut Links,
     pub out: &'a mut Outbox,
+    /// Makes what the ranks here read.
+    pub memory: &'a mut dyn Memory,
 }
 
 pub struct Job {
@@ -62,8 +67,10 @@ pub struct Job {
     started_said: bool,
     /// PMI sockets that closed without finalize, oldest first.
     closed_sockets: VecDeque<(Instant, LocalRank)>,
+    mapping: Arc<Mapping>,
     process_mapping: Option<Vec<u8>>,
-    fence: Fence,
+    exchanges: Exchanges,
+    traffic: ExchangeTraffic,
     kvs: Kvs,
     attrs: NodeAttrs,
     output: [OutputStream; 2],
@@ -119,6 +126,7 @@ impl Job {
                 ..TracePart::default()
             })
         });
+        let site = site(&spec, mapping, node, me == AgentId(0), children.len());
         let mut job = Job {
             node,
             held: None,
@@ -131,7 +139,9 @@ impl Job {
             started_said: false,
             closed_sockets: VecDeque::new(),
             process_mapping: mapping.process_mapping(),
-            fence: Fence::new(local_size, children.len()),
+            mapping: Arc::new(mapping.clone()),
+            exchanges: Exchanges::new(site),
+            traffic: ExchangeTraffic::default(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
@@ -167,7 +177,7 @@ impl Job {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let stall = self.fence.stall_deadline(self.spec.options.stall_report_ns);
+        let stall = self.exchanges.stall_deadline(self.spec.options.stall_report_ns);
         let lines = self.output.iter().filter_map(OutputStream::deadline);
         lines.chain(stall).chain(self.ends.deadline()).chain(self.closed_socket_deadline()).min()
     }
@@ -197,6 +207,7 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -228,6 +239,7 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -301,6 +313,7 @@ impl Job {
             if !self.root {
                 (trace.clock_offset_ns, trace.clock_error_ns) = cx.clock.estimate();
             }
+            trace.traffic = self.traffic;
             trace.ranks = self.processes.iter().map(|process| process.trace.clone()).collect();
             self.send_trace(peer::encode(&*trace).into(), cx);
         }
@@ -337,6 +350,10 @@ impl Job {
         self.processes.get_mut(local.index())
     }
 
+    fn node_of(&self, agent: AgentId) -> Option<NodeId> {
+        self.spec.nodes.iter().position(|node| node.agent == agent).map(|index| NodeId(index as u32))
+    }
+
     fn child_index(&self, agent: AgentId) -> Option<usize> {
         self.children.iter().position(|child| child.agent == agent)
     }
@@ -344,8 +361,7 @@ impl Job {
     /// A frame of the exchange or stdio class, from the link of `from` (`None`: from above).
     pub fn on_frame(&mut self, from: Option<AgentId>, frame: Frame, cx: &mut Context<'_>) {
         match (from, frame.kind) {
-            (Some(agent), Kind::FenceUp) => self.on_fence_up(agent, frame, cx),
-            (None, Kind::FenceDown) => self.on_fence_down(frame, cx),
+            (Some(_), Kind::ExchangeUp) | (None, Kind::ExchangeDown) => self.on_exchange(from, frame, cx),
             (Some(agent), Kind::Output) => self.on_child_output(agent, frame),
             (None, Kind::OutputCredit) => self.on_output_credit(&frame),
             (None, Kind::Input) => self.on_input(frame, cx),
@@ -355,13 +371,14 @@ impl Job {
             (
                 _,
                 Kind::Control
-                | Kind::FenceUp
-                | Kind::FenceDown
+                | Kind::ExchangeUp
+                | Kind::ExchangeDown
                 | Kind::Output
                 | Kind::OutputCredit
                 | Kind::Input
                 | Kind::InputCredit
-                | Kind::Trace,
+                | Kind::Trace
+                | Kind::Direct,
             ) => {}
         }
     }
@@ -400,6 +417,15 @@ pub fn participants(spec: &JobSpec, mapping: &Mapping, me: AgentId, tree: &Tree)
     children.sort_unstable();
     children.dedup();
     children
+}
+
+/// What the job's collectives must know of this node.
+fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, children: usize) -> Site {
+    let all = (0..spec.nodes.len() as u32).map(NodeId);
+    let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
+    let local_size = node.map_or(0, |node| mapping.local_size(node));
+    let place = node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
+    Site { root, local_size, children, scheme: spec.options.exchange, peers, place }
 }
 
 /// Who takes standard input at this agent.

@@ -58,7 +58,7 @@ impl Bounds {
                 *self.input.entry(link).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
-            Kind::Control | Kind::FenceUp | Kind::FenceDown | Kind::Trace => Ok(()),
+            Kind::Control | Kind::ExchangeUp | Kind::ExchangeDown | Kind::Trace | Kind::Direct => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
     }

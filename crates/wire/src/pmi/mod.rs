@@ -17,6 +17,7 @@
 
 mod encode;
 mod error;
+pub mod escape;
 mod framing;
 mod macros;
 mod pairs;

@@ -4,23 +4,24 @@
 //! that were worth keeping. The first byte of an input says how the rest is cut: pieces of so many bytes, 0 for one.
 
 use bytes::Bytes;
-use wireup_wire::blob;
 use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};
 use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, Control, Hello, TracePart};
 use wireup_wire::pmi::{
     Command, Dialect, PmiError, Reply, ReplyReader, Request, RequestReader, encode_reply, encode_request,
     encode_unknown,
 };
+use wireup_wire::{blob, block, values};
 
 /// A target's name and its body.
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All targets; a name is also that of the corpus' folder.
-pub const DECODERS: [Decoder; 6] = [
+pub const DECODERS: [Decoder; 7] = [
     ("frame", frame),
     ("control", control),
     ("bootstrap", bootstrap),
     ("pairs", pairs),
+    ("blocks", blocks),
     ("pmi_request", pmi_request),
     ("pmi_reply", pmi_reply),
 ];
@@ -96,6 +97,23 @@ pub fn pairs(input: &[u8]) {
         offset = next;
     }
     assert_eq!(again, &input[..offset]);
+}
+
+/// Blocks of an exchange, and what an allgather has in them: walking them ends, each walk sees the same, and values
+/// packed again give the same bytes.
+pub fn blocks(input: &[u8]) {
+    let mut again = Vec::new();
+    let whole = values::values(input).map_while(Result::ok);
+    whole.for_each(|value| values::push(&mut again, value));
+    assert!(input.starts_with(&again), "the values are not the bytes that came");
+
+    let walk: Result<Vec<_>, _> = block::blocks(Bytes::copy_from_slice(input)).collect();
+    assert_eq!(walk.as_ref().map(Vec::len), block::count(input).as_ref().copied());
+    let Ok(walk) = walk else { return };
+    assert_eq!(block::prefix_len(input, walk.len()), Ok(input.len()));
+    let packed: Vec<u8> = walk.iter().flat_map(|block| block.encode()).collect();
+    let again: Result<Vec<_>, _> = block::blocks(packed.into()).collect();
+    assert_eq!(again, Ok(walk));
 }
 
 /// A rank's requests, through the switch to PMI-2: any cut gives the same requests, each goes round, and

@@ -1,4 +1,4 @@
-//! Where children dial in: the listener, and guests until their handshake is done.
+//! Where children, and agents beside the tree, dial in: the listener, and guests until their handshake is done.
 
 use super::{Kind, LinkSet};
 use crate::agent::token::Token;
@@ -20,7 +20,7 @@ const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
 /// How long to leave the listener alone when no descriptor is left for a guest.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Why an agent cannot take children in.
+/// Why an agent cannot be dialled.
 #[derive(thiserror::Error, Debug)]
 pub enum ListenError {
     #[error("listing this machine's addresses: {0}")]
@@ -44,7 +44,7 @@ impl ListenError {
 }
 
 impl LinkSet {
-    /// Addresses where children can dial in, best first; listens from the first call on.
+    /// Addresses where others can dial in, best first; listens from the first call on.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         if let Some(listener) = &self.listener {
             return Ok(listener.addresses());

@@ -155,7 +155,7 @@ fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run(&mut parent, &mut child, both_up);
     assert_eq!((child.links.links.len(), child.links.unreachable()), (1, None));
-    assert!(child.links.attempts.is_none(), "no further address is due");
+    assert!(child.links.dials.is_empty(), "no further address is due");
     let mut hello = Vec::new();
     silent.accept().unwrap().0.read_to_end(&mut hello).expect("the attempt that came too late is closed");
     assert!(!hello.is_empty());
@@ -199,7 +199,7 @@ fn strangers_do_not_keep_children_out() {
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     // Somebody who got as far as the parent's answer.
     let mut first = Vec::new();
-    let hello = Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1 };
+    let hello = Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1, role: Role::Child };
     let terms = Terms { encrypt: false, listener: PARENT };
     Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut heard = TcpStream::connect(&addresses[0]).unwrap();
@@ -224,7 +224,7 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let mut parent = End::new(PARENT, config("127.0.0.1", false));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
-    let hello = Hello { version: PROTOCOL_VERSION + 1, agent: CHILD, host: String::new(), pid: 1 };
+    let hello = Hello { version: PROTOCOL_VERSION + 1, agent: CHILD, host: String::new(), pid: 1, role: Role::Child };
     let terms = Terms { encrypt: false, listener: PARENT };
     let handshake = Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut child = TcpStream::connect(&addresses[0]).unwrap();
@@ -319,4 +319,103 @@ fn only_an_encrypted_link_hides_and_guards_its_frames() {
         assert_eq!(parent.problem(), encrypt.then_some(changed));
         assert_eq!(parent.frames().len(), if encrypt { 1 } else { 2 });
     }
+}
+
+/// Three agents that are nobody's children, as far as these links go; where each listens.
+fn strangers(interface: &str, encrypt: bool) -> (Vec<End>, Vec<Vec<String>>) {
+    let mut ends: Vec<End> = (5..8).map(|me| End::new(AgentId(me), config(interface, encrypt))).collect();
+    let at = ends.iter_mut().map(|end| end.links.listen(&end.reactor).unwrap()).collect();
+    (ends, at)
+}
+
+fn dial_direct(end: &mut End, to: u32, at: &[String]) {
+    end.links.dial_direct(AgentId(to), at, &end.reactor, &mut end.inputs);
+}
+
+fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {
+    let up = |input: &Input| match input {
+        Input::LinkUp { link, peer: Peer::Direct(agent), .. } => Some((*agent, *link)),
+        _ => None,
+    };
+    end.inputs.iter().filter_map(up).collect()
+}
+
+fn turn_all(ends: &mut [End], mut done: impl FnMut(&[End]) -> bool) {
+    for _ in 0..TURNS_MAX {
+        ends.iter_mut().for_each(End::turn);
+        if done(ends) {
+            return;
+        }
+    }
+    panic!("it never happened: {:?}", ends.iter().map(|end| &end.inputs).collect::<Vec<_>>());
+}
+
+#[test]
+fn any_two_agents_link_and_several_at_once() {
+    for encrypt in [false, true] {
+        let (mut ends, at) = strangers("127.0.0.1", encrypt);
+        dial_direct(&mut ends[0], 6, &at[1]);
+        dial_direct(&mut ends[0], 7, &at[2]);
+        dial_direct(&mut ends[1], 7, &at[2]);
+        turn_all(&mut ends, |ends| ends.iter().all(|end| direct_links(end).len() == 2));
+        for (me, end) in (5..).zip(&ends) {
+            let others: Vec<u32> = direct_links(end).keys().map(|agent| agent.0).collect();
+            assert_eq!(others, (5..8).filter(|other| *other != me).collect::<Vec<u32>>());
+            assert!(end.links.dials.is_empty() && end.links.guests.is_empty());
+            for entry in end.links.links.values() {
+                assert!(rustix::net::sockopt::socket_keepalive(entry.link.fd()).unwrap());
+            }
+        }
+        let said = frame(Class::Exchange, 300_000);
+        let link = direct_links(&ends[2])[&AgentId(5)];
+        ends[2].links.send(link, said.clone());
+        turn_all(&mut ends, |ends| ends[0].frames() == [said.clone()]);
+        ends[2].links.close(link);
+        turn_all(&mut ends, |ends| ends[0].problem().is_some());
+        assert_eq!((ends[0].problem(), ends[1].problem()), (Some("closed by the other end"), None));
+    }
+}
+
+#[test]
+fn an_agent_that_cannot_be_dialled_is_told_with_every_address() {
+    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (mut ends, at) = strangers("127.0.0.1", false);
+    // Whoever answers there is another agent than the one that is meant.
+    let offered = [refused.clone(), at[2][0].clone()];
+    dial_direct(&mut ends[0], 6, &offered);
+    turn_all(&mut ends, |ends| !ends[0].inputs.is_empty());
+    let [Input::DialFailed { agent: AgentId(6), problem }] = &ends[0].inputs[..] else {
+        panic!("{:?}", ends[0].inputs)
+    };
+    assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
+    assert!(problem.contains(&format!("{}: closed by the other end", offered[1])), "{problem}");
+    assert!(ends[2].inputs.is_empty() && ends[0].links.dials.is_empty());
+    assert_eq!(ends[0].links.unreachable(), None, "the parent is another matter");
+    for (bad, words) in [(vec![], "it offers no address"), (vec!["nowhere:1".to_owned()], "nowhere:1: not an address")]
+    {
+        ends[0].inputs.clear();
+        dial_direct(&mut ends[0], 6, &bad);
+        assert!(matches!(&ends[0].inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(words)));
+    }
+    let mut elsewhere = End::new(AgentId(9), config("nosuch0", false));
+    dial_direct(&mut elsewhere, 6, &at[1]);
+    assert!(
+        matches!(&elsewhere.inputs[..], [Input::DialFailed { problem, .. }] if problem.contains("--interface nosuch0"))
+    );
+}
+
+#[test]
+fn an_agent_that_does_not_answer_is_given_up() {
+    let (mut ends, _) = strangers("127.0.0.1", false);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    dial_direct(&mut ends[0], 6, &[silent.local_addr().unwrap().to_string()]);
+    ends[0].turn();
+    let due_ns = monotonic_ns() + HANDSHAKE_NS_MAX;
+    assert!(ends[0].links.deadline_ns().is_some_and(|at| at <= due_ns), "it is not waited for without end");
+    let End { links, reactor, buffer, inputs } = &mut ends[0];
+    links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
+    assert!(
+        matches!(&inputs[..], [Input::DialFailed { problem, .. }] if problem.contains("within 10 s")),
+        "{inputs:?}"
+    );
 }

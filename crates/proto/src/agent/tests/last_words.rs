@@ -52,6 +52,8 @@ fn job() -> JobSpec {
             kill_grace_ns: 1_000_000_000,
             stall_report_ns: 0,
             stdin_inherit: false,
+            exchange: Default::default(),
+            pmi_fence: Default::default(),
         },
     }
 }

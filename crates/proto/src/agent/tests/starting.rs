@@ -4,12 +4,12 @@ use crate::outbox::control_frame;
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::{AgentSpec, Note, RemoteShell};
 
-const T: Instant = Instant(5_000_000_000);
-const SECOND: u64 = 1_000_000_000;
-const UP: LinkId = LinkId(0);
+pub(super) const T: Instant = Instant(5_000_000_000);
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const UP: LinkId = LinkId(0);
 
 /// Agent `me` of seven in a binary tree, 0 - (1, 2), 1 - (3, 4); with the link towards the launcher or the parent.
-fn agent(me: u32) -> Agent {
+pub(super) fn agent(me: u32) -> Agent {
     let session = SessionSpec {
         name: "s".into(),
         fanout: 2,
@@ -34,7 +34,7 @@ fn agent(me: u32) -> Agent {
     agent
 }
 
-fn job(id: u32) -> JobSpec {
+pub(super) fn job(id: u32) -> JobSpec {
     JobSpec {
         job: JobId(id),
         nspace: format!("s-{id}"),
@@ -57,23 +57,25 @@ fn job(id: u32) -> JobSpec {
             kill_grace_ns: SECOND,
             stall_report_ns: 0,
             stdin_inherit: false,
+            exchange: Default::default(),
+            pmi_fence: Default::default(),
         },
     }
 }
 
-fn hear(agent: &mut Agent, now: Instant, link: LinkId, job: u32, message: &Control) {
+pub(super) fn hear(agent: &mut Agent, now: Instant, link: LinkId, job: u32, message: &Control) {
     let frame = control_frame(JobId(job), message);
     agent.handle(now, Input::LinkBytes { link, bytes: Bytes::copy_from_slice(&frame.header()) });
     agent.handle(now, Input::LinkBytes { link, bytes: frame.payload });
 }
 
-fn link_child(agent: &mut Agent, now: Instant, child: u32) -> LinkId {
+pub(super) fn link_child(agent: &mut Agent, now: Instant, child: u32) -> LinkId {
     let link = LinkId(100 + child);
     agent.handle(now, Input::LinkUp { link, peer: Peer::Child(AgentId(child)), local: String::new() });
     link
 }
 
-fn outputs(agent: &mut Agent) -> Vec<Output> {
+pub(super) fn outputs(agent: &mut Agent) -> Vec<Output> {
     std::iter::from_fn(|| agent.poll()).collect()
 }
 
@@ -85,7 +87,7 @@ fn calls(outputs: &[Output]) -> Vec<(ShellId, u32)> {
     outputs.iter().filter_map(call).collect()
 }
 
-fn sent(outputs: &[Output], to: LinkId) -> Vec<Control> {
+pub(super) fn sent(outputs: &[Output], to: LinkId) -> Vec<Control> {
     let message = |output: &Output| match output {
         Output::Send { link, frame } if *link == to && frame.kind == Kind::Control => {
             Some(peer::decode(&frame.payload).expect("our own message"))

@@ -12,6 +12,16 @@ pub fn double(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// The text with each `;` doubled; `room` is where it lies if there was one.
+pub fn doubled<'a>(text: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+    if !text.contains(&b';') {
+        return text;
+    }
+    room.clear();
+    double(text, room);
+    room
+}
+
 /// The value with each `;;` made one; `plain` is where it lies if there was one.
 pub fn halve<'a>(value: &'a [u8], plain: &'a mut Vec<u8>) -> &'a [u8] {
     if !value.contains(&b';') {
@@ -36,6 +46,7 @@ mod tests {
             let (mut doubled, mut plain) = (Vec::new(), Vec::new());
             double(text, &mut doubled);
             assert_eq!(halve(&doubled, &mut plain), text);
+            assert_eq!(super::doubled(text, &mut plain), doubled);
         }
     }
 }

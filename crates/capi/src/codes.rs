@@ -1,7 +1,7 @@
-//! Return codes of `pmi2.h`, and how failures become them.
+//! Return codes, the same numbers in both headers, and how failures become them.
 
+use crate::Failure;
 use core::ffi::c_int;
-use wireup_capi::Failure;
 
 /// A code other than success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,11 @@ impl Code {
     pub const INVALID_VAL_LENGTH: Code = Code(7);
     pub const INVALID_LENGTH: Code = Code(8);
     pub const INVALID_NUM_ARGS: Code = Code(9);
+    pub const INVALID_ARGS: Code = Code(10);
+    pub const INVALID_NUM_PARSED: Code = Code(11);
+    pub const INVALID_KEYVALP: Code = Code(12);
+    pub const INVALID_SIZE: Code = Code(13);
+    /// The server said no. In PMI-2 alone: PMI-1 has no number for that.
     pub const OTHER: Code = Code(14);
 }
 
@@ -38,4 +43,9 @@ pub fn returned(result: Result) -> c_int {
         Ok(()) => 0,
         Err(code) => code.0,
     }
+}
+
+/// A pointer that will be written.
+pub fn given<T>(pointer: *mut T) -> Result<*mut T> {
+    if pointer.is_null() { Err(Code::INVALID_ARG) } else { Ok(pointer) }
 }

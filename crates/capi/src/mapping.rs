@@ -1,0 +1,93 @@
+//! Descriptors that come along with an answer, and the memory behind them.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+/// An open descriptor of ours; closed when dropped.
+#[derive(Debug)]
+pub struct Descriptor(c_int);
+
+impl Descriptor {
+    /// Takes `fd` over: nobody else closes it.
+    pub fn new(fd: c_int) -> Self {
+        Descriptor(fd)
+    }
+
+    /// The whole file as memory, the descriptor closed; `None` if there is no room, or nothing in the file.
+    pub fn map(self) -> Option<Mapping> {
+        let mut stat = MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: the kernel fills the structure, which zeros are valid for.
+        let size = unsafe {
+            if libc::fstat(self.0, stat.as_mut_ptr()) != 0 {
+                return None;
+            }
+            stat.assume_init().st_size
+        };
+        let len = usize::try_from(size).ok().filter(|len| *len > 0)?;
+        // Private, since kernels before 6.7 refuse shared mappings of memory sealed against writing; without a write both are the
+        // same pages.
+        // SAFETY: a new mapping of an open file; nothing that is mapped changes.
+        let start = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, self.0, 0) };
+        let start = if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) };
+        start.map(|start| Mapping { start, len })
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: it is ours and nobody uses it any more.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Memory that the server has written and sealed: nobody changes it, nobody makes it shorter.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is read only, and belongs to whoever has the value.
+unsafe impl Send for Mapping {}
+
+impl Deref for Mapping {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes are mapped as long as the value lives; the server has sealed them before it sent them.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us as a whole; no slice of it outlives the value.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::sealed;
+
+    /// What the descriptor stands for; tests beside this one may have got its number again.
+    fn file(fd: c_int) -> Option<u64> {
+        let mut stat = MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: the kernel fills the structure, which zeros are valid for.
+        unsafe { (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init().st_ino) }
+    }
+
+    #[test]
+    fn sealed_memory_is_mapped_and_the_descriptor_closed() {
+        let fd = sealed(b"some bytes");
+        let before = file(fd);
+        let mapping = Descriptor::new(fd).map().expect("sealed memory");
+        assert_eq!(&mapping[..], b"some bytes");
+        assert!(before.is_some() && file(fd) != before);
+        assert!(Descriptor::new(sealed(b"")).map().is_none());
+        assert!(Descriptor::new(-1).map().is_none());
+    }
+}

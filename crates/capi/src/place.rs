@@ -1,0 +1,93 @@
+//! The one static of a library: the process's place in its job.
+//!
+//! ```text
+//!            init                     leave
+//!   none ───────────► Job { server } ───────────► none      (PMI_FD or PMI_PORT)
+//!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
+//! ```
+
+use crate::codes::{Code, Result};
+use crate::local::Local;
+use crate::lock::Lock;
+use crate::server::Server;
+use crate::socket::Socket;
+use core::sync::atomic::{AtomicI32, Ordering};
+use wireup_wire::pmi::Request;
+
+/// Whom to ask.
+#[allow(clippy::large_enum_variant)] // There is one in a process.
+pub enum With {
+    Server(Server),
+    /// Rank 0 of 1.
+    Nobody(Local),
+}
+
+impl With {
+    /// The server; what needs one fails without.
+    pub fn server(&mut self) -> Result<&mut Server> {
+        match self {
+            With::Server(server) => Ok(server),
+            With::Nobody(_) => Err(Code::FAIL),
+        }
+    }
+}
+
+/// `J` is what a library knows of the job.
+pub struct Place<J> {
+    job: Lock<Option<J>>,
+    /// The server's descriptor while there is one: an abort waits for no lock.
+    fd: AtomicI32,
+}
+
+impl<J> Place<J> {
+    #[allow(clippy::new_without_default)] // A static needs a constant.
+    pub const fn new() -> Self {
+        Place { job: Lock::new(None), fd: AtomicI32::new(-1) }
+    }
+
+    /// Works on the job, which must be initialised. Must not be nested.
+    pub fn with<R>(&self, work: impl FnOnce(&mut J) -> Result<R>) -> Result<R> {
+        self.job.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+    }
+
+    pub fn is_initialised(&self) -> bool {
+        self.job.with(|job| job.is_some())
+    }
+
+    /// Joins the job; again and again is as once.
+    pub fn init(&self, join: impl FnOnce() -> Result<J>) -> Result {
+        self.job.with(|job| {
+            if job.is_none() {
+                *job = Some(join()?);
+            }
+            Ok(())
+        })
+    }
+
+    /// From here on an abort reaches the server.
+    pub fn announce(&self, server: &Server) {
+        self.fd.store(server.socket().fd(), Ordering::Relaxed);
+    }
+
+    /// The server's socket, for an abort.
+    pub fn socket(&self) -> Option<Socket> {
+        let fd = self.fd.load(Ordering::Relaxed);
+        (fd >= 0).then(|| Socket::inherited(fd))
+    }
+
+    /// The job, which is no longer initialised.
+    pub fn take(&self) -> Result<J> {
+        self.job.with(Option::take).ok_or(Code::INIT)
+    }
+
+    /// Says goodbye to the server of a job that was taken.
+    pub fn leave(&self, with: With) -> Result {
+        let With::Server(mut server) = with else {
+            return Ok(());
+        };
+        let told = server.tell(&Request::Finalize);
+        self.fd.store(-1, Ordering::Relaxed);
+        server.socket().close();
+        Ok(told?)
+    }
+}

@@ -1,0 +1,170 @@
+//! The rules of the conversation, with a server that keeps or breaks them.
+
+use super::*;
+use crate::scripted::{counted, pair, sealed};
+use core::ffi::c_int;
+use std::format;
+use std::io::Read;
+use std::string::String;
+use std::thread;
+
+fn put(key: &[u8]) -> Request<'_> {
+    Request::Put { kvsname: None, key, value: b"v" }
+}
+
+fn allgather(id: u32) -> Request<'static> {
+    Request::Allgather { id, max_len: 8, shared: false, value: b"v" }
+}
+
+const PUT_OK: &str = "cmd=kvs-put-response;rc=0;";
+const PUT_REFUSED: &str = "cmd=kvs-put-response;rc=-1;errmsg=no;";
+
+/// Reads until something ends.
+fn wait_over(server: &mut Server) -> Result<Over, Failure> {
+    loop {
+        if let Some(over) = server.next_over() {
+            return Ok(over);
+        }
+        server.advance(true)?;
+    }
+}
+
+#[test]
+fn posted_puts_leave_with_the_fence_in_one_write() {
+    let (mut server, mut peer) = pair();
+    server.post(&put(b"a")).unwrap();
+    server.post(&put(b"b")).unwrap();
+    server.start(&Request::FenceNb { id: 1 }).unwrap();
+    server.start(&allgather(2)).unwrap();
+    let expected = [
+        "cmd=kvs-put;key=a;value=v;",
+        "cmd=kvs-put;key=b;value=v;",
+        "cmd=wireup-fence;id=1;",
+        "cmd=wireup-allgather;id=2;maxlen=8;shared=FALSE;value=v;",
+    ];
+    assert_eq!(peer.heard(), expected);
+    peer.say(PUT_OK);
+    peer.say(PUT_REFUSED);
+    peer.give("cmd=wireup-allgather-response;rc=0;id=2;", &[b"array"]);
+    peer.say("cmd=info-getjobattr-response;rc=0;found=TRUE;value=x;");
+    peer.say("cmd=wireup-fence-response;rc=0;id=1;kvs=5;");
+    // A call takes what comes before its answer.
+    let asked = Request::GetJobAttr { key: b"k" };
+    assert_eq!(server.question(&asked, "value"), Ok(Some(b"x".to_vec())));
+    let first = wait_over(&mut server).unwrap();
+    assert_eq!((first.id, first.array.as_deref()), (2, Some(&b"array"[..])));
+    let second = wait_over(&mut server).unwrap();
+    assert_eq!((second.id, second.version, second.array.is_none()), (1, 5, true));
+    assert!(!server.take_refusal(1) && server.take_refusal(2) && !server.take_refusal(2));
+    assert_eq!(server.advance(false), Ok(false));
+}
+
+#[test]
+fn descriptors_belong_to_the_message_that_says_how_many() {
+    let (mut server, mut peer) = pair();
+    server.start(&allgather(1)).unwrap();
+    server.start(&allgather(2)).unwrap();
+    let map = counted("cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3,4;");
+    let one = counted("cmd=wireup-allgather-response;rc=0;id=1;");
+    // Cut in the middle: the descriptors of a message may come with its first byte.
+    peer.send(&map[..20], &[sealed(b"three"), sealed(b"four")]);
+    peer.send(&format!("{}{one}", &map[20..]), &[sealed(b"one")]);
+    peer.give("cmd=wireup-allgather-response;rc=0;id=2;", &[b"two"]);
+    let ends = server.question(&Request::KvsMap { have: b"" }, "ends");
+    assert_eq!(ends, Ok(Some(b"3,4".to_vec())));
+    let texts =
+        |maps: &[Option<Mapping>]| maps.iter().map(|map| map.as_deref().map(<[u8]>::to_vec)).collect::<Vec<_>>();
+    assert_eq!(texts(&server.take_mappings()), [Some(b"three".to_vec()), Some(b"four".to_vec())]);
+    for (id, text) in [(1, &b"one"[..]), (2, b"two")] {
+        let over = wait_over(&mut server).unwrap();
+        assert_eq!((over.id, over.array.as_deref()), (id, Some(text)));
+    }
+}
+
+#[test]
+fn a_server_that_breaks_the_rules_breaks_the_link() {
+    let array = "cmd=wireup-allgather-response;rc=0;id=1;";
+    for (text, fds) in [
+        (counted(array), 0),
+        (counted("cmd=wireup-allgather-response;rc=-1;errmsg=no;"), 0),
+        (counted("cmd=wireup-allgather-response;rc=0;id=7;"), 1),
+        (counted("cmd=wireup-fence-response;rc=0;id=1;kvs=1;"), 0),
+        (counted(PUT_OK), 0),
+        ("nonsense".into(), 0),
+        // More than a message may have: the kernel cuts some off.
+        (counted(array), 33),
+    ] {
+        let (mut server, mut peer) = pair();
+        server.start(&allgather(1)).unwrap();
+        let fds: Vec<c_int> = (0..fds).map(|_| sealed(b"x")).collect();
+        peer.send(&text, &fds);
+        assert_eq!(wait_over(&mut server).map(|over| over.id), Err(Failure::Broken), "{text}");
+        assert_eq!(server.post(&put(b"k")), Err(Failure::Broken));
+        assert_eq!(server.start(&allgather(2)), Err(Failure::Broken));
+        assert_eq!(server.advance(false), Err(Failure::Broken));
+    }
+}
+
+#[test]
+fn an_array_that_cannot_be_mapped_is_over_all_the_same() {
+    let (mut server, mut peer) = pair();
+    server.start(&allgather(1)).unwrap();
+    peer.give("cmd=wireup-allgather-response;rc=0;id=1;", &[b""]);
+    let over = wait_over(&mut server).unwrap();
+    assert_eq!((over.id, over.array.is_none()), (1, true));
+}
+
+/// Puts without an end, to a peer that answers each and reads no further while its answers are not read.
+#[test]
+fn held_back_puts_are_bounded() {
+    const PUTS: usize = 20_000;
+    let (mut server, mut peer) = pair();
+    let peer = thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        let (mut text, mut answered) = (String::new(), 0);
+        while answered < PUTS {
+            let got = peer.0.read(&mut bytes).expect("puts");
+            text.push_str(str::from_utf8(&bytes[..got]).expect("text"));
+            while text.len() >= 6 && text.len() >= 6 + text[..6].trim().parse::<usize>().expect("a length") {
+                let end = 6 + text[..6].trim().parse::<usize>().expect("a length");
+                text.drain(..end);
+                answered += 1;
+                peer.say(if answered == 7 { PUT_REFUSED } else { PUT_OK });
+            }
+        }
+        peer
+    });
+    for _ in 0..PUTS {
+        server.post(&put(b"key")).unwrap();
+        assert!(server.out.len() <= HELD_BYTES_MAX);
+    }
+    server.drain().unwrap();
+    assert!(server.take_refusal(server.posted()));
+    drop(peer.join().expect("the peer"));
+}
+
+/// Many collectives to such a peer: what has ended is taken in while the next ones are sent.
+#[test]
+fn a_full_socket_is_read_while_it_is_written() {
+    const MANY: u32 = 5_000;
+    let (mut server, mut peer) = pair();
+    let peer = thread::spawn(move || {
+        let (mut seen, mut bytes) = (0, [0; 4096]);
+        while seen < MANY {
+            let got = peer.0.read(&mut bytes).expect("fences");
+            // Messages may be cut anywhere; each has one "m".
+            for _ in bytes[..got].iter().filter(|byte| **byte == b'm') {
+                peer.say(&format!("cmd=wireup-fence-response;rc=0;id={seen};kvs=0;"));
+                seen += 1;
+            }
+        }
+        peer
+    });
+    for id in 0..MANY {
+        server.start(&Request::FenceNb { id }).unwrap();
+    }
+    for id in 0..MANY {
+        assert_eq!(wait_over(&mut server).unwrap().id, id);
+    }
+    drop(peer.join().expect("the peer"));
+}

@@ -1,0 +1,130 @@
+//! Doubles what each peer holds in every round, for any number of peers (Bruck's allgather).
+//!
+//! ```text
+//! round i: send the first min(2^i, n - 2^i) blocks that I hold to peer me - 2^i,
+//!          receive as many from peer me + 2^i                              (all modulo n)
+//!
+//! n = 5, me = 0     holds 0 | 1 | 2 3 | 4       after rounds 0, 1 and 2; `|` is where one message ends
+//! ```
+//!
+//! Before round i a peer holds the blocks of peers `me .. me + 2^i`, in that order. They are kept as they came, own
+//! block first, then a part a round; what a round sends is the parts joined, in the last one only the first blocks of
+//! them, cut by a walk over the block headers. A message of a later round than the one waited for is kept.
+//!
+//! Cost of a peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. A byte
+//! is copied at most once a send, in the first round not at all. Latency: `ceil(log2 n)` hops.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use wireup_wire::block;
+
+use super::{Message, Refused, Step, check_blocks, join};
+
+/// One peer's part in one Bruck allgather.
+pub struct Bruck {
+    me: u32,
+    n: u32,
+    /// The own block, then the messages of rounds `0..joined`; empty before the start and after the end.
+    parts: Vec<Bytes>,
+    started: bool,
+    joined: usize,
+    /// By round: messages that came before those ahead of them.
+    kept: Vec<Option<Bytes>>,
+}
+
+impl Bruck {
+    pub(super) fn new(me: u32, n: u32) -> Self {
+        let rounds = u32::BITS - (n - 1).leading_zeros();
+        Bruck { me, n, parts: Vec::new(), started: false, joined: 0, kept: vec![None; rounds as usize] }
+    }
+
+    pub(super) fn start(&mut self, own: Bytes) -> Step {
+        assert!(!self.started, "an exchange is started once");
+        self.started = true;
+        let mut step = Step::default();
+        self.add(own, &mut step);
+        self.advance(&mut step);
+        step
+    }
+
+    pub(super) fn on_message(&mut self, from: u32, round: u16, payload: Bytes) -> Result<Step, Refused> {
+        let index = usize::from(round);
+        let Some(kept) = self.kept.get(index) else {
+            return Err(Refused::NoSuchRound { from, round, rounds: self.kept.len() as u32 });
+        };
+        let expected = self.source(index);
+        if from != expected {
+            return Err(Refused::WrongSender { from, round, expected });
+        }
+        if index < self.joined || kept.is_some() {
+            return Err(Refused::Twice { from, round });
+        }
+        check_blocks(from, round, &payload, self.blocks_in(index))?;
+        self.kept[index] = Some(payload);
+        let mut step = Step::default();
+        if self.started {
+            self.advance(&mut step);
+        }
+        Ok(step)
+    }
+
+    pub(super) fn awaited(&self) -> Vec<u32> {
+        let missing = (self.joined..self.kept.len()).filter(|&round| self.kept[round].is_none());
+        missing.map(|round| self.source(round)).collect()
+    }
+
+    /// Joins what has come, round by round, until one is missing or all are there.
+    fn advance(&mut self, step: &mut Step) {
+        while let Some(part) = self.kept.get_mut(self.joined).and_then(Option::take) {
+            self.joined += 1;
+            self.add(part, step);
+        }
+        if self.joined == self.kept.len() {
+            step.done = Some(core::mem::take(&mut self.parts));
+        }
+    }
+
+    /// One part more, which opens the next round's send if there is a next round.
+    fn add(&mut self, part: Bytes, step: &mut Step) {
+        self.parts.push(part);
+        let round = self.joined;
+        if round < self.kept.len() {
+            let to = (self.me + self.n - self.distance(round)) % self.n;
+            step.sends.push(Message { to, round: round as u16, payload: self.first(self.blocks_in(round)) });
+        }
+    }
+
+    /// The first `blocks` of the blocks held.
+    fn first(&self, mut blocks: usize) -> Bytes {
+        let mut slices = Vec::with_capacity(self.parts.len());
+        for (index, part) in self.parts.iter().enumerate() {
+            let holds = if index == 0 { 1 } else { self.blocks_in(index - 1) };
+            if blocks < holds {
+                let len = block::prefix_len(part, blocks).expect("the blocks of a part were counted when it came");
+                slices.push(part.slice(..len));
+                break;
+            }
+            slices.push(part.clone());
+            blocks -= holds;
+        }
+        slices.retain(|slice| !slice.is_empty());
+        join(slices)
+    }
+
+    /// Blocks in a message of `round`.
+    fn blocks_in(&self, round: usize) -> usize {
+        let distance = self.distance(round);
+        distance.min(self.n - distance) as usize
+    }
+
+    /// Whom the message of `round` comes from.
+    fn source(&self, round: usize) -> u32 {
+        (self.me + self.distance(round)) % self.n
+    }
+
+    /// Less than `n` for every round that exists.
+    fn distance(&self, round: usize) -> u32 {
+        1 << round
+    }
+}

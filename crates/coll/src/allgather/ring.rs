@@ -1,0 +1,82 @@
+//! Passes every block around a ring: each peer sends its own to the right, then on what comes from the left.
+//!
+//! ```text
+//! round     0        1        2          4 peers; peer 0 sends to peer 1, which passes on to peer 2
+//! 0 -> 1    block 0  block 3  block 2
+//! 1 -> 2    block 1  block 0  block 3
+//! ```
+//!
+//! A round's message is passed on the moment it comes, whether this peer has started or not and whichever rounds are
+//! missing: nothing waits for anything but the block itself. Only the end waits for all of them.
+//!
+//! Cost of a peer: `n - 1` messages in and out; in: every other peer's block once, out: every block but the right
+//! neighbour's once. No byte is copied. Latency: `n - 1` hops.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+use super::{Message, Refused, Step, check_blocks};
+
+/// One peer's part in one ring.
+pub struct Ring {
+    me: u32,
+    n: u32,
+    started: bool,
+    /// Which rounds' messages have come.
+    seen: Vec<bool>,
+    parts: Vec<Bytes>,
+}
+
+impl Ring {
+    pub(super) fn new(me: u32, n: u32) -> Self {
+        let rounds = n - 1;
+        assert!(rounds <= 1 << 16, "the rounds of a ring are counted by u16");
+        Ring { me, n, started: false, seen: vec![false; rounds as usize], parts: Vec::with_capacity(n as usize) }
+    }
+
+    pub(super) fn start(&mut self, own: Bytes) -> Step {
+        assert!(!self.started, "an exchange is started once");
+        self.started = true;
+        self.add(own, 0)
+    }
+
+    pub(super) fn on_message(&mut self, from: u32, round: u16, payload: Bytes) -> Result<Step, Refused> {
+        let Some(&seen) = self.seen.get(usize::from(round)) else {
+            return Err(Refused::NoSuchRound { from, round, rounds: self.n - 1 });
+        };
+        let expected = self.left();
+        if from != expected {
+            return Err(Refused::WrongSender { from, round, expected });
+        }
+        if seen {
+            return Err(Refused::Twice { from, round });
+        }
+        check_blocks(from, round, &payload, 1)?;
+        self.seen[usize::from(round)] = true;
+        Ok(self.add(payload, u32::from(round) + 1))
+    }
+
+    pub(super) fn awaited(&self) -> Vec<u32> {
+        if self.seen.iter().all(|&seen| seen) { Vec::new() } else { vec![self.left()] }
+    }
+
+    /// One more block, which goes to the right in `round` if that one exists.
+    fn add(&mut self, block: Bytes, round: u32) -> Step {
+        let mut step = Step::default();
+        if round < self.n - 1 {
+            let to = (self.me + 1) % self.n;
+            // Fits: `new` has bounded the number of rounds.
+            step.sends.push(Message { to, round: round as u16, payload: block.clone() });
+        }
+        self.parts.push(block);
+        if self.parts.len() == self.n as usize {
+            step.done = Some(core::mem::take(&mut self.parts));
+        }
+        step
+    }
+
+    fn left(&self) -> u32 {
+        (self.me + self.n - 1) % self.n
+    }
+}

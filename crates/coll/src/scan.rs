@@ -1,0 +1,219 @@
+//! Scans a ring of processes up and down a tree (S2, `PMIX_Ring`): each learns its place and both neighbours' values.
+//!
+//! ```text
+//! up:    count, leftmost and rightmost value of a subtree            order of a subtree: the peer's own processes in
+//! down:  count before it, value on its left and on its right         local order, then child 0's, child 1's, ...
+//! ```
+//!
+//! A peer waits for its own processes and an [`Up`] of each child, and sends its parent theirs in one. The root closes
+//! the ring: what is left of all is the rightmost value of all. Down, a peer cuts what it got into a [`Down`] a child
+//! and a [`Place`] a process. So the processes of a node are neighbours, and a place in the ring is not a rank. A
+//! subtree without processes takes no place: its counts are 0, its values empty and nobody's neighbours.
+//!
+//! Cost of a peer: 1 message in a child, 1 out; down likewise. Bytes of each: a count and two values, whatever the size
+//! of the job. Time and memory: O(processes + children) a peer, 2 log N hops.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use thiserror::Error;
+use wireup_wire::values;
+
+/// The processes of a subtree, seen from its parent.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Up {
+    pub count: u32,
+    /// Of the first process.
+    pub left: Bytes,
+    /// Of the last process.
+    pub right: Bytes,
+}
+
+/// The surroundings of a subtree's processes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Down {
+    /// Processes to the left of the first one, from the ring's beginning.
+    pub before: u32,
+    /// Of the process to the left of the first one.
+    pub left: Bytes,
+    /// Of the process to the right of the last one.
+    pub right: Bytes,
+}
+
+/// What goes down to each child, by its index.
+pub type Downs = Vec<(usize, Down)>;
+
+/// What one process gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub position: u32,
+    pub left: Bytes,
+    pub right: Bytes,
+}
+
+/// Another peer sent what cannot be right.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    #[error("the subtree of child {0} contributed to the ring a second time, expected once")]
+    ChildTwice(usize),
+    #[error("this peer contributed to the ring a second time, expected once")]
+    OwnTwice,
+    #[error("{found} processes of this peer entered the ring, expected {expected}")]
+    Own { found: usize, expected: usize },
+    #[error("the subtrees of a ring count more processes than there can be")]
+    TooMany,
+    #[error("a place in the ring came before this subtree was complete, or a second time")]
+    TooEarly,
+    #[error("a ring's message is a count and two values, this is not")]
+    Malformed,
+}
+
+impl Up {
+    /// `count` as u32 LE, then both values as of [`values`].
+    pub fn encode(&self) -> Bytes {
+        encode(self.count, &self.left, &self.right)
+    }
+
+    pub fn decode(payload: &Bytes) -> Result<Self, Refused> {
+        decode(payload).map(|(count, left, right)| Up { count, left, right })
+    }
+}
+
+impl Down {
+    /// `before` as u32 LE, then both values as of [`values`].
+    pub fn encode(&self) -> Bytes {
+        encode(self.before, &self.left, &self.right)
+    }
+
+    pub fn decode(payload: &Bytes) -> Result<Self, Refused> {
+        decode(payload).map(|(before, left, right)| Down { before, left, right })
+    }
+}
+
+fn encode(count: u32, left: &[u8], right: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(4 + values::encoded_len(left.len()) + values::encoded_len(right.len()));
+    out.extend_from_slice(&count.to_le_bytes());
+    values::push(&mut out, left);
+    values::push(&mut out, right);
+    out.into()
+}
+
+fn decode(payload: &Bytes) -> Result<(u32, Bytes, Bytes), Refused> {
+    let (count, both) = payload.split_first_chunk().ok_or(Refused::Malformed)?;
+    let mut both = values::values(both);
+    let mut value = || both.next().and_then(Result::ok).ok_or(Refused::Malformed);
+    let (left, right) = (value()?, value()?);
+    match both.next() {
+        None => Ok((u32::from_le_bytes(*count), payload.slice_ref(left), payload.slice_ref(right))),
+        Some(_) => Err(Refused::Malformed),
+    }
+}
+
+/// One peer's part in one ring scan.
+pub struct RingScan {
+    local_size: usize,
+    own: Option<Vec<Bytes>>,
+    children: Vec<Option<Up>>,
+    /// Of the whole subtree, once it is complete and until its surroundings are known.
+    total: Option<Up>,
+}
+
+impl RingScan {
+    /// Of a peer with so many children and processes.
+    pub fn new(children: usize, local_size: usize) -> Self {
+        RingScan { local_size, own: None, children: vec![None; children], total: None }
+    }
+
+    /// The values of this peer's own processes, in local order; to be called where there are none, too. `Some` when the
+    /// subtree is complete now: for the parent; at the root, [`RingScan::root`] comes next.
+    pub fn own(&mut self, values: Vec<Bytes>) -> Result<Option<Up>, Refused> {
+        if values.len() != self.local_size {
+            return Err(Refused::Own { found: values.len(), expected: self.local_size });
+        }
+        if self.own.is_some() {
+            return Err(Refused::OwnTwice);
+        }
+        self.own = Some(values);
+        self.sum_up()
+    }
+
+    /// What the subtree of child `index` contributes; `Some` as for [`RingScan::own`].
+    ///
+    /// # Panics
+    /// If there is no such child.
+    pub fn child(&mut self, index: usize, up: Up) -> Result<Option<Up>, Refused> {
+        let child = &mut self.children[index];
+        if child.is_some() {
+            return Err(Refused::ChildTwice(index));
+        }
+        *child = Some(up);
+        self.sum_up()
+    }
+
+    /// Whether this peer's own processes are still missing.
+    pub fn own_missing(&self) -> bool {
+        self.own.is_none()
+    }
+
+    /// The children whose subtrees are not complete.
+    pub fn missing_children(&self) -> impl Iterator<Item = usize> + '_ {
+        self.children.iter().enumerate().filter(|(_, up)| up.is_none()).map(|(index, _)| index)
+    }
+
+    /// At the root, when all is complete: the surroundings of all, which are their own other ends.
+    ///
+    /// # Panics
+    /// If somebody is missing.
+    pub fn root(&self) -> Down {
+        let total = self.total.as_ref().expect("the ring is closed when all of it is known");
+        Down { before: 0, left: total.right.clone(), right: total.left.clone() }
+    }
+
+    /// The surroundings of this subtree are known: those of each child's, to be sent to it, and the places of this
+    /// peer's own processes in local order.
+    pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Place>), Refused> {
+        self.total.take().ok_or(Refused::TooEarly)?;
+        let own = self.own.iter().flatten().map(|value| Up { count: 1, left: value.clone(), right: value.clone() });
+        let ups: Vec<Up> = own.chain(self.children.iter().flatten().cloned()).collect();
+        let mut downs = surroundings(&ups, down);
+        let children = downs.split_off(self.local_size);
+        let place = |Down { before, left, right }| Place { position: before, left, right };
+        Ok((children.into_iter().enumerate().collect(), downs.into_iter().map(place).collect()))
+    }
+
+    /// All of the subtree in one, if it is complete.
+    fn sum_up(&mut self) -> Result<Option<Up>, Refused> {
+        let Some(own) = self.own.as_ref().filter(|_| self.children.iter().all(Option::is_some)) else {
+            return Ok(None);
+        };
+        let inner = self.children.iter().flatten().filter(|up| up.count > 0);
+        let count = inner.clone().try_fold(own.len() as u32, |sum, up| sum.checked_add(up.count));
+        let left = own.first().or_else(|| inner.clone().next().map(|up| &up.left));
+        let right = inner.clone().next_back().map(|up| &up.right).or_else(|| own.last());
+        let total = Up {
+            count: count.ok_or(Refused::TooMany)?,
+            left: left.cloned().unwrap_or_default(),
+            right: right.cloned().unwrap_or_default(),
+        };
+        self.total = Some(total.clone());
+        Ok(Some(total))
+    }
+}
+
+/// The surroundings of each of `ups`, which lie side by side within `outer`.
+fn surroundings(ups: &[Up], outer: Down) -> Vec<Down> {
+    let mut downs = vec![Down::default(); ups.len()];
+    let (mut before, mut left) = (outer.before, outer.left);
+    for (down, up) in downs.iter_mut().zip(ups).filter(|(_, up)| up.count > 0) {
+        (down.before, down.left) = (before, core::mem::replace(&mut left, up.right.clone()));
+        before = before.saturating_add(up.count);
+    }
+    let mut right = outer.right;
+    for (down, up) in downs.iter_mut().zip(ups).rev().filter(|(_, up)| up.count > 0) {
+        down.right = core::mem::replace(&mut right, up.left.clone());
+    }
+    downs
+}
+
+#[cfg(test)]
+mod tests;

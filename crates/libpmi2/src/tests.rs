@@ -1,0 +1,251 @@
+//! This library with a server of our own kind that a test plays.
+
+use crate::exchange::Kind;
+use crate::extensions::finish;
+use crate::kvs::{get, put};
+use crate::numbered::Own;
+use crate::requests::{Id, Into, Requests};
+use crate::state::{Job, With};
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use std::format;
+use std::string::String;
+use std::vec;
+use wireup_capi::codes::{Code, Result};
+use wireup_capi::scripted::{Peer, pair};
+use wireup_wire::blob::Pair;
+use wireup_wire::shared::{rows, segment};
+
+fn job(size: u32) -> (Job, Peer) {
+    let (server, peer) = pair();
+    let job = Job {
+        with: With::Server(server),
+        rank: 0,
+        size,
+        appnum: 0,
+        spawned: false,
+        server_is_known: true,
+        own: Some(Own::default()),
+        job_id: Some(b"job".to_vec()),
+        requests: Requests::default(),
+        generation: 0,
+    };
+    (job, peer)
+}
+
+const PUT_OK: &str = "cmd=kvs-put-response;rc=0;";
+const PUT_REFUSED: &str = "cmd=kvs-put-response;rc=-1;errmsg=no;";
+
+fn fence_over(id: Id, version: u32) -> String {
+    format!("cmd=wireup-fence-response;rc=0;id={id};kvs={version};")
+}
+
+fn gather_over(id: Id) -> String {
+    format!("cmd=wireup-allgather-response;rc=0;id={id};")
+}
+
+/// A segment as the server builds it.
+fn segment(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let pairs = || pairs.iter().map(|(key, value)| Pair { key, value });
+    let mut layout = segment::Layout::default();
+    pairs().for_each(|pair| layout.add(pair).unwrap());
+    let mut bytes = vec![0; layout.total_len()];
+    layout.build(&mut bytes, pairs());
+    bytes
+}
+
+fn array(values: &[&[u8]], stride: u32, form: rows::Form) -> Vec<u8> {
+    let count = values.len() as u32;
+    let layout = match form {
+        rows::Form::Rows => rows::Layout::rows(count, stride),
+        rows::Form::Packed => {
+            let len = values.iter().map(|value| wireup_wire::values::encoded_len(value.len())).sum();
+            rows::Layout::packed(count, stride, len)
+        }
+    };
+    let mut bytes = vec![0; layout.total_len()];
+    let mut builder = layout.build(&mut bytes);
+    values.iter().zip(0..).for_each(|(value, rank)| builder.place(rank, value));
+    builder.finish();
+    bytes
+}
+
+fn found(job: &mut Job, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut value = None;
+    get(job, b"", -1, key, &mut |found| value = Some(found.to_vec())).map(|_| value)
+}
+
+#[test]
+fn a_get_asks_once_after_a_fence_that_has_published() {
+    let (mut job, mut peer) = job(2);
+    assert_eq!(found(&mut job, b"a"), Ok(None));
+    put(&mut job, b"a;", b"1;2").unwrap();
+    let fence = job.start(Kind::Fence, &[]).unwrap();
+    assert_eq!(peer.heard(), ["cmd=kvs-put;key=a;;;value=1;;2;", "cmd=wireup-fence;id=1;"]);
+    peer.say(PUT_OK);
+    peer.say(&fence_over(fence, 1));
+    job.finish(fence).unwrap();
+    peer.give("cmd=wireup-kvs-map-response;rc=0;keep=0;ends=1;", &[&segment(&[(b"a;;", b"1;;2"), (b"b", b"old")])]);
+    assert_eq!(found(&mut job, b"a;"), Ok(Some(b"1;2".to_vec())));
+    assert_eq!(peer.heard(), ["cmd=wireup-kvs-map;"]);
+    assert_eq!(found(&mut job, b"b"), Ok(Some(b"old".to_vec())));
+    assert_eq!(found(&mut job, b"c"), Ok(None));
+
+    // One that has published nothing costs nothing.
+    let fence = job.start(Kind::Fence, &[]).unwrap();
+    peer.say(&fence_over(fence, 1));
+    job.finish(fence).unwrap();
+    assert_eq!(found(&mut job, b"b"), Ok(Some(b"old".to_vec())));
+    assert_eq!(peer.heard(), ["cmd=wireup-fence;id=2;"]);
+
+    // The newest pair wins; then the server has merged both.
+    for (version, answer, memory) in [
+        (2, "cmd=wireup-kvs-map-response;rc=0;keep=1;ends=2;", segment(&[(b"b", b"new")])),
+        (3, "cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3;", segment(&[(b"b", b"new"), (b"c", b"")])),
+    ] {
+        let fence = job.start(Kind::Fence, &[]).unwrap();
+        peer.say(&fence_over(fence, version));
+        job.finish(fence).unwrap();
+        peer.give(answer, &[&memory]);
+        assert_eq!(found(&mut job, b"b"), Ok(Some(b"new".to_vec())));
+        assert_eq!(found(&mut job, b"a;").map(|value| value.is_some()), Ok(version == 2));
+    }
+    let have = [
+        "cmd=wireup-fence;id=3;",
+        "cmd=wireup-kvs-map;have=1;",
+        "cmd=wireup-fence;id=4;",
+        "cmd=wireup-kvs-map;have=1,2;",
+    ];
+    assert_eq!(peer.heard(), have);
+    assert_eq!(found(&mut job, b"c"), Ok(Some(vec![])));
+}
+
+#[test]
+fn reserved_keys_and_other_jobs_are_asked_for_by_message() {
+    let (mut job, mut peer) = job(2);
+    peer.say("cmd=kvs-get-response;rc=0;found=TRUE;value=m;");
+    assert_eq!(found(&mut job, b"PMI_process_mapping"), Ok(Some(b"m".to_vec())));
+    peer.say("cmd=kvs-get-response;rc=0;found=FALSE;");
+    assert_eq!(get(&mut job, b"another", 1, b"k", &mut |_| {}), Ok(false));
+    assert_eq!(get(&mut job, b"job", 1, b"k", &mut |_| {}), Ok(false));
+    let asked = ["cmd=kvs-get;srcid=-1;key=PMI_process_mapping;", "cmd=kvs-get;jobid=another;srcid=1;key=k;"];
+    assert_eq!(peer.heard(), asked);
+    assert_eq!(put(&mut job, b"PMI_x", b"v"), Err(Code::OTHER));
+    assert_eq!(put(&mut job, b"k", &[b';'; 600]), Err(Code::OTHER));
+}
+
+#[test]
+fn a_refused_put_shows_at_the_fence_behind_it() {
+    let (mut job, mut peer) = job(2);
+    let mut fences = vec![];
+    for key in [b"a", b"b", b"c"] {
+        put(&mut job, key, b"v").unwrap();
+        fences.push(job.start(Kind::Fence, &[]).unwrap());
+    }
+    for answer in [PUT_OK, PUT_REFUSED, PUT_OK] {
+        peer.say(answer);
+    }
+    for fence in &fences {
+        peer.say(&fence_over(*fence, 1));
+    }
+    assert_eq!(job.finish(fences[0]), Ok(()));
+    assert!(job.requests.has_fence());
+    assert_eq!(job.finish(fences[2]), Ok(()));
+    assert_eq!(job.finish(fences[1]), Err(Code::OTHER));
+    assert_eq!(job.finish(fences[1]), Err(Code::INVALID_ARG));
+    assert!(!job.requests.has_fence());
+}
+
+/// Ends an allgather into a buffer of `ranks` rows of `max_len`.
+fn into_buffer(job: &mut Job, id: Id, ranks: usize, max_len: usize) -> Result<Vec<u8>> {
+    let mut buffer = vec![b'z'; ranks * max_len];
+    job.requests.get(id)?.into = Into::Buffer(buffer.as_mut_ptr());
+    // SAFETY: the buffer has room for all rows.
+    unsafe { finish(job, id, Into::Later)? };
+    Ok(buffer)
+}
+
+#[test]
+fn arrays_of_both_forms_in_any_order() {
+    let (mut job, mut peer) = job(3);
+    let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"v;", 4, false).unwrap()).collect();
+    assert_eq!(peer.heard()[2], "cmd=wireup-allgather;id=3;maxlen=4;shared=FALSE;value=v;;;");
+    let values: [&[u8]; 3] = [b"v;", b"", b"long"];
+    for (id, form) in [(ids[2], rows::Form::Packed), (ids[0], rows::Form::Rows)] {
+        assert_eq!(job.is_over(id), Ok(false));
+        peer.give(&gather_over(id), &[&array(&values, 4, form)]);
+        assert_eq!(job.is_over(id), Ok(true));
+        assert_eq!(into_buffer(&mut job, id, 3, 4), Ok(b"v;\0\0\0\0\0\0long".to_vec()));
+        assert_eq!(job.is_over(id), Err(Code::INVALID_ARG));
+    }
+    // Another rank's longest length was another.
+    peer.give(&gather_over(ids[1]), &[&array(&[b"a", b"b", b"longer"], 6, rows::Form::Packed)]);
+    assert_eq!(into_buffer(&mut job, ids[1], 3, 4), Err(Code::INVALID_VAL_LENGTH));
+    assert_eq!(job.finish(ids[1]), Err(Code::INVALID_ARG));
+}
+
+#[test]
+fn shared_rows_are_handed_out_as_they_came() {
+    let (mut job, mut peer) = job(2);
+    let mut pointers = vec![];
+    // As asked for; with another row length, and packed: a copy is made.
+    for (stride, form) in [(8, rows::Form::Rows), (4, rows::Form::Rows), (8, rows::Form::Packed)] {
+        let id = job.start_allgather(b"own", 8, true).unwrap();
+        peer.give(&gather_over(id), &[&array(&[b"own", b"yes"], stride, form)]);
+        let mut pointer: *const c_void = core::ptr::null();
+        // SAFETY: the pointer is there; then it points to two rows of eight bytes.
+        unsafe {
+            finish(&mut job, id, Into::Shared(&mut pointer)).unwrap();
+            let rows = core::slice::from_raw_parts(pointer.cast::<u8>(), 16);
+            assert_eq!(rows, b"own\0\0\0\0\0yes\0\0\0\0\0");
+        }
+        pointers.push(pointer);
+    }
+    for pointer in &pointers {
+        assert_eq!(job.requests.release(*pointer), Ok(()));
+        assert_eq!(job.requests.release(*pointer), Err(Code::INVALID_ARG));
+    }
+}
+
+#[test]
+fn a_malformed_array_or_none_is_an_error_of_that_request() {
+    let (mut job, mut peer) = job(2);
+    let wrong_count = array(&[b"a"], 4, rows::Form::Packed);
+    for (memory, code) in [(&b"nonsense"[..], Code::FAIL), (b"", Code::NOMEM), (&wrong_count, Code::FAIL)] {
+        let id = job.start_allgather(b"v", 4, false).unwrap();
+        peer.give(&gather_over(id), &[memory]);
+        assert_eq!(into_buffer(&mut job, id, 2, 4), Err(code));
+    }
+    let fence = job.start(Kind::Fence, &[]).unwrap();
+    peer.say(&fence_over(fence, 0));
+    assert_eq!(job.finish(fence), Ok(()));
+}
+
+#[test]
+fn all_that_is_outstanding_fails_when_one_is_refused() {
+    let (mut job, mut peer) = job(2);
+    let fence = job.start(Kind::Fence, &[]).unwrap();
+    let over = job.start(Kind::Fence, &[]).unwrap();
+    let gather = job.start_allgather(b"v", 4, false).unwrap();
+    peer.say(&fence_over(over, 0));
+    peer.say("cmd=wireup-allgather-response;rc=-1;errmsg=no;");
+    assert_eq!(job.finish(gather), Err(Code::FAIL));
+    assert_eq!(job.finish(over), Ok(()));
+    assert_eq!(job.is_over(fence), Ok(true));
+    assert_eq!(job.finish(fence), Err(Code::FAIL));
+    // What is started now is no better.
+    let late = job.start(Kind::Fence, &[]).unwrap();
+    assert_eq!(job.finish(late), Err(Code::FAIL));
+    assert_eq!(put(&mut job, b"k", b"v"), Err(Code::FAIL));
+}
+
+#[test]
+fn what_is_left_at_the_end_is_waited_for() {
+    let (mut job, mut peer) = job(2);
+    let fence = job.start(Kind::Fence, &[]).unwrap();
+    let gather = job.start_allgather(b"v", 4, true).unwrap();
+    peer.give(&gather_over(gather), &[&array(&[b"a", b"b"], 4, rows::Form::Rows)]);
+    peer.say(&fence_over(fence, 1));
+    job.finish_all();
+    assert_eq!((job.is_over(fence), job.is_over(gather)), (Ok(true), Ok(true)));
+}

@@ -1,0 +1,131 @@
+use super::super::memory::RankMemory;
+use super::*;
+use rustix::process::{Resource, Rlimit};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use wireup_proto::memory::Memory;
+
+/// Both ends, as an agent and a rank have them.
+fn pair() -> (Outgoing, OwnedFd) {
+    let (ours, theirs) = socket::pair().unwrap();
+    wireup_os::files::set_nonblocking(&ours, true).unwrap();
+    (Outgoing { fd: Some(ours), ..Outgoing::default() }, theirs)
+}
+
+fn share(byte: u8) -> Shared {
+    RankMemory.share(1, &mut |bytes| bytes[0] = byte).unwrap()
+}
+
+/// What the client gets by one read: the bytes, and what its descriptors hold.
+fn receive(theirs: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
+    let (mut buffer, mut fds) = (vec![0; 1 << 20], VecDeque::new());
+    let read = socket::receive(theirs, &mut buffer, &mut fds).unwrap();
+    buffer.truncate(read);
+    let held = fds.iter().map(|fd| {
+        let mut byte = [0];
+        assert_eq!(rustix::io::pread(fd, &mut byte, 0), Ok(1));
+        byte[0]
+    });
+    let held = held.collect();
+    (buffer, held)
+}
+
+#[test]
+fn descriptors_come_with_the_first_byte() {
+    let (mut pmi, theirs) = pair();
+    assert!(pmi.write_now(Bytes::from_static(b"plain"), Vec::new()));
+    let shares = vec![share(1), share(2)];
+    assert!(pmi.write_now(Bytes::from_static(b"with memory"), shares));
+    assert_eq!(receive(&theirs), (b"plainwith memory".to_vec(), vec![1, 2]));
+}
+
+#[test]
+fn a_full_socket_keeps_bytes_and_descriptors_together() {
+    let (mut pmi, theirs) = pair();
+    assert!(!pmi.write_now(vec![b'x'; 4 << 20].into(), Vec::new()), "more than a socket holds");
+    assert!(!pmi.write_now(Bytes::from_static(b"late"), vec![share(7)]));
+    assert_eq!(pmi.flush().state, WriteState::Full);
+    let (mut bytes, mut held) = (Vec::new(), Vec::new());
+    while bytes.len() < (4 << 20) + 4 {
+        let (more, fds) = receive(&theirs);
+        assert!(fds.is_empty() || bytes.len() + more.len() > 4 << 20, "not before its message");
+        bytes.extend(more);
+        held.extend(fds);
+        pmi.flush();
+    }
+    assert!(bytes.ends_with(b"xlate"));
+    assert_eq!((held, pmi.flush().state), (vec![7], WriteState::Idle));
+}
+
+#[test]
+fn more_than_one_message_takes_arrive_in_order() {
+    let (mut pmi, theirs) = pair();
+    let shares: Vec<Shared> = (0..100).map(share).collect();
+    assert!(!pmi.write_now(Bytes::from_static(b"a reply"), shares));
+    assert_eq!(pmi.flush(), Wrote { bytes: 6, state: WriteState::Idle });
+    let (mut bytes, mut held) = (Vec::new(), Vec::new());
+    while bytes.len() < 7 {
+        let (more, fds) = receive(&theirs);
+        assert!(fds.len() <= SHARES_PER_SEND_MAX);
+        bytes.extend(more);
+        held.extend(fds);
+    }
+    assert_eq!((bytes, held), (b"a reply".to_vec(), (0..100).collect::<Vec<u8>>()));
+}
+
+#[test]
+fn what_was_sent_or_cannot_be_is_not_held() {
+    let open =
+        || std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| is_shared(entry.as_ref().unwrap())).count();
+    // Other tests of this process share memory of one byte, too.
+    let (mut pmi, theirs) = pair();
+    let marked = || RankMemory.share(4711, &mut |_| ()).unwrap();
+    assert!(pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
+    assert_eq!(open(), 0, "sent: under way, but not open here");
+    drop(theirs);
+    assert!(!pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
+    assert_eq!(open(), 1);
+    assert_eq!(pmi.flush().state, WriteState::Closed);
+    assert_eq!(open(), 0);
+}
+
+fn is_shared(entry: &std::fs::DirEntry) -> bool {
+    // A descriptor may be closed meanwhile, by another test.
+    std::fs::metadata(entry.path()).is_ok_and(|data| data.len() == 4711)
+}
+
+/// Set for the part of the next test that runs as somebody without privileges.
+const CROWDED: &str = "WIREUP_TEST_CROWDED";
+
+/// The kernel counts a user's descriptors under way, and root's not at all: another process, another user.
+#[test]
+fn too_many_descriptors_under_way_are_waited_for() {
+    if std::env::var_os(CROWDED).is_some() {
+        return crowded();
+    }
+    let name = "agent::outgoing::tests::too_many_descriptors_under_way_are_waited_for";
+    let mut again = Command::new("/proc/self/exe");
+    again.args([name, "--exact", "--nocapture"]).env(CROWDED, "1");
+    if rustix::process::geteuid().is_root() {
+        again.uid(65_534);
+    }
+    match again.output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => println!("skipped: nobody may not run this test: {error}"),
+    }
+}
+
+fn crowded() {
+    let few = Rlimit { current: Some(40), maximum: Some(40) };
+    rustix::process::setrlimit(Resource::Nofile, few).unwrap();
+    let (mut pmi, theirs) = pair();
+    let share = share(1);
+    let mut sent = 0;
+    while pmi.write_now(Bytes::from_static(b"x"), vec![share.clone()]) {
+        sent += 1;
+        assert!(sent < 100, "the kernel does not count");
+    }
+    assert_eq!(pmi.flush(), Wrote { bytes: 0, state: WriteState::Crowded });
+    assert_eq!(receive(&theirs), (b"x".to_vec(), vec![1]));
+    assert_eq!(pmi.flush(), Wrote { bytes: 1, state: WriteState::Idle });
+}

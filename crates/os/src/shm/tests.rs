@@ -1,0 +1,71 @@
+use super::*;
+use crate::socket;
+use rustix::fs::{Mode, OFlags};
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+
+fn sealed(text: &[u8]) -> SealedMemory {
+    SealedMemory::new("test", text.len(), |bytes| bytes.copy_from_slice(text)).unwrap()
+}
+
+/// The descriptor as another process would hold it.
+fn received(memory: &SealedMemory) -> OwnedFd {
+    let (left, right) = socket::pair().unwrap();
+    assert_eq!(socket::send(&left, b"x", &[memory.as_fd()]).unwrap(), 1);
+    let mut fds = VecDeque::new();
+    assert_eq!(socket::receive(&right, &mut [0; 8], &mut fds).unwrap(), 1);
+    fds.pop_front().expect("a descriptor came along")
+}
+
+#[test]
+fn what_was_filled_in_is_read_by_all() {
+    let memory = SealedMemory::new("test", 10_000, |bytes| bytes[9_998..].copy_from_slice(b"ab")).unwrap();
+    let fd = received(&memory);
+    drop(Mapping::read_only(&fd, 10_000).unwrap());
+    let client = Mapping::read_only(&fd, 10_000).unwrap();
+    for bytes in [memory.bytes(), client.bytes(), &read_all(&fd, 10_000)] {
+        assert!(bytes[..9_998].iter().all(|byte| *byte == 0) && bytes.ends_with(b"ab"));
+    }
+    assert_eq!(memory.byte_len(), 10_000);
+    drop(memory);
+    assert!(client.bytes().ends_with(b"ab"), "it lives as long as a reader");
+}
+
+#[test]
+fn a_client_cannot_change_it() {
+    let memory = sealed(&[7; 8192]);
+    let fd = received(&memory);
+    // Reopened, in case the descriptor itself were what keeps from writing.
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let reopened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    for fd in [&fd, &reopened] {
+        let writable = Mapping::writable(fd, 8192);
+        assert_eq!(writable.map(|_| ()), Err(Errno::PERM));
+        assert_eq!(rustix::io::write(fd, b"x"), Err(Errno::PERM));
+        assert_eq!(rustix::io::pwrite(fd, b"x", 4096), Err(Errno::PERM));
+        for len in [0, 4096, 16_384] {
+            assert_eq!(rustix::fs::ftruncate(fd, len), Err(Errno::PERM), "to {len}");
+        }
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(rustix::fs::fallocate(fd, punch, 0, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::fallocate(fd, FallocateFlags::empty(), 8192, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE), Err(Errno::PERM), "seals are final");
+    }
+    // What a reader writes into its own mapping is its own.
+    let mut own = Mapping::new(&fd, 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
+    own.bytes_mut().fill(9);
+    assert_eq!(memory.bytes(), [7; 8192]);
+}
+
+#[test]
+fn it_is_not_inherited() {
+    let memory = sealed(b"x");
+    let flags = rustix::io::fcntl_getfd(&memory).unwrap();
+    assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+}
+
+#[test]
+fn what_was_tried_is_said() {
+    let error = SealedMemory::new(&"x".repeat(300), 1, |_| unreachable!()).unwrap_err();
+    assert_eq!(error.to_string(), "making a memory file: Invalid argument (os error 22)");
+}

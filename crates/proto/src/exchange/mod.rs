@@ -1,0 +1,293 @@
+//! One job's collectives on one node: which are under way, who is in which, what each needs next.
+//!
+//! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever it is. Any number may be
+//! under way. What belongs to an epoch is in [`one`]; this file numbers them, keeps them in order and forgets them:
+//!
+//! ```text
+//!   base ─► 4 fence      in: 0 1 2 3   way up done    waits for the way down
+//!           5 allgather  in: 0 . 2 .   a child's part is there
+//!           6 (nobody here; a node that is ahead has sent its first round)
+//! ```
+//!
+//! An epoch is forgotten when its outcome was handed to the ranks here and the way up is done; what comes for it later comes from
+//! no agent of ours. Outcomes of fences are handed out in the order of epochs, since later pairs win over earlier ones.
+//!
+//! A rank that has departed (exited or finalized) makes every later epoch impossible: whoever sees both a departure and somebody
+//! waiting for such an epoch says so, so that no job hangs on a rank that will never come. That is why sizes travel up the tree
+//! also where the data takes another way.
+
+mod one;
+#[cfg(test)]
+mod tests;
+
+use crate::pmi_link::Ticket;
+use crate::time::Instant;
+use bytes::Bytes;
+use one::Exchange;
+use std::collections::VecDeque;
+use wireup_coll::scan::Place;
+use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
+use wireup_wire::job::ExchangeScheme;
+use wireup_wire::limits::EXCHANGES_MAX;
+use wireup_wire::peer::{Departed, FenceTrace};
+
+/// What is the same for all collectives of a job on this node.
+pub struct Site {
+    /// The way up ends here.
+    pub root: bool,
+    pub local_size: u32,
+    /// Children in the tree with ranks of the job below them.
+    pub children: usize,
+    pub scheme: ExchangeScheme,
+    /// The nodes that have ranks, ascending: the peers of direct ways.
+    pub peers: Vec<NodeId>,
+    /// This node among them.
+    pub place: Option<u32>,
+}
+
+/// A rank's part in a collective.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    Fence,
+    Allgather { max_len: u32, shared: bool, value: Bytes },
+    Ring { value: Bytes },
+}
+
+/// What is to be done next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Do {
+    /// A frame to the parent.
+    Up { epoch: Epoch, tag: Tag, payload: Bytes },
+    /// A frame to one child, or to all.
+    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Bytes },
+    /// A frame to a node, straight.
+    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Bytes },
+    /// A collective is over: its ranks here are told.
+    Finish(Box<Finished>),
+    /// The job cannot go on.
+    Fail { problem: String },
+}
+
+/// A collective that is over everywhere this node must know of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    pub epoch: Epoch,
+    /// The ranks here, in the order of their coming, and how each is to be answered.
+    pub waiting: Vec<(LocalRank, Ticket)>,
+    pub outcome: Outcome,
+    pub trace: FenceTrace,
+}
+
+/// What a collective brought.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Blocks of packed pairs.
+    Pairs(Vec<Bytes>),
+    /// Blocks of values. `shared`: somebody here wants rows.
+    Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
+    /// For each local rank.
+    Places(Vec<Place>),
+}
+
+pub struct Exchanges {
+    site: Site,
+    base: Epoch,
+    live: VecDeque<Option<Exchange>>,
+    /// The next epoch of each local rank.
+    next: Vec<Epoch>,
+    departed: Option<Departed>,
+    deserter_known: bool,
+    asked: Option<Epoch>,
+}
+
+impl Entry {
+    fn collective(&self) -> Collective {
+        match self {
+            Entry::Fence => Collective::Fence,
+            Entry::Allgather { .. } => Collective::Allgather,
+            Entry::Ring { .. } => Collective::Ring,
+        }
+    }
+}
+
+impl Exchanges {
+    pub fn new(site: Site) -> Self {
+        Exchanges {
+            next: vec![Epoch(0); site.local_size as usize],
+            site,
+            base: Epoch(0),
+            live: VecDeque::new(),
+            departed: None,
+            deserter_known: false,
+            asked: None,
+        }
+    }
+
+    /// The first epoch that is not over here.
+    pub fn base(&self) -> Epoch {
+        self.base
+    }
+
+    /// The epoch that a rank enters next.
+    pub fn next_of(&self, local: LocalRank) -> Epoch {
+        self.next[local.index()]
+    }
+
+    /// Whether a rank has entered the first epoch that is not over.
+    pub fn has_arrived(&self, local: LocalRank) -> bool {
+        self.next[local.index()] > self.base
+    }
+
+    /// How many local ranks have.
+    pub fn arrived(&self) -> u32 {
+        self.next.iter().filter(|next| **next > self.base).count() as u32
+    }
+
+    /// A local rank starts its next collective. `pending` gives the pairs put on this node so far.
+    pub fn enter(
+        &mut self,
+        now: Instant,
+        (local, rank): (LocalRank, Rank),
+        entry: Entry,
+        ticket: Ticket,
+        pending: impl FnOnce() -> Bytes,
+        out: &mut Vec<Do>,
+    ) {
+        let epoch = self.next[local.index()];
+        let collective = entry.collective();
+        let Some((site, exchange)) = self.at(epoch, collective) else {
+            let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
+            return out.push(Do::Fail { problem });
+        };
+        if exchange.collective() != collective {
+            let other = exchange.collective();
+            let problem = format!(
+                "collective {epoch} of the job is a {other} for other ranks and a {collective} for rank {rank}"
+            );
+            return out.push(Do::Fail { problem });
+        }
+        exchange.enter(now, site, (local, rank), entry, ticket, pending, out);
+        self.next[local.index()] = Epoch(epoch.0 + 1);
+        self.settle(now, out);
+    }
+
+    /// A frame of a child.
+    pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
+        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
+            exchange.on_up(now, site, child, tag.form, payload, out)
+        });
+    }
+
+    /// A frame of the parent.
+    pub fn on_down(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
+        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| exchange.on_down(site, tag, payload, out));
+    }
+
+    /// A frame of another node, straight.
+    pub fn on_direct(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        epoch: Epoch,
+        tag: RoundTag,
+        payload: Bytes,
+        out: &mut Vec<Do>,
+    ) {
+        let Some(peer) = self.site.peers.iter().position(|node| *node == from) else {
+            return out
+                .push(Do::Fail { problem: format!("node {from}, which has no ranks, takes part in an exchange") });
+        };
+        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
+            exchange.on_direct(site, peer as u32, tag, payload, out)
+        });
+    }
+
+    fn on_frame(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        collective: Collective,
+        out: &mut Vec<Do>,
+        act: impl FnOnce(&Site, &mut Exchange, &mut Vec<Do>) -> Result<(), String>,
+    ) {
+        let Some((site, exchange)) = self.at(epoch, collective) else {
+            let base = self.base;
+            let problem = format!("a frame of collective {epoch} came to a node that is at {base}");
+            return out.push(Do::Fail { problem });
+        };
+        let known = exchange.collective();
+        let done = if known == collective {
+            act(site, exchange, out)
+        } else {
+            Err(format!("it is a {known} on this node and a {collective} on another"))
+        };
+        if let Err(problem) = done {
+            out.push(Do::Fail { problem: format!("collective {epoch} of the job: {problem}") });
+        }
+        self.settle(now, out);
+    }
+
+    /// The exchange of an epoch, made if it is new; `None` for one that is over or too far ahead.
+    fn at(&mut self, epoch: Epoch, collective: Collective) -> Option<(&Site, &mut Exchange)> {
+        let index = epoch.0.checked_sub(self.base.0)? as usize;
+        if index >= EXCHANGES_MAX {
+            return None;
+        }
+        if self.live.len() <= index {
+            self.live.resize_with(index + 1, || None);
+        }
+        let site = &self.site;
+        let exchange = self.live[index].get_or_insert_with(|| Exchange::new(epoch, collective, site));
+        Some((site, exchange))
+    }
+
+    /// Hands out what is complete, forgets what is over.
+    fn settle(&mut self, now: Instant, out: &mut Vec<Do>) {
+        let mut fences_before = false;
+        for exchange in self.live.iter_mut().flatten() {
+            let is_fence = exchange.collective() == Collective::Fence;
+            if !(is_fence && fences_before)
+                && let Some(finished) = exchange.take_finished(now)
+            {
+                out.push(Do::Finish(Box::new(finished)));
+            }
+            fences_before |= is_fence && !exchange.is_delivered();
+        }
+        while let Some(Some(first)) = self.live.front()
+            && first.is_over(&self.site)
+        {
+            self.live.pop_front();
+            self.base = Epoch(self.base.0 + 1);
+        }
+    }
+
+    /// A rank of the subtree will never enter `departed.epoch`. True if that is the first news of the kind, or the first
+    /// of a deserter.
+    pub fn on_departed(&mut self, departed: Departed) -> bool {
+        let deserter = departed.deserted && !std::mem::replace(&mut self.deserter_known, departed.deserted);
+        let first = self.departed.is_none() || deserter;
+        if self.departed.is_none_or(|known| departed.epoch < known.epoch) {
+            self.departed = Some(departed);
+        }
+        first
+    }
+
+    /// The departure that makes a collective under way impossible, with that epoch.
+    pub fn broken(&self) -> Option<(Departed, Epoch)> {
+        let departed = self.departed?;
+        let mut live = self.live.iter().flatten().map(Exchange::epoch);
+        live.find(|epoch| departed.epoch <= *epoch).map(|epoch| (departed, epoch))
+    }
+
+    /// When a wait of `after_ns` is over; `None` if nobody waits or the question was asked.
+    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
+        let first = self.live.iter().flatten().next()?;
+        (after_ns > 0 && self.asked != Some(first.epoch())).then(|| first.since() + after_ns)
+    }
+
+    /// The question who is missing was asked for the first epoch under way.
+    pub fn on_asked(&mut self) {
+        self.asked = self.live.iter().flatten().next().map(Exchange::epoch);
+    }
+}

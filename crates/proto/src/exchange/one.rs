@@ -1,0 +1,450 @@
+//! One collective: the parts of the ranks here, the way up the tree, the way its outcome comes.
+//!
+//! ```text
+//!                     all ranks here are in
+//!   (values arrive) ──────────────────────► own part ──► gather up the tree ──► at the root:
+//!                                              │             data or size          │
+//!                     scheme ring, log         │                                   │ tree: all blocks
+//!                   ┌──────────────────────────┘                                   ▼
+//!                   ▼                                 "go ring", "go log"      way down
+//!             rounds among nodes ◄──────────────────────────────────────────────── │
+//!                   └──────────────────────────► outcome ◄─────────────────────────┘
+//! ```
+//!
+//! Cost of the tree: a frame up and one down for each link, every byte once into each node. Of a direct way: its algorithm's
+//! frames (see `coll`), a frame up with 8 bytes for each link of the tree, and, where the root chose it, a frame down without
+//! payload. Source: S1 V; the choice at the root is ours.
+
+use super::{Do, Entry, Finished, Outcome, Site};
+use crate::pmi_link::Ticket;
+use crate::time::Instant;
+use bytes::Bytes;
+use wireup_coll::allgather::choice::{choose, direct};
+use wireup_coll::allgather::tree::{Part, TreeGather};
+use wireup_coll::allgather::{Direct, Step};
+use wireup_coll::scan::{Down, RingScan, Up};
+use wireup_wire::block::{self, Block};
+use wireup_wire::collective::{Algorithm, Collective, Form, ROUNDS_MAX, RoundTag, Tag};
+use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
+use wireup_wire::job::ExchangeScheme;
+use wireup_wire::limits::{EAGER_BYTES_MAX, FRAME_PAYLOAD_MAX};
+use wireup_wire::peer::FenceTrace;
+use wireup_wire::values;
+
+pub struct Exchange {
+    epoch: Epoch,
+    collective: Collective,
+    since: Option<Instant>,
+    /// Local ranks that are in, in the order of their coming.
+    waiting: Vec<(LocalRank, Ticket)>,
+    /// By local rank; none for fences.
+    values: Vec<Bytes>,
+    max_len: Option<u32>,
+    shared: bool,
+    way: Way,
+    /// All of the subtree is known to be in.
+    gathered: bool,
+    outcome: Option<Outcome>,
+    delivered: bool,
+    trace: FenceTrace,
+}
+
+enum Way {
+    Blocks {
+        tree: TreeGather,
+        /// What this node gives, until it is given.
+        own: Option<Bytes>,
+        route: Route,
+    },
+    Scan(RingScan),
+}
+
+enum Route {
+    Open,
+    /// Among nodes. Those that are ahead may begin before this one does.
+    Direct {
+        algorithm: Algorithm,
+        rounds: Direct,
+    },
+    Done,
+}
+
+impl Exchange {
+    pub fn new(epoch: Epoch, collective: Collective, site: &Site) -> Self {
+        let way = match collective {
+            Collective::Fence | Collective::Allgather => {
+                let eager_max = match site.scheme {
+                    ExchangeScheme::Auto if !site.root => EAGER_BYTES_MAX,
+                    ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
+                    ExchangeScheme::Ring | ExchangeScheme::Bruck => 0,
+                };
+                Way::Blocks { tree: TreeGather::new(site.children, eager_max), own: None, route: Route::Open }
+            }
+            Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size as usize)),
+        };
+        let values = if collective == Collective::Fence { 0 } else { site.local_size as usize };
+        Exchange {
+            epoch,
+            collective,
+            since: None,
+            waiting: Vec::new(),
+            values: vec![Bytes::new(); values],
+            max_len: None,
+            shared: false,
+            way,
+            gathered: false,
+            outcome: None,
+            delivered: false,
+            trace: FenceTrace { epoch, collective, ..FenceTrace::default() },
+        }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    /// Since when somebody waits.
+    pub fn since(&self) -> Instant {
+        self.since.unwrap_or_default()
+    }
+
+    pub fn is_delivered(&self) -> bool {
+        self.delivered
+    }
+
+    /// Nothing more will be asked of this epoch. Where no ranks are there is nothing to hand out.
+    pub fn is_over(&self, site: &Site) -> bool {
+        self.gathered && (self.delivered || (site.local_size == 0 && self.is_passed_on(site)))
+    }
+
+    /// On a node without ranks: what came down has gone on, or nothing comes down.
+    fn is_passed_on(&self, site: &Site) -> bool {
+        let forced = matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
+        match &self.way {
+            Way::Blocks { route, .. } => forced || matches!(route, Route::Done),
+            Way::Scan(_) => self.outcome.is_some(),
+        }
+    }
+
+    pub fn take_finished(&mut self, now: Instant) -> Option<Finished> {
+        let outcome = if self.delivered || self.waiting.is_empty() { None } else { self.outcome.take() }?;
+        self.delivered = true;
+        self.trace.out_ns = now.0;
+        let waiting = std::mem::take(&mut self.waiting);
+        Some(Finished { epoch: self.epoch, waiting, outcome, trace: self.trace })
+    }
+
+    /// A rank here comes. The caller has looked that it is the right collective, and that it comes once.
+    pub fn enter(
+        &mut self,
+        now: Instant,
+        site: &Site,
+        (local, rank): (LocalRank, Rank),
+        entry: Entry,
+        ticket: Ticket,
+        pending: impl FnOnce() -> Bytes,
+        out: &mut Vec<Do>,
+    ) {
+        if self.waiting.is_empty() {
+            self.trace.first_in_ns = now.0;
+        }
+        self.since.get_or_insert(now);
+        self.waiting.push((local, ticket));
+        match entry {
+            Entry::Fence => {}
+            Entry::Allgather { max_len, shared, value } => {
+                self.shared |= shared;
+                self.values[local.index()] = value;
+                let known = *self.max_len.get_or_insert(max_len);
+                if known != max_len {
+                    let epoch = self.epoch;
+                    let problem = format!(
+                        "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other ranks and \
+                         {max_len} for rank {rank}"
+                    );
+                    return out.push(Do::Fail { problem });
+                }
+            }
+            Entry::Ring { value } => self.values[local.index()] = value,
+        }
+        if self.waiting.len() < site.local_size as usize {
+            return;
+        }
+        self.trace.last_in_ns = now.0;
+        self.trace.last_rank = rank;
+        let own = match self.collective {
+            Collective::Fence => pending(),
+            Collective::Allgather => packed(&std::mem::take(&mut self.values)),
+            Collective::Ring => Bytes::new(),
+        };
+        self.trace.bytes_up = own.len() as u64;
+        let given = self.give(site, own, out);
+        self.fail(given, out);
+    }
+
+    fn fail(&self, result: Result<(), String>, out: &mut Vec<Do>) {
+        if let Err(problem) = result {
+            out.push(Do::Fail { problem: format!("collective {} of the job: {problem}", self.epoch) });
+        }
+    }
+
+    /// This node's own part.
+    fn give(&mut self, site: &Site, bytes: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+        match &mut self.way {
+            Way::Scan(scan) => {
+                let up = scan.own(std::mem::take(&mut self.values)).map_err(|refused| refused.to_string())?;
+                self.on_scanned(site, up, out)
+            }
+            Way::Blocks { tree, own, .. } => {
+                let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
+                let mut encoded = Vec::new();
+                if let Some(node) = node.filter(|_| !bytes.is_empty()) {
+                    encoded.reserve(block::encoded_len(node, bytes.len()));
+                    block::push(&mut encoded, node, false, &bytes);
+                }
+                *own = Some(bytes);
+                let part = tree.own(Part::Data(encoded.into())).map_err(|refused| refused.to_string())?;
+                self.on_gathered(site, part, out)?;
+                match site.scheme {
+                    ExchangeScheme::Ring if node.is_some() => self.go(site, Algorithm::Ring, out),
+                    ExchangeScheme::Bruck if node.is_some() => self.go(site, Algorithm::Bruck, out),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// A child's subtree is in.
+    pub fn on_up(
+        &mut self,
+        now: Instant,
+        site: &Site,
+        child: usize,
+        form: Form,
+        payload: Bytes,
+        out: &mut Vec<Do>,
+    ) -> Result<(), String> {
+        self.since.get_or_insert(now);
+        match &mut self.way {
+            Way::Scan(scan) => {
+                let up = Up::decode(&payload).map_err(|error| error.to_string())?;
+                let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
+                self.on_scanned(site, up, out)?;
+            }
+            Way::Blocks { tree, .. } => {
+                if matches!(form, Form::GoRing | Form::GoBruck) {
+                    return Err("a child says how to go".into());
+                }
+                let part = Part::from_payload(form == Form::Size, payload).map_err(|refused| refused.to_string())?;
+                let part = tree.child(child, part).map_err(|refused| refused.to_string())?;
+                self.on_gathered(site, part, out)?;
+            }
+        }
+        if site.local_size == 0 && self.is_waiting_for_own() {
+            // A node without ranks has nothing to add.
+            return self.give(site, Bytes::new(), out);
+        }
+        Ok(())
+    }
+
+    fn is_waiting_for_own(&self) -> bool {
+        match &self.way {
+            Way::Blocks { own, .. } => own.is_none() && !self.gathered,
+            Way::Scan(scan) => scan.own_missing(),
+        }
+    }
+
+    /// The subtree is complete, if `part` says so.
+    fn on_gathered(&mut self, site: &Site, part: Option<Part>, out: &mut Vec<Do>) -> Result<(), String> {
+        let Some(part) = part else {
+            return Ok(());
+        };
+        self.gathered = true;
+        if !site.root {
+            let form = if part.is_size() { Form::Size } else { Form::Data };
+            let tag = Tag::new(self.collective, form);
+            out.push(Do::Up { epoch: self.epoch, tag, payload: part.into_payload() });
+            return Ok(());
+        }
+        let nodes = site.peers.len() as u32;
+        match (site.scheme, part) {
+            (ExchangeScheme::Ring | ExchangeScheme::Bruck, _) => Ok(()),
+            (ExchangeScheme::Tree, Part::Size(bytes)) => Err(too_long(bytes)),
+            (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, out),
+            (ExchangeScheme::Auto, Part::Data(blocks)) => match choose(nodes, blocks.len() as u64) {
+                None => self.broadcast(blocks, out),
+                Some(algorithm) => self.tell_to_go(site, algorithm, out),
+            },
+            (ExchangeScheme::Auto, Part::Size(bytes)) => self.tell_to_go(site, direct(nodes, bytes), out),
+        }
+    }
+
+    fn broadcast(&mut self, blocks: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+        let tag = Tag::new(self.collective, Form::Data);
+        out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: blocks.clone() });
+        self.on_blocks(vec![blocks]);
+        Ok(())
+    }
+
+    fn tell_to_go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
+        let form = match algorithm {
+            Algorithm::Ring => Form::GoRing,
+            Algorithm::Bruck => Form::GoBruck,
+        };
+        let tag = Tag::new(self.collective, form);
+        out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: Bytes::new() });
+        self.on_told_to_go(site, algorithm, out)
+    }
+
+    fn on_told_to_go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
+        if site.place.is_some() {
+            return self.go(site, algorithm, out);
+        }
+        if let Way::Blocks { route, .. } = &mut self.way {
+            *route = Route::Done;
+        }
+        Ok(())
+    }
+
+    /// The outcome, or the word how to reach it.
+    pub fn on_down(&mut self, site: &Site, tag: Tag, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+        if !self.gathered || self.outcome.is_some() || self.delivered {
+            return Err("its outcome came before its time, or twice".into());
+        }
+        if let Way::Scan(_) = self.way {
+            let down = Down::decode(&payload).map_err(|error| error.to_string())?;
+            return self.on_scan_down(down, out);
+        }
+        out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: payload.clone() });
+        match tag.form {
+            Form::Data => {
+                self.on_blocks(vec![payload]);
+                Ok(())
+            }
+            Form::GoRing => self.on_told_to_go(site, Algorithm::Ring, out),
+            Form::GoBruck => self.on_told_to_go(site, Algorithm::Bruck, out),
+            Form::Size => Err("the parent sends a size".into()),
+        }
+    }
+
+    /// Begins the rounds among nodes.
+    fn go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
+        let Way::Blocks { own, route, .. } = &mut self.way else {
+            return Err("a ring goes along the tree".into());
+        };
+        let (Some(bytes), Some(place)) = (own.take(), site.place) else {
+            return Err("it is to go on before the ranks here are in".into());
+        };
+        let rounds = Self::rounds(route, site, place, algorithm)?;
+        let node = site.peers[place as usize];
+        let step = rounds.start(&Block { node, compressed: false, bytes });
+        self.on_step(site, step, out)
+    }
+
+    /// The rounds, made with the first that is heard of them.
+    fn rounds<'r>(route: &'r mut Route, site: &Site, place: u32, wanted: Algorithm) -> Result<&'r mut Direct, String> {
+        let count = site.peers.len() as u32;
+        let wanted = if u32::from(ROUNDS_MAX) < count { Algorithm::Bruck } else { wanted };
+        if let Route::Open = route {
+            *route = Route::Direct { algorithm: wanted, rounds: Direct::new(wanted, place, count) };
+        }
+        match route {
+            Route::Direct { algorithm, rounds, .. } if *algorithm == wanted => Ok(rounds),
+            Route::Direct { .. } => Err("nodes go different ways".into()),
+            Route::Open | Route::Done => Err("a round came after the end".into()),
+        }
+    }
+
+    /// A round's message of the node at place `from` among the peers.
+    pub fn on_direct(
+        &mut self,
+        site: &Site,
+        from: u32,
+        tag: RoundTag,
+        payload: Bytes,
+        out: &mut Vec<Do>,
+    ) -> Result<(), String> {
+        let (Way::Blocks { route, .. }, Some(place)) = (&mut self.way, site.place) else {
+            return Err("it has no rounds here".into());
+        };
+        let step = Self::rounds(route, site, place, tag.algorithm)?.on_message(from, tag.round, payload);
+        let node = site.peers[from as usize];
+        let step = step.map_err(|refused| format!("node {node}: {refused}"))?;
+        self.on_step(site, step, out)
+    }
+
+    fn on_step(&mut self, site: &Site, step: Step, out: &mut Vec<Do>) -> Result<(), String> {
+        let Way::Blocks { route: Route::Direct { algorithm, .. }, .. } = self.way else {
+            return Ok(());
+        };
+        for message in step.sends {
+            if message.payload.len() > FRAME_PAYLOAD_MAX {
+                return Err(too_long(message.payload.len() as u64));
+            }
+            let tag = RoundTag { collective: self.collective, algorithm, round: message.round };
+            let node: NodeId = site.peers[message.to as usize];
+            out.push(Do::Direct { epoch: self.epoch, node, tag, payload: message.payload });
+        }
+        if let Some(blocks) = step.done {
+            self.on_blocks(blocks);
+        }
+        Ok(())
+    }
+
+    /// All blocks are here.
+    fn on_blocks(&mut self, blocks: Vec<Bytes>) {
+        if let Way::Blocks { route, .. } = &mut self.way {
+            *route = Route::Done;
+        }
+        self.trace.bytes_down = blocks.iter().map(|part| part.len() as u64).sum();
+        self.outcome = Some(match self.max_len {
+            Some(max_len) if self.collective == Collective::Allgather => {
+                Outcome::Values { max_len, shared: self.shared, blocks }
+            }
+            _ => Outcome::Pairs(blocks),
+        });
+    }
+
+    fn on_scanned(&mut self, site: &Site, up: Option<Up>, out: &mut Vec<Do>) -> Result<(), String> {
+        let (Some(up), Way::Scan(scan)) = (up, &mut self.way) else {
+            return Ok(());
+        };
+        self.gathered = true;
+        if site.root {
+            let down = scan.root();
+            return self.on_scan_down(down, out);
+        }
+        let tag = Tag::new(Collective::Ring, Form::Data);
+        out.push(Do::Up { epoch: self.epoch, tag, payload: up.encode() });
+        Ok(())
+    }
+
+    fn on_scan_down(&mut self, down: Down, out: &mut Vec<Do>) -> Result<(), String> {
+        let Way::Scan(scan) = &mut self.way else {
+            return Err("it is none along the tree".into());
+        };
+        let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;
+        let tag = Tag::new(Collective::Ring, Form::Data);
+        for (child, down) in children {
+            out.push(Do::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode() });
+        }
+        self.outcome = Some(Outcome::Places(places));
+        Ok(())
+    }
+}
+
+fn packed(own: &[Bytes]) -> Bytes {
+    let mut bytes = Vec::with_capacity(own.iter().map(|value| values::encoded_len(value.len())).sum());
+    for value in own {
+        values::push(&mut bytes, value);
+    }
+    bytes.into()
+}
+
+fn too_long(bytes: u64) -> String {
+    format!("its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message")
+}

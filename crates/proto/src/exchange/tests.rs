@@ -1,0 +1,319 @@
+//! Several nodes wired together by queues that deliver in any order that links allow.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use wireup_coll::mapping::{Mapping, by_slot};
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::AgentId;
+use wireup_wire::{block, values};
+
+/// What travels, with the link that keeps its order.
+enum Flying {
+    Up(usize, Epoch, Tag, Bytes),
+    Down(Epoch, Tag, Bytes),
+    Direct(NodeId, Epoch, RoundTag, Bytes),
+}
+
+struct Net {
+    tree: Tree,
+    mapping: Mapping,
+    nodes: Vec<Exchanges>,
+    /// By (from, to, direct).
+    links: BTreeMap<(usize, usize, bool), VecDeque<Flying>>,
+    /// By node: epochs in the order in which they ended, with what they brought.
+    ended: Vec<Vec<(Epoch, Collective, Vec<u8>)>>,
+    failed: Vec<String>,
+}
+
+/// A small generator: the order of everything follows from the seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+impl Net {
+    fn new(slots: &[u32], fanout: u32, scheme: ExchangeScheme) -> Net {
+        let (count, size) = (slots.len() as u32, slots.iter().sum());
+        let tree = Tree::new(count, fanout);
+        let mapping = Mapping::new(&by_slot(slots, size), size, count).unwrap();
+        let peers: Vec<NodeId> = (0..count).map(NodeId).filter(|node| mapping.local_size(*node) > 0).collect();
+        let nodes = (0..count).map(|node| {
+            let children = children(&tree, &mapping, node).len();
+            let place = peers.iter().position(|peer| peer.0 == node).map(|place| place as u32);
+            let local_size = mapping.local_size(NodeId(node));
+            Exchanges::new(Site { root: node == 0, local_size, children, scheme, peers: peers.clone(), place })
+        });
+        let nodes: Vec<Exchanges> = nodes.collect();
+        Net { ended: vec![Vec::new(); nodes.len()], tree, mapping, nodes, links: BTreeMap::new(), failed: Vec::new() }
+    }
+
+    fn enter(&mut self, rank: u32, entry: Entry) {
+        let (node, local) = self.mapping.place(Rank(rank)).unwrap();
+        let (mut pairs, mut next) = (Vec::new(), Vec::new());
+        let epoch = self.nodes[node.index()].next_of(local).0;
+        if node.0 % 3 != 1 {
+            // Some nodes put nothing.
+            wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
+        }
+        let ticket = Ticket::Allgather { id: epoch };
+        self.nodes[node.index()].enter(Instant(1), (local, Rank(rank)), entry, ticket, || pairs.into(), &mut next);
+        self.carry_out(node.index(), next);
+    }
+
+    fn carry_out(&mut self, node: usize, next: Vec<Do>) {
+        for one in next {
+            match one {
+                Do::Up { epoch, tag, payload } => {
+                    let parent = self.tree.parent(AgentId(node as u32)).unwrap();
+                    let child = children(&self.tree, &self.mapping, parent.0).iter().position(|child| *child == node);
+                    self.fly(node, parent.index(), false, Flying::Up(child.unwrap(), epoch, tag, payload));
+                }
+                Do::Down { epoch, child, tag, payload } => {
+                    for (index, to) in children(&self.tree, &self.mapping, node as u32).into_iter().enumerate() {
+                        if child.is_none_or(|child| child == index) {
+                            self.fly(node, to, false, Flying::Down(epoch, tag, payload.clone()));
+                        }
+                    }
+                }
+                Do::Direct { epoch, node: to, tag, payload } => {
+                    self.fly(node, to.index(), true, Flying::Direct(NodeId(node as u32), epoch, tag, payload));
+                }
+                Do::Finish(finished) => {
+                    let collective = finished.trace.collective;
+                    let text = text(finished.outcome, &self.mapping);
+                    self.ended[node].push((finished.epoch, collective, text));
+                }
+                Do::Fail { problem } => self.failed.push(problem),
+            }
+        }
+    }
+
+    fn fly(&mut self, from: usize, to: usize, direct: bool, what: Flying) {
+        self.links.entry((from, to, direct)).or_default().push_back(what);
+    }
+
+    /// Delivers one thing; `false`: nothing is under way.
+    fn deliver(&mut self, dice: &mut Dice) -> bool {
+        self.links.retain(|_, queue| !queue.is_empty());
+        if self.links.is_empty() {
+            return false;
+        }
+        let at = dice.below(self.links.len());
+        let (&(_, to, _), queue) = self.links.iter_mut().nth(at).unwrap();
+        let (mut next, node) = (Vec::new(), &mut self.nodes[to]);
+        match queue.pop_front().unwrap() {
+            Flying::Up(child, epoch, tag, payload) => node.on_up(Instant(2), child, epoch, tag, payload, &mut next),
+            Flying::Down(epoch, tag, payload) => node.on_down(Instant(2), epoch, tag, payload, &mut next),
+            Flying::Direct(from, epoch, tag, payload) => {
+                node.on_direct(Instant(2), from, epoch, tag, payload, &mut next);
+            }
+        }
+        self.carry_out(to, next);
+        true
+    }
+}
+
+fn children(tree: &Tree, mapping: &Mapping, node: u32) -> Vec<usize> {
+    let has_ranks = |child: AgentId| {
+        let mut all = (0..tree.count()).map(AgentId);
+        all.any(|below| mapping.local_size(NodeId(below.0)) > 0 && tree.subtree_contains(child, below))
+    };
+    tree.children(AgentId(node)).map(AgentId).filter(|child| has_ranks(*child)).map(AgentId::index).collect()
+}
+
+/// An outcome in an order of its own: blocks come in any.
+fn text(outcome: Outcome, mapping: &Mapping) -> Vec<u8> {
+    let sorted = |parts: Vec<Bytes>| {
+        let blocks: Result<Vec<_>, _> = parts.into_iter().flat_map(block::blocks).collect();
+        let mut blocks = blocks.unwrap();
+        blocks.sort_by_key(|block| block.node);
+        blocks
+    };
+    match outcome {
+        Outcome::Pairs(parts) => sorted(parts).iter().flat_map(|block| block.bytes.to_vec()).collect(),
+        Outcome::Values { blocks, .. } => {
+            let mut rows = BTreeMap::new();
+            for block in sorted(blocks) {
+                let values = values::values(&block.bytes).map(|value| value.unwrap().to_vec());
+                rows.extend(mapping.ranks_of(block.node).zip(values));
+            }
+            assert_eq!(rows.len(), mapping.job_size() as usize);
+            rows.into_values().flatten().collect()
+        }
+        // A ring's outcome differs by rank; that it is there is what counts here.
+        Outcome::Places(places) => vec![b'r'; usize::from(!places.is_empty())],
+    }
+}
+
+fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
+    let value = Bytes::from(format!("<{rank}.{epoch}>"));
+    match kind {
+        0 => Entry::Fence,
+        1 => Entry::Allgather { max_len: 40, shared: rank % 2 == 0, value },
+        _ => Entry::Ring { value },
+    }
+}
+
+/// Every rank starts all collectives as fast as the dice let it; all end everywhere, with the same outcome.
+fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
+    let mut net = Net::new(slots, fanout, scheme);
+    let (mut dice, size) = (Dice(seed), net.mapping.job_size());
+    let mut begun = vec![0; size as usize];
+    let mut left = size as usize * kinds.len();
+    while left > 0 || !net.links.is_empty() {
+        let rank = dice.below(size as usize);
+        if dice.below(3) == 0 && begun[rank] < kinds.len() {
+            net.enter(rank as u32, entry(kinds[begun[rank]], rank as u32, begun[rank]));
+            begun[rank] += 1;
+            left -= 1;
+        } else {
+            net.deliver(&mut dice);
+        }
+    }
+    assert_eq!(net.failed, Vec::<String>::new());
+    for (node, ended) in net.ended.iter().enumerate() {
+        let takes_part = slots[node] > 0 || !children(&net.tree, &net.mapping, node as u32).is_empty();
+        let epochs = if takes_part { kinds.len() as u32 } else { 0 };
+        assert_eq!(net.nodes[node].base(), Epoch(epochs), "node {node} forgets what is over");
+        if slots[node] == 0 {
+            assert!(ended.is_empty());
+            continue;
+        }
+        let mut sorted = ended.clone();
+        sorted.sort_by_key(|(epoch, ..)| *epoch);
+        assert_eq!(sorted.len(), kinds.len(), "node {node}");
+        let fences: Vec<_> = ended.iter().filter(|(_, collective, _)| *collective == Collective::Fence).collect();
+        assert!(fences.is_sorted_by_key(|(epoch, ..)| *epoch), "fences end in their order");
+        let mut first = net.ended[slots.iter().position(|slots| *slots > 0).unwrap()].clone();
+        first.sort_by_key(|(epoch, ..)| *epoch);
+        assert_eq!(sorted, first, "node {node} sees what all see");
+    }
+    let expected: Vec<u8> = (0..size).flat_map(|rank| format!("<{rank}.0>").into_bytes()).collect();
+    if kinds.first() == Some(&1) {
+        let (_, _, seen) = net.ended.iter().flatten().find(|(epoch, ..)| *epoch == Epoch(0)).unwrap();
+        assert_eq!(*seen, expected);
+    }
+}
+
+const SCHEMES: [ExchangeScheme; 4] =
+    [ExchangeScheme::Auto, ExchangeScheme::Tree, ExchangeScheme::Ring, ExchangeScheme::Bruck];
+
+proptest! {
+    #[test]
+    fn any_number_is_under_way_in_any_order(
+        slots in proptest::collection::vec(0u32..4, 1..10).prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
+        fanout in 1u32..4,
+        scheme in 0usize..4,
+        kinds in proptest::collection::vec(0usize..3, 1..7),
+        seed in any::<u64>(),
+    ) {
+        run(&slots, fanout, SCHEMES[scheme], &kinds, seed);
+    }
+}
+
+/// The root sends the bytes another way when a subtree's are too many to travel eagerly.
+#[test]
+fn large_data_goes_straight() {
+    let mut net = Net::new(&[1, 1, 1, 1], 2, ExchangeScheme::Auto);
+    let large = Bytes::from(vec![b'v'; 60_000]);
+    for _ in 0..2 {
+        for rank in 0..4 {
+            let value = large.clone();
+            net.enter(rank, Entry::Allgather { max_len: 60_000, shared: true, value });
+        }
+    }
+    let mut dice = Dice(1);
+    let mut direct = 0;
+    while net.deliver(&mut dice) {
+        direct += net.links.keys().filter(|(_, _, direct)| *direct).count();
+    }
+    // 120 kB of a subtree are few.
+    assert_eq!((direct, net.failed.len()), (0, 0));
+    let mut net = Net::new(&[8, 8, 8, 8], 2, ExchangeScheme::Auto);
+    for rank in 0..32 {
+        net.enter(rank, Entry::Allgather { max_len: 60_000, shared: true, value: large.clone() });
+    }
+    while net.deliver(&mut dice) {
+        direct += net.links.keys().filter(|(_, _, direct)| *direct).count();
+    }
+    assert!(direct > 0);
+    assert!(net.ended.iter().all(|ended| ended.len() == 1) && net.failed.is_empty());
+}
+
+#[test]
+fn ranks_that_call_different_collectives_are_told() {
+    let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
+    net.enter(0, Entry::Fence);
+    net.enter(1, Entry::Ring { value: Bytes::new() });
+    assert_eq!(net.failed, ["collective 0 of the job is a fence for other ranks and a ring for rank 1"]);
+    let mut net = Net::new(&[1, 1], 2, ExchangeScheme::Auto);
+    net.enter(0, Entry::Fence);
+    net.enter(1, entry(1, 1, 0));
+    while net.deliver(&mut Dice(1)) {}
+    assert!(net.failed[0].contains("it is a fence on this node and a allgather on another"), "{:?}", net.failed);
+    let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
+    net.enter(0, Entry::Allgather { max_len: 4, shared: false, value: Bytes::new() });
+    net.enter(1, Entry::Allgather { max_len: 5, shared: false, value: Bytes::new() });
+    assert!(net.failed[0].contains("up to 4 bytes for other ranks and 5 for rank 1"), "{:?}", net.failed);
+}
+
+#[test]
+fn a_departure_breaks_only_what_it_misses() {
+    let left = |epoch| Departed {
+        rank: Rank(1),
+        pid: 7,
+        node: NodeId(0),
+        epoch: Epoch(epoch),
+        finalized: false,
+        deserted: false,
+        exit: Some(0),
+    };
+    for scheme in SCHEMES {
+        let mut net = Net::new(&[1, 1], 2, scheme);
+        net.enter(0, Entry::Fence);
+        assert!(net.nodes[0].on_departed(left(1)));
+        assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
+        net.enter(0, Entry::Fence);
+        assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1))));
+        assert!(!net.nodes[0].on_departed(left(0)));
+        assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0))));
+    }
+}
+
+/// Whoever sees a departure and a part of another node knows that somebody waits in vain, also where the data goes straight.
+#[test]
+fn a_node_that_waits_is_known_at_the_root() {
+    for scheme in SCHEMES {
+        let mut net = Net::new(&[1, 1, 1], 2, scheme);
+        net.enter(1, Entry::Fence);
+        while net.deliver(&mut Dice(3)) {}
+        assert!(net.nodes[0].stall_deadline(5).is_some());
+        let departed = Departed {
+            rank: Rank(2),
+            pid: 7,
+            node: NodeId(2),
+            epoch: Epoch(0),
+            finalized: false,
+            deserted: false,
+            exit: Some(0),
+        };
+        net.nodes[0].on_departed(departed);
+        assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0))), "{scheme:?}");
+    }
+}
+
+#[test]
+fn one_rank_runs_ahead_up_to_a_bound() {
+    let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
+    for _ in 0..EXCHANGES_MAX {
+        net.enter(0, Entry::Fence);
+    }
+    assert!(net.failed.is_empty());
+    net.enter(0, Entry::Fence);
+    assert!(net.failed[0].contains("more than 16384 collectives outstanding"), "{:?}", net.failed);
+}

@@ -1,0 +1,170 @@
+use super::*;
+use crate::memory::Heap;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Something that a job does with its kvs.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Fence,
+    Get(Vec<u8>),
+    Map,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || proptest::collection::vec(b'a'..=b'd', 1..4);
+    let step = prop_oneof![
+        6 => (key(), proptest::collection::vec(any::<u8>(), 0..30)).prop_map(|(key, value)| Step::Put(key, value)),
+        3 => Just(Step::Fence),
+        2 => key().prop_map(Step::Get),
+        2 => Just(Step::Map),
+    ];
+    proptest::collection::vec(step, 0..120)
+}
+
+/// A rank that reads segments itself.
+#[derive(Default)]
+struct Client {
+    segments: Vec<(u32, Shared)>,
+}
+
+impl Client {
+    fn map(&mut self, kvs: &mut Kvs) {
+        let have: Vec<u32> = self.segments.iter().map(|(end, _)| *end).collect();
+        let mapping = kvs.map(&have, &mut Heap).unwrap();
+        self.segments.truncate(mapping.keep as usize);
+        self.segments.extend(mapping.fresh);
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.segments.iter().rev().find_map(|(_, shared)| Segment::read(shared.bytes()).unwrap().get(key))
+    }
+
+    /// Each is more than twice as large as the next: so many fit.
+    fn check_sizes(&self) {
+        let sizes: Vec<usize> =
+            self.segments.iter().map(|(_, shared)| Segment::read(shared.bytes()).unwrap().blob_len()).collect();
+        assert!(sizes.windows(2).all(|pair| pair[0] > 2 * pair[1]), "{sizes:?}");
+        assert!(sizes.len() <= 31);
+    }
+}
+
+fn fence(kvs: &mut Kvs) {
+    let blob = kvs.take_pending();
+    kvs.commit(blob, &mut Heap).unwrap();
+}
+
+proptest! {
+    #[test]
+    fn agent_and_client_answer_as_a_map_would(steps in steps()) {
+        let (mut kvs, mut client) = (Kvs::default(), Client::default());
+        let (mut put, mut published) = (BTreeMap::new(), BTreeMap::new());
+        for step in steps {
+            match step {
+                Step::Put(key, value) => {
+                    kvs.put(&key, &value);
+                    put.insert(key, value);
+                }
+                Step::Fence => {
+                    let before = kvs.version();
+                    prop_assert_eq!(kvs.pending_bytes() == 0, put.is_empty());
+                    fence(&mut kvs);
+                    prop_assert_eq!(kvs.version(), before + u32::from(!put.is_empty()));
+                    published.append(&mut put);
+                }
+                Step::Get(key) => prop_assert_eq!(kvs.get(&key, &mut Heap), Ok(published.get(&key).map(|value| &value[..]))),
+                Step::Map => {
+                    client.map(&mut kvs);
+                    client.check_sizes();
+                    for (key, value) in &published {
+                        prop_assert_eq!(client.get(key), Some(&value[..]));
+                        prop_assert_eq!(kvs.get(key, &mut Heap), Ok(Some(&value[..])));
+                    }
+                    prop_assert_eq!(client.get(b"missing"), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 1..60)) {
+        let mut kvs = Kvs::default();
+        kvs.commit(Bytes::from(bytes.clone()), &mut Heap).unwrap();
+        let whole = (0..bytes.len()).try_fold(0, |offset, _| Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next)));
+        prop_assert_eq!(kvs.get(b"k", &mut Heap).is_err(), whole.is_err());
+    }
+}
+
+#[test]
+fn a_put_is_not_seen_before_its_commit() {
+    let mut kvs = Kvs::default();
+    kvs.put(b"k", b"v");
+    assert_eq!(kvs.get(b"k", &mut Heap), Ok(None));
+}
+
+#[test]
+fn segments_stay_few_and_a_client_fetches_little() {
+    let (mut kvs, mut client) = (Kvs::default(), Client::default());
+    let mut fetched = 0;
+    for round in 0..1000 {
+        kvs.put(format!("key-{round}").as_bytes(), b"value");
+        fence(&mut kvs);
+        let before = client.segments.clone();
+        client.map(&mut kvs);
+        client.check_sizes();
+        fetched += client.segments.iter().filter(|segment| !before.contains(segment)).count();
+        assert!(client.segments.len() <= 10, "{} segments of {round} pairs", client.segments.len());
+    }
+    assert_eq!(fetched, 1000, "one new segment a round");
+}
+
+#[test]
+fn rounds_of_the_same_keys_do_not_grow() {
+    let (mut kvs, mut client) = (Kvs::default(), Client::default());
+    for round in 0..100 {
+        for rank in 0..100 {
+            kvs.put(format!("key-{rank}").as_bytes(), format!("{round:4}").as_bytes());
+        }
+        fence(&mut kvs);
+        client.map(&mut kvs);
+        let held: usize = client.segments.iter().map(|(_, shared)| shared.byte_len()).sum();
+        assert!(held < 100 * (3 + 6 + 4 + 6) + 36, "{held} bytes in round {round}");
+        assert_eq!(client.get(b"key-7"), Some(format!("{round:4}").as_bytes()));
+    }
+}
+
+#[test]
+fn what_nobody_asks_for_does_not_grow_either() {
+    let mut kvs = Kvs::default();
+    for round in 0..100u32 {
+        for rank in 0..100 {
+            kvs.put(format!("key-{rank}").as_bytes(), &[round as u8; 1000]);
+        }
+        fence(&mut kvs);
+        let indexed: usize = kvs.segments.iter().map(|segment| segment.shared.byte_len()).sum();
+        let held = indexed + kvs.collected.iter().map(Bytes::len).sum::<usize>();
+        assert!(held < COLLECTED_BYTES_MAX + (1200 << 10), "{held} bytes in round {round}");
+    }
+    assert_eq!(kvs.get(b"key-7", &mut Heap), Ok(Some(&[99; 1000][..])));
+    assert_eq!(kvs.version(), 100);
+}
+
+/// There is none.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn share(&mut self, len: usize, _: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError> {
+        Err(MemoryError { len, problem: "none is left".into() })
+    }
+}
+
+#[test]
+fn without_memory_nothing_is_lost() {
+    let mut kvs = Kvs::default();
+    kvs.put(b"k", b"v");
+    fence(&mut kvs);
+    assert!(matches!(kvs.get(b"k", &mut NoMemory), Err(KvsError::Memory(_))));
+    assert!(matches!(kvs.map(&[], &mut NoMemory), Err(KvsError::Memory(_))));
+    assert_eq!(kvs.get(b"k", &mut Heap), Ok(Some(&b"v"[..])));
+}

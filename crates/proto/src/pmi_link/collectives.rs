@@ -1,0 +1,169 @@
+//! Fences, allgathers and rings of one rank: what it starts, and how it is answered.
+//!
+//! Text clients have one collective outstanding and wait for it; our own have any number, told apart by their ids.
+//!
+//! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last one. From then
+//! on what the rank gets waits until all of its fences are complete; a get that waits holds up the requests behind it, so that
+//! answers keep their order.
+
+use super::segments::UNREADABLE;
+use super::{Effect, Next, PmiLink, Turn};
+use crate::exchange::Entry;
+use crate::pmi_state::{Event, State};
+use bytes::Bytes;
+use wireup_coll::scan::Place;
+use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
+
+/// How a rank's collective is answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ticket {
+    /// A text client's fence, with its `thrid`.
+    Fence { thread: Option<Vec<u8>> },
+    /// Answered already.
+    Lazy,
+    /// A text client's ring.
+    Ring { thread: Option<Vec<u8>> },
+    /// Our own client's fence.
+    OwnFence { id: u32 },
+    /// Our own client's allgather.
+    Allgather { id: u32 },
+}
+
+/// What a rank is told when its collective is over.
+pub enum Told<'a> {
+    /// Grows with each fence that published pairs.
+    Fence {
+        version: u32,
+    },
+    Array,
+    Place(&'a Place),
+}
+
+/// A get behind a lazy fence.
+pub(super) struct WaitingGet {
+    key: Vec<u8>,
+    thread: Option<Vec<u8>>,
+}
+
+impl PmiLink {
+    /// A collective is over: writes its reply.
+    pub fn answer(&mut self, ticket: &Ticket, told: &Told<'_>, reply: &mut Vec<u8>) {
+        if self.state == State::Closed {
+            return;
+        }
+        let mut encode = |command, thread: &Option<Vec<u8>>, answer: &Reply<'_>| {
+            encode_reply(self.dialect, command, thread.as_deref(), answer, reply);
+        };
+        match (ticket, told) {
+            (Ticket::Fence { thread }, Told::Fence { .. }) => encode(Command::Barrier, thread, &Reply::BarrierOut),
+            (Ticket::Ring { thread }, Told::Place(place)) => {
+                let answer = Reply::Ring { count: place.position as i32, left: &place.left, right: &place.right };
+                encode(Command::Ring, thread, &answer);
+            }
+            (Ticket::OwnFence { id }, Told::Fence { version }) => {
+                encode(Command::FenceNb, &None, &Reply::FenceNb { id: *id, version: *version });
+            }
+            (Ticket::Allgather { id }, Told::Array) => encode(Command::Allgather, &None, &Reply::Allgather(*id)),
+            (Ticket::Lazy, _) => {}
+            (ticket, _) => panic!("a collective ends as it began: {ticket:?}"),
+        }
+        match ticket {
+            Ticket::Fence { .. } | Ticket::Ring { .. } => {
+                // The link may have been closed meanwhile.
+                self.state = self.state.next(Event::Release).unwrap_or(self.state);
+            }
+            Ticket::OwnFence { .. } | Ticket::Allgather { .. } => self.outstanding -= 1,
+            Ticket::Lazy => self.lazy -= 1,
+        }
+    }
+
+    /// Whether a get waits for the rank's lazy fences, and these are complete.
+    pub fn may_resume(&self) -> bool {
+        self.waiting_get.is_some() && self.lazy == 0
+    }
+}
+
+impl Turn<'_, '_> {
+    pub(super) fn on_fence(&mut self, envelope: &Envelope<'_>, group: Option<&[u8]>) {
+        if group.is_some() {
+            *self.state = State::Ready;
+            self.answer(envelope, &Reply::Failed { message: "group_barriers_need_PMI_1.2" });
+            return;
+        }
+        let has_put = std::mem::take(self.has_put);
+        if self.facts.lazy_fence && has_put {
+            *self.state = State::Ready;
+            *self.lazy += 1;
+            self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::Lazy });
+            return self.answer(envelope, &Reply::BarrierOut);
+        }
+        let ticket = Ticket::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
+        self.effects.push(Effect::Enter { entry: Entry::Fence, ticket });
+    }
+
+    pub(super) fn on_own_fence(&mut self, id: u32) {
+        *self.outstanding += 1;
+        self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::OwnFence { id } });
+    }
+
+    pub(super) fn on_allgather(&mut self, envelope: &Envelope<'_>, id: u32, max_len: u32, shared: bool, value: &[u8]) {
+        let mut plain = Vec::new();
+        let value = escape::halve(value, &mut plain);
+        if max_len == 0 || max_len as usize > ALLGATHER_LEN_MAX || value.len() > max_len as usize {
+            return self.answer(envelope, &Reply::Failed { message: "value_is_longer_than_the_maximum" });
+        }
+        *self.outstanding += 1;
+        let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
+        self.effects.push(Effect::Enter { entry, ticket: Ticket::Allgather { id } });
+    }
+
+    pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) {
+        // Handed on as it was written, a doubled `;` too: the neighbour's client reads it as its own would.
+        let value = left;
+        let problem = if left != right {
+            Some("a_rank_gives_one_value_to_both_sides")
+        } else if value.len() > 2 * VALUE_LEN_MAX {
+            Some("value_is_longer_than_1024")
+        } else {
+            None
+        };
+        if let Some(message) = problem {
+            *self.state = State::Ready;
+            return self.answer(envelope, &Reply::Failed { message });
+        }
+        let ticket = Ticket::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
+        let entry = Entry::Ring { value: Bytes::copy_from_slice(value) };
+        self.effects.push(Effect::Enter { entry, ticket });
+    }
+
+    /// A get of a pair: answered now, or when the rank's lazy fences are complete.
+    pub(super) fn on_get_pair(&mut self, envelope: &Envelope<'_>, key: &[u8]) -> Next {
+        if *self.lazy == 0 {
+            self.answer_get(key, envelope.thread);
+            return Next::Go;
+        }
+        *self.waiting_get = Some(WaitingGet { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
+        Next::Wait
+    }
+
+    /// Answers the get that has waited.
+    pub(super) fn answer_waiting(&mut self) {
+        if let Some(WaitingGet { key, thread }) = self.waiting_get.take() {
+            self.answer_get(&key, thread.as_deref());
+        }
+    }
+
+    fn answer_get(&mut self, key: &[u8], thread: Option<&[u8]>) {
+        let Self { tables, reply, dialect, effects, .. } = self;
+        let answer = match tables.kvs.get(key, tables.memory) {
+            Ok(Some(value)) => Reply::Value(value),
+            Ok(None) => Reply::NotFound,
+            Err(error) => {
+                effects.push(Effect::unreadable(error));
+                Reply::Failed { message: UNREADABLE }
+            }
+        };
+        encode_reply(*dialect, Command::Get, thread, &answer, reply);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a client of our own needs to read the kvs itself.
+//!
+//! It asks when a fence's version is newer than what it has mapped; look-ups are memory accesses of its own then.
+
+use super::{Effect, Turn};
+use crate::kvs::KvsError;
+use wireup_wire::pmi::{Envelope, Reply};
+
+impl Turn<'_, '_> {
+    /// `have`: the versions where the client's segments end, oldest first, separated by commas.
+    pub(super) fn on_kvs_map(&mut self, envelope: &Envelope<'_>, have: &[u8]) {
+        let Some(have) = numbers(have) else {
+            return self.answer(envelope, &Reply::Failed { message: "have_is_not_a_list_of_numbers" });
+        };
+        match self.tables.kvs.map(&have, self.tables.memory) {
+            Ok(mapping) => {
+                let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
+                self.answer(envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
+                self.tables.shares.extend(mapping.fresh.into_iter().map(|(_, shared)| shared));
+            }
+            Err(error) => {
+                self.effects.push(Effect::unreadable(error));
+                self.answer(envelope, &Reply::Failed { message: UNREADABLE });
+            }
+        }
+    }
+}
+
+/// What the asking rank is told while its job fails.
+pub(super) const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
+
+impl Effect {
+    pub(super) fn unreadable(error: KvsError) -> Effect {
+        Effect::Unreadable { problem: error.to_string() }
+    }
+}
+
+fn numbers(text: &[u8]) -> Option<Vec<u32>> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect()
+}

@@ -1,0 +1,344 @@
+//! The values of all ranks of a job, from an allgather: one array for all ranks of a node.
+//!
+//! ```text
+//! +--------+------+-------+--------+----------+----------+------------------------------------------------+
+//! | "WAG1" | form | count | stride | body_len | zero     | rows:   count rows of stride bytes, NUL-padded |
+//! | u32    | u32  | u32   | u32    | u64      | 40 bytes | packed: count values as in `crate::values`     |
+//! +--------+------+-------+--------+----------+----------+------------------------------------------------+
+//! ```
+//!
+//! `stride` is the longest value that was allowed, row = rank. Rows are what a client hands out without a copy; packed
+//! values take no padding and are unpacked in one pass, in rank order.
+//!
+//! Cost: 64 bytes and `stride`, or the value and 1 byte (3 from 255 bytes on), a rank.
+
+use super::{Malformed, u32_at, u64_at};
+use crate::values::{encoded_len, prefix, split_first};
+
+/// `WAG1`.
+const MAGIC: u32 = u32::from_le_bytes(*b"WAG1");
+/// Bytes before the body: rows of whole cache lines stay so.
+pub const HEADER_LEN: usize = 64;
+
+/// How the values lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Form {
+    Packed = 0,
+    Rows = 1,
+}
+
+/// An array in memory that somebody else has written.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    form: Form,
+    count: u32,
+    stride: usize,
+    body: &'a [u8],
+}
+
+impl<'a> Rows<'a> {
+    /// `bytes`: the whole of it, nothing behind.
+    ///
+    /// # Errors
+    /// The header is that of another format, or its numbers do not make up the length.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let field = |index: usize| u32_at(bytes, index * 4).ok_or(Malformed);
+        let (magic, form, count, stride) = (field(0)?, field(1)?, field(2)?, field(3)?);
+        let body_len = u64_at(bytes, 16).ok_or(Malformed)?;
+        let body = bytes.get(HEADER_LEN..).ok_or(Malformed)?;
+        let form = match form {
+            0 => Form::Packed,
+            1 => Form::Rows,
+            _ => return Err(Malformed),
+        };
+        let fits = match form {
+            Form::Packed => u64::from(count) <= body_len,
+            Form::Rows => u64::from(count) * u64::from(stride) == body_len,
+        };
+        if magic != MAGIC || body_len != body.len() as u64 || !fits {
+            return Err(Malformed);
+        }
+        Ok(Rows { form, count, stride: stride as usize, body })
+    }
+
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Ranks of the job.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Longest value that was allowed; bytes of a row.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// All rows, `count * stride` bytes; `None` if the values are packed.
+    pub fn array(&self) -> Option<&'a [u8]> {
+        (self.form == Form::Rows).then_some(self.body)
+    }
+
+    /// A rank's row; `None` if the values are packed or there is no such rank.
+    pub fn row(&self, rank: u32) -> Option<&'a [u8]> {
+        let rows = self.array().filter(|_| rank < self.count)?;
+        rows.get(rank as usize * self.stride..)?.get(..self.stride)
+    }
+
+    /// Each rank's value in rank order; a row comes with its padding, since a value may end in zeros of its own.
+    /// Ends after an error.
+    pub fn values(&self) -> Values<'a> {
+        Values { form: self.form, left: self.count, stride: self.stride, rest: self.body }
+    }
+
+    /// Copies all values into rows of `stride` bytes, NUL-padded, in one pass.
+    ///
+    /// # Errors
+    /// The packed values are cut short, one is longer than `stride`, or `buffer` is not `count * stride` bytes long.
+    pub fn fill(&self, buffer: &mut [u8], stride: usize) -> Result<(), Malformed> {
+        if (self.count as usize).checked_mul(stride) != Some(buffer.len()) {
+            return Err(Malformed);
+        }
+        if let Some(rows) = self.array().filter(|_| stride == self.stride) {
+            buffer.copy_from_slice(rows);
+            return Ok(());
+        }
+        let mut values = self.values();
+        for row in buffer.chunks_exact_mut(stride.max(1)) {
+            let value = values.next().ok_or(Malformed)??;
+            let (head, rest) = row.split_at_mut_checked(value.len()).ok_or(Malformed)?;
+            head.copy_from_slice(value);
+            rest.fill(0);
+        }
+        Ok(())
+    }
+}
+
+/// See [`Rows::values`].
+#[derive(Clone, Debug)]
+pub struct Values<'a> {
+    form: Form,
+    left: u32,
+    stride: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = Result<&'a [u8], Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let split = match self.form {
+            Form::Packed => split_first(self.rest).ok(),
+            Form::Rows => self.rest.split_at_checked(self.stride),
+        };
+        let Some((value, rest)) = split else {
+            self.left = 0;
+            return Some(Err(Malformed));
+        };
+        self.rest = rest;
+        Some(Ok(value))
+    }
+}
+
+/// What an array will hold, so that its length is known before it is built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    form: Form,
+    count: u32,
+    stride: u32,
+    body_len: usize,
+}
+
+impl Layout {
+    /// Rows of `stride` bytes for `count` ranks.
+    pub fn rows(count: u32, stride: u32) -> Self {
+        Layout { form: Form::Rows, count, stride, body_len: count as usize * stride as usize }
+    }
+
+    /// `count` values of at most `stride` bytes which take `body_len` bytes with their lengths: the sum of
+    /// [`encoded_len`], or the bytes that came from the nodes together.
+    pub fn packed(count: u32, stride: u32, body_len: usize) -> Self {
+        Layout { form: Form::Packed, count, stride, body_len }
+    }
+
+    /// Bytes of the array with its header.
+    pub fn total_len(&self) -> usize {
+        HEADER_LEN + self.body_len
+    }
+
+    /// Begins to write the array.
+    ///
+    /// # Panics
+    /// If `out` is not [`total_len`](Self::total_len) bytes long.
+    pub fn build(self, out: &mut [u8]) -> Builder<'_> {
+        assert_eq!(out.len(), self.total_len(), "an array is built into a buffer of its length");
+        let (header, body) = out.split_at_mut(HEADER_LEN);
+        header.fill(0);
+        for (index, number) in [MAGIC, self.form as u32, self.count, self.stride].into_iter().enumerate() {
+            header[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
+        }
+        header[16..24].copy_from_slice(&(self.body_len as u64).to_le_bytes());
+        Builder { layout: self, body, placed: 0, offset: 0 }
+    }
+}
+
+/// An array that is being written: each rank's value once, rows in any order, packed values in rank order.
+pub struct Builder<'a> {
+    layout: Layout,
+    body: &'a mut [u8],
+    placed: u32,
+    /// Packed: where the next value goes.
+    offset: usize,
+}
+
+impl Builder<'_> {
+    /// # Panics
+    /// If the value is longer than the stride, the rank is not one of the job, or packed values come out of order or do
+    /// not fit: the exchange checks what came from others.
+    pub fn place(&mut self, rank: u32, value: &[u8]) {
+        let stride = self.layout.stride as usize;
+        assert!(value.len() <= stride && rank < self.layout.count, "a value of this allgather");
+        match self.layout.form {
+            Form::Rows => {
+                let (head, rest) = self.body[rank as usize * stride..][..stride].split_at_mut(value.len());
+                head.copy_from_slice(value);
+                rest.fill(0);
+            }
+            Form::Packed => {
+                assert_eq!(rank, self.placed, "packed values come in rank order");
+                let (prefix, prefix_len) = prefix(value.len());
+                let place = &mut self.body[self.offset..][..encoded_len(value.len())];
+                place[..prefix_len].copy_from_slice(&prefix[..prefix_len]);
+                place[prefix_len..].copy_from_slice(value);
+                self.offset += place.len();
+            }
+        }
+        self.placed += 1;
+    }
+
+    /// # Panics
+    /// If ranks are missing, or packed values are shorter than was said.
+    pub fn finish(self) {
+        assert_eq!(self.placed, self.layout.count, "an array holds a value of each rank");
+        assert!(self.layout.form == Form::Rows || self.offset == self.body.len(), "packed values fill their array");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn rows(values: &[Vec<u8>], stride: u32, order: &[usize]) -> Vec<u8> {
+        let layout = Layout::rows(values.len() as u32, stride);
+        // What was in the buffer before does not matter.
+        let mut out = vec![0xaa; layout.total_len()];
+        let mut builder = layout.build(&mut out);
+        order.iter().for_each(|rank| builder.place(*rank as u32, &values[*rank]));
+        builder.finish();
+        out
+    }
+
+    fn packed(values: &[Vec<u8>], stride: u32) -> Vec<u8> {
+        let body_len = values.iter().map(|value| encoded_len(value.len())).sum();
+        let layout = Layout::packed(values.len() as u32, stride, body_len);
+        let mut out = vec![0xaa; layout.total_len()];
+        let mut builder = layout.build(&mut out);
+        values.iter().enumerate().for_each(|(rank, value)| builder.place(rank as u32, value));
+        builder.finish();
+        out
+    }
+
+    fn padded(values: &[Vec<u8>], stride: usize) -> Vec<u8> {
+        values.iter().flat_map(|value| [&value[..], &vec![0; stride - value.len()]].concat()).collect()
+    }
+
+    fn values() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let len = prop_oneof![4 => 0usize..20, 1 => 250usize..260];
+        let value = (len, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]);
+        proptest::collection::vec(value, 0..20)
+    }
+
+    proptest! {
+        #[test]
+        fn both_forms_give_the_same_rows(values in values(), seed in any::<u64>(), spare in 0usize..5) {
+            let stride = 260;
+            let mut order: Vec<usize> = (0..values.len()).collect();
+            order.sort_by_key(|rank| (*rank as u64 + 1).wrapping_mul(seed | 1));
+            let (rows, packed) = (rows(&values, stride, &order), packed(&values, stride));
+            let expected = padded(&values, stride as usize);
+            for bytes in [&rows, &packed] {
+                let read = Rows::read(bytes).unwrap();
+                prop_assert_eq!((read.count() as usize, read.stride()), (values.len(), stride as usize));
+                // Any larger stride will do.
+                for stride in [stride as usize, stride as usize + spare] {
+                    let mut buffer = vec![0xbb; values.len() * stride];
+                    read.fill(&mut buffer, stride).unwrap();
+                    prop_assert_eq!(&buffer, &padded(&values, stride));
+                }
+                prop_assert_eq!(read.values().count(), values.len());
+            }
+            let read = Rows::read(&packed).unwrap();
+            prop_assert_eq!(read.values().collect::<Result<Vec<_>, _>>().unwrap(), values.iter().map(|value| &value[..]).collect::<Vec<_>>());
+            prop_assert!(read.array().is_none() && read.row(0).is_none());
+            let read = Rows::read(&rows).unwrap();
+            for (rank, row) in expected.chunks(stride as usize).enumerate() {
+                prop_assert_eq!(read.row(rank as u32), Some(row));
+            }
+            prop_assert_eq!(read.row(values.len() as u32), None);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 64..200), form in 0u32..3, count in 0u32..40, stride in 0u32..8) {
+            let mut bytes = bytes;
+            let body_len = (bytes.len() - HEADER_LEN) as u64;
+            let header = [MAGIC, form, count, stride, body_len as u32, 0];
+            for (index, number) in header.into_iter().enumerate() {
+                bytes[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
+            }
+            if let Ok(read) = Rows::read(&bytes) {
+                prop_assert!(read.values().count() <= count as usize);
+                let _ = read.row(count / 2);
+                let _ = read.fill(&mut vec![0; (count * stride) as usize], stride as usize);
+            }
+        }
+    }
+
+    /// Changing this breaks clients that are older than their agent.
+    #[test]
+    fn the_layout_is_as_written() {
+        let values = [b"ab".to_vec(), Vec::new(), b"c".to_vec()];
+        let bytes = rows(&values, 3, &[2, 0, 1]);
+        assert_eq!(bytes[..24], *b"WAG1\x01\0\0\0\x03\0\0\0\x03\0\0\0\x09\0\0\0\0\0\0\0");
+        assert_eq!(bytes[24..64], [0; 40]);
+        assert_eq!(bytes[64..], *b"ab\0\0\0\0c\0\0");
+        let bytes = packed(&values, 3);
+        assert_eq!(bytes[..24], *b"WAG1\0\0\0\0\x03\0\0\0\x03\0\0\0\x06\0\0\0\0\0\0\0");
+        assert_eq!(bytes[64..], *b"\x02ab\x00\x01c");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let bytes = packed(&[b"abc".to_vec(), b"d".to_vec()], 3);
+        let read = Rows::read(&bytes).unwrap();
+        assert_eq!(read.fill(&mut [0; 4], 2), Err(Malformed), "a value is longer than the stride");
+        assert_eq!(read.fill(&mut [0; 5], 3), Err(Malformed), "the buffer is short");
+        assert_eq!(Rows::read(&bytes[..bytes.len() - 1]).unwrap_err(), Malformed);
+        assert_eq!(Rows::read(&bytes[..20]).unwrap_err(), Malformed);
+    }
+
+    #[test]
+    #[should_panic(expected = "a value of each rank")]
+    fn a_missing_rank_is_noticed() {
+        let layout = Layout::rows(2, 1);
+        let mut out = vec![0; layout.total_len()];
+        let mut builder = layout.build(&mut out);
+        builder.place(0, b"a");
+        builder.finish();
+    }
+}
