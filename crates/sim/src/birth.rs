@@ -102,7 +102,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             kill_grace_ns: spec.kill_grace_ns,
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
-            exchange: Default::default(),
+            exchange: spec.exchange,
             pmi_fence: Default::default(),
         },
     }

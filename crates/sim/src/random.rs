@@ -8,7 +8,7 @@ use crate::workload::{Dialect, Disposition, Script, Step, Whose};
 use crate::{Report, run};
 use std::rc::Rc;
 use wireup_wire::ids::Rank;
-use wireup_wire::job::{Block, StdinTarget};
+use wireup_wire::job::{Block, ExchangeScheme, StdinTarget};
 
 /// Bytes of lines that one `Write` step may write: enough to fill pipes and windows now and then.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
@@ -49,6 +49,7 @@ pub fn world(seed: u64) -> WorldSpec {
         profile: rng.chance(300),
         stall_report_ns: if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
         timing: draw_timing(rng),
+        exchange: draw_exchange(seed),
         ..WorldSpec::even(seed, nodes, 1, Script::plain(&[]))
     }
 }
@@ -106,7 +107,8 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
     }
     // A stream of their own: the other misfortunes of a seed stay as they are.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
-    if beside.chance(150) {
+    let scheme = stormy.exchange;
+    if matches!(scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck) && beside.chance(300) {
         stormy.faults.push(Fault::draw_direct(beside, stormy.agent_count(), horizon_ns));
     }
     if rng.chance(100) {
@@ -162,6 +164,12 @@ fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
         }
         _ => vec![Block { first_node: 0, nodes, ppn }],
     }
+}
+
+/// A stream of its own: whatever else a seed draws stays as it is.
+fn draw_exchange(seed: u64) -> ExchangeScheme {
+    use ExchangeScheme::{Auto, Bruck, Ring, Tree};
+    *Rng::stream(seed, "exchange").pick(&[Auto, Auto, Tree, Ring, Ring, Bruck, Bruck])
 }
 
 fn draw_timing(rng: &mut Rng) -> Timing {

@@ -21,6 +21,8 @@ pub struct Report {
     pub notices: Vec<Notice>,
     /// Frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
+    /// Links beside the tree.
+    pub direct_links: u32,
     pub ranks_started: u32,
     pub fences: u32,
     pub gets: u64,
@@ -53,6 +55,7 @@ impl World {
             },
             notices: self.checks.notices,
             classes: self.net.classes,
+            direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
             ranks_started: self.checks.started,
             fences: self.checks.fences.complete(),
             gets: self.checks.gets,

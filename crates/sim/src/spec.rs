@@ -7,7 +7,7 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::Script;
 use std::rc::Rc;
-use wireup_wire::job::{Block, StdinTarget};
+use wireup_wire::job::{Block, ExchangeScheme, StdinTarget};
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -29,6 +29,7 @@ pub struct WorldSpec {
     pub split_output: bool,
     pub profile: bool,
     pub stall_report_ns: u64,
+    pub exchange: ExchangeScheme,
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: u64,
     pub start_timeout_ns: u64,
@@ -128,6 +129,7 @@ impl WorldSpec {
             split_output: false,
             profile: false,
             stall_report_ns: 0,
+            exchange: ExchangeScheme::Auto,
             timeout_ns: None,
             kill_grace_ns: 500_000_000,
             start_timeout_ns: 10_000_000_000,

@@ -2,8 +2,10 @@
 //! asks for others.
 
 use std::ops::Range;
+use wireup_proto::launcher_io::Notice;
 use wireup_sim::random::{run_with_faults, world};
 use wireup_sim::{WorldSpec, run};
+use wireup_wire::peer::{Cause, Failure};
 
 fn seeds() -> Range<u64> {
     let text = std::env::var("WIREUP_SIM_SEEDS").unwrap_or_else(|_| "0..300".into());
@@ -16,17 +18,25 @@ fn seeds() -> Range<u64> {
 
 #[test]
 fn every_rule_holds_in_every_world() {
-    let (mut struck, mut failed) = (0, 0);
+    let (mut struck, mut failed, mut linked, mut unlinked) = (0, 0, 0, 0);
     for seed in seeds() {
         // Shown only if this seed panics.
         println!("seed {seed}");
         let [calm, stormy] = run_with_faults(seed);
-        assert_eq!(calm.expect_good().code, Some(0), "seed {seed}");
+        let calm = calm.expect_good();
+        assert_eq!(calm.code, Some(0), "seed {seed}");
         let stormy = stormy.expect_good();
+        linked += calm.direct_links;
+        unlinked += u32::from(stormy.notices.iter().any(is_without_link));
         struck += stormy.strikes;
         failed += u32::from(stormy.code != Some(0));
     }
     println!("{struck} faults struck, {failed} runs failed as they should");
+    println!("{linked} links beside the tree; for want of one {unlinked} runs failed");
+}
+
+fn is_without_link(notice: &Notice) -> bool {
+    matches!(notice, Notice::Failed(Failure { cause: Cause::NoDirectLink { .. }, .. }))
 }
 
 /// Seeds that once showed something, here or in the simulator itself, and what.
