@@ -3,26 +3,44 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 7] = ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo", "shells"];
+const PROGRAMS: [&str; 9] =
+    ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo", "shells", LOADS_A_LIBRARY, IS_LOADED];
+/// Loads a library when it runs, so it cannot be static.
+const LOADS_A_LIBRARY: &str = "startup";
+/// Is loaded into another program.
+const IS_LOADED: &str = "mpi_shim";
+/// The compiler for those two, where `CC` makes static programs only.
+const CC_SHARED: &str = "CC_SHARED";
 /// Without a C library, nor what compilers expect of one.
-const FREESTANDING: [&str; 4] = ["-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
+const FREESTANDING: [&str; 5] = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for every build script"));
     let cc = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    println!("cargo::rerun-if-changed=programs");
-    println!("cargo::rerun-if-env-changed=CC");
+    let cc_shared = env::var_os(CC_SHARED).unwrap_or_else(|| cc.clone());
+    for path in ["programs", "../../include"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    for name in ["CC", CC_SHARED] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
     for program in PROGRAMS {
-        let status = Command::new(&cc)
-            .args(["-O2", "-static", "-Wall", "-Wextra"])
-            .args(FREESTANDING.iter().filter(|_| program == "pmi_bare"))
+        let (cc, kind): (_, &[&str]) = match program {
+            LOADS_A_LIBRARY => (&cc_shared, &["-ldl"]),
+            IS_LOADED => (&cc_shared, &["-shared", "-fPIC"]),
+            "pmi_bare" => (&cc, &FREESTANDING),
+            _ => (&cc, &["-static"]),
+        };
+        let status = Command::new(cc)
+            .args(["-O2", "-Wall", "-Wextra", "-I", "../../include"])
             .arg("-o")
             .arg(out.join(program))
             .arg(format!("programs/{program}.c"))
+            .args(kind)
             .status();
         let problem = match status {
             Ok(status) if status.success() => continue,
-            Ok(status) => format!("{} -O2 -static programs/{program}.c: {status}", cc.to_string_lossy()),
+            Ok(status) => format!("{} programs/{program}.c: {status}", cc.to_string_lossy()),
             Err(e) => format!("{}: {e}", cc.to_string_lossy()),
         };
         println!("cargo::error=wireup-bench needs a C compiler and a static libc (Debian: gcc, libc6-dev): {problem}");

@@ -4,20 +4,34 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// What each package is for.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
     ("mpich", "MPICH 4 and its Hydra, a peer"),
     ("libmpich-dev", "programs linked to MPICH 4"),
     ("libpmi2-0-dev", "Slurm's PMI-2 client library"),
+    ("libpmi0-dev", "Slurm's PMI-1 client library"),
+    ("munge", "what Slurm's daemons know each other by"),
+    ("slurmctld", "Slurm on hosts that are network namespaces: its one daemon for all of them"),
+    ("slurmd", "its daemon for each"),
+    ("slurm-client", "srun, sbatch, scancel"),
+    ("libpmix-dev", "the PMIx that Slurm opens when it is asked for"),
     ("openssh-client", "the ssh that users have"),
-    (
-        "openssh-server",
-        "its daemon, on hosts that are network namespaces of this machine; none is left running outside",
-    ),
+    ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
     ("valgrind", "a wrapper around MPI programs"),
 ];
+
+/// Installs packages without starting their daemons on this machine, unless it has its own rule for that.
+const INSTALL: &str = "\
+rule=/usr/sbin/policy-rc.d
+if [ ! -e $rule ]; then
+    trap 'rm -f $rule' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\\nexit 101\\n' >$rule && chmod 755 $rule || exit
+fi
+apt-get install \"$@\"
+";
 
 /// Installs what is missing; as another user than root by `sudo`.
 ///
@@ -32,8 +46,8 @@ pub fn install() -> Result {
         return Err(format!("no apt-get here; install what Debian calls {} and run again", missing.join(" ")));
     }
     step(format!("Debian packages: {}", missing.join(" ")), || {
-        run_quietly(apt_get().args(["update", "-q"]))?;
-        run_quietly(apt_get().args(["install", "-qy", "--no-install-recommends"]).args(&missing))
+        run_quietly(as_root("apt-get").args(["update", "-q"]))?;
+        run_quietly(as_root("sh").args(["-c", INSTALL, "sh", "-qy", "--no-install-recommends"]).args(&missing))
     })
 }
 
@@ -42,12 +56,12 @@ fn installed(package: &str) -> bool {
     output.is_ok_and(|output| output.stdout.ends_with(b"ok installed"))
 }
 
-fn apt_get() -> Command {
+fn as_root(program: &str) -> Command {
     let mut command = if is_root() {
-        Command::new("apt-get")
+        Command::new(program)
     } else {
         let mut sudo = Command::new("sudo");
-        sudo.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        sudo.args(["DEBIAN_FRONTEND=noninteractive", program]);
         sudo
     };
     command.env("DEBIAN_FRONTEND", "noninteractive");

@@ -142,6 +142,18 @@ impl Running<'_> {
         }
     }
 
+    /// Why a command that should still run has ended.
+    pub fn failure(&mut self) -> Failure {
+        let status = self.child.wait();
+        self.ended = true;
+        match status {
+            Ok(status) => {
+                Failure::Exited { status: format!("ended early: {}", say(status)), stderr: self.stderr_tail() }
+            }
+            Err(e) => Failure::Wrong(format!("wait: {e}")),
+        }
+    }
+
     fn stderr_tail(&self) -> String {
         let text = fs::read(&self.invocation.stderr).unwrap_or_default();
         let cut = text.len().saturating_sub(STDERR_TAIL);

@@ -8,9 +8,11 @@ use lexopt::prelude::*;
 
 use crate::cases::{Case, TABLE};
 use crate::hosts;
+use crate::startup::{self, Benchmark};
 
 pub const HELP: &str = "\
 usage: wireup bench launch [FLAG..]
+       wireup bench exchange|init|overlap [FLAG..]      startup exchanges; see wireup bench exchange --help
 
 Times wireup, the raw spawn floor, a bare echo server and the launchers that are installed, side by side in
 interleaved rounds, and says which of the figures asked for are met.
@@ -59,17 +61,24 @@ pub struct Flags {
 #[derive(Debug, PartialEq)]
 pub enum Wish {
     Launch(Box<Flags>),
-    Help,
+    Startup(Box<startup::Flags>),
+    Help(&'static str),
 }
 
 pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
     let mut parser = lexopt::Parser::from_args(args);
     match parser.next()? {
         Some(Value(word)) if word == "launch" => {}
-        Some(Long("help") | Short('h')) => return Ok(Wish::Help),
-        Some(Value(word)) => return Err(format!("no benchmark {}", word.to_string_lossy()).into()),
+        Some(Long("help") | Short('h')) => return Ok(Wish::Help(HELP)),
+        Some(Value(word)) => {
+            let Some(benchmark) = Benchmark::from_word(&word.to_string_lossy()) else {
+                return Err(format!("no benchmark {}", word.to_string_lossy()).into());
+            };
+            let flags = startup::parse(benchmark, &mut parser)?;
+            return Ok(flags.map_or(Wish::Help(startup::HELP), |flags| Wish::Startup(Box::new(flags))));
+        }
         Some(other) => return Err(other.unexpected()),
-        None => return Err("say what to time: launch".into()),
+        None => return Err("say what to time: launch, exchange, init, overlap".into()),
     }
     let mut flags = Flags::default();
     let (mut rounds, mut limit, mut remote_shell) = (None, None, None);
@@ -98,7 +107,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
             Long("json") => flags.json = Some(parser.value()?.into()),
             Long("csv") => flags.csv = Some(parser.value()?.into()),
             Long("strict") => flags.strict = true,
-            Long("help") | Short('h') => return Ok(Wish::Help),
+            Long("help") | Short('h') => return Ok(Wish::Help(HELP)),
             other => return Err(other.unexpected()),
         }
     }
@@ -201,7 +210,7 @@ mod tests {
         ] {
             assert!(parse_words(words).is_err(), "{words}");
         }
-        assert_eq!(parse_words("launch --help").unwrap(), Wish::Help);
-        assert_eq!(parse_words("--help").unwrap(), Wish::Help);
+        assert_eq!(parse_words("launch --help").unwrap(), Wish::Help(HELP));
+        assert_eq!(parse_words("--help").unwrap(), Wish::Help(HELP));
     }
 }

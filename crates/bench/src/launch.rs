@@ -13,6 +13,7 @@ use crate::measure::{Measured, measure};
 use crate::peers::{self, PeerKind};
 use crate::programs::Scratch;
 use crate::sample::Stage;
+use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
 use crate::{files, orphans, table};
 
@@ -23,11 +24,6 @@ const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 pub enum LaunchError {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-}
-
-pub struct Summary {
-    pub missed: usize,
-    pub interrupted: bool,
 }
 
 pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
@@ -152,17 +148,7 @@ fn wireup_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Stri
 }
 
 fn show_start(machine: &Machine, contestants: &[Contestant], missing: &[String]) {
-    println!(
-        "machine: {} cores of {}, {} GiB, Linux {}, load {:.2}",
-        machine.cores,
-        machine.cpu,
-        machine.memory_bytes >> 30,
-        machine.kernel,
-        machine.load_1min
-    );
-    if machine.is_busy() {
-        println!("  ! the machine is busy: expect wide spreads, trust ratios more than seconds");
-    }
+    println!("{}", machine.describe());
     for contestant in contestants.iter().filter(|c| !c.path.as_os_str().is_empty()) {
         println!("{}: {} {}", contestant.name, contestant.path.display(), contestant.version);
     }

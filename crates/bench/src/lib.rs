@@ -3,7 +3,7 @@
 //! `flags` say what to run; `cases` are the jobs and what is asked of them, `hosts` those across hosts; `peers` finds the other
 //! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
 //! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
-//! told in `docs/benchmarks.md`.
+//! told in `docs/benchmarks.md`. `startup` times what ranks tell each other at their start.
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -25,12 +25,16 @@ mod peers;
 mod programs;
 mod sample;
 mod stamps;
+mod startup;
 mod stats;
+mod summary;
 mod table;
 mod traffic;
 mod verdict;
 
 use std::ffi::OsString;
+
+use flags::Wish;
 
 /// Exit code: figures were missed and `--strict` was given.
 const EXIT_MISSED: u8 = 1;
@@ -43,10 +47,11 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs `wireup bench ARGS`, returns the exit code; `args` come after the word `bench`.
 pub fn main(args: Vec<OsString>) -> u8 {
-    let flags = match flags::parse(args) {
-        Ok(flags::Wish::Launch(flags)) => flags,
-        Ok(flags::Wish::Help) => {
-            print!("{}", flags::HELP);
+    let (strict, result) = match flags::parse(args) {
+        Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Startup(flags)) => (flags.strict, startup::run(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Help(text)) => {
+            print!("{text}");
             return 0;
         }
         Err(e) => {
@@ -54,9 +59,9 @@ pub fn main(args: Vec<OsString>) -> u8 {
             return EXIT_USAGE;
         }
     };
-    match launch::launch(&flags) {
+    match result {
         Ok(summary) if summary.interrupted => EXIT_INTERRUPTED,
-        Ok(summary) if flags.strict && summary.missed > 0 => EXIT_MISSED,
+        Ok(summary) if strict && summary.missed > 0 => EXIT_MISSED,
         Ok(_) => 0,
         Err(e) => {
             eprintln!("wireup bench: {e}");

@@ -28,6 +28,20 @@ impl Machine {
         }
     }
 
+    /// For people, with a warning where others compete for the cores.
+    pub fn describe(&self) -> String {
+        let busy = "\n  ! the machine is busy: expect wide spreads, trust ratios more than seconds";
+        format!(
+            "machine: {} cores of {}, {} GiB, Linux {}, load {:.2}{}",
+            self.cores,
+            self.cpu,
+            self.memory_bytes >> 30,
+            self.kernel,
+            self.load_1min,
+            if self.is_busy() { busy } else { "" }
+        )
+    }
+
     /// Whether others compete for the cores.
     pub fn is_busy(&self) -> bool {
         self.load_1min > 0.25 * self.cores as f64

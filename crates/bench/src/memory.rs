@@ -44,13 +44,33 @@ pub enum MemoryError {
 /// # Errors
 /// Every node must show its agent, or the largest may have been overlooked.
 pub fn sample(launcher: Pid, node_count: u32) -> Result<Sample, MemoryError> {
-    let image = fs::read_link(proc_file(launcher, "exe")).ok();
     let mut processes = Vec::new();
+    let mut agents = 0;
+    for (pid, role, agent) in ours(launcher, node_count)? {
+        agents = agents.max(agent + 1);
+        processes.push(Process { role, agent, private_bytes: private_bytes(pid)? });
+    }
+    Ok(largest(&processes, agents))
+}
+
+/// The agents' processes, below the launcher that has started them on `node_count` nodes.
+///
+/// # Errors
+/// Every node must show its agent.
+pub fn agents(launcher: Pid, node_count: u32) -> Result<Vec<Pid>, MemoryError> {
+    let ours = ours(launcher, node_count)?;
+    Ok(ours.into_iter().filter(|(_, role, _)| *role == Role::Agent).map(|(pid, ..)| pid).collect())
+}
+
+/// Agents and keepers with the number of the agent that they belong to, parents first.
+fn ours(launcher: Pid, node_count: u32) -> Result<Vec<(Pid, Role, usize)>, MemoryError> {
+    let image = fs::read_link(proc_file(launcher, "exe")).ok();
+    let mut found = Vec::new();
     let mut agents = 0;
     walk(launcher, None, &mut |pid, parent: Option<usize>| {
         let is_ours = image.is_some() && fs::read_link(proc_file(pid, "exe")).ok() == image;
         if !is_ours {
-            return Ok(parent);
+            return parent;
         }
         let comm = fs::read_to_string(proc_file(pid, "comm")).unwrap_or_default();
         let role = match parent {
@@ -64,14 +84,14 @@ pub fn sample(launcher: Pid, node_count: u32) -> Result<Sample, MemoryError> {
                 agents - 1
             }
         };
-        processes.push(Process { role, agent, private_bytes: private_bytes(pid)? });
-        Ok(Some(agent))
-    })?;
+        found.push((pid, role, agent));
+        Some(agent)
+    });
     // The root's agent may stand beside those of the nodes.
     if agents != node_count as usize && agents != node_count as usize + 1 {
         return Err(MemoryError::AgentCount { found: agents, expected: node_count });
     }
-    Ok(largest(&processes, agents))
+    Ok(found)
 }
 
 fn largest(processes: &[Process], agents: usize) -> Sample {
@@ -88,16 +108,15 @@ fn largest(processes: &[Process], agents: usize) -> Sample {
 }
 
 /// Visits the tree of processes, parents first; `visit` returns the agent that the children belong to.
-fn walk(
-    pid: Pid,
-    agent: Option<usize>,
-    visit: &mut impl FnMut(Pid, Option<usize>) -> Result<Option<usize>, MemoryError>,
-) -> Result<(), MemoryError> {
-    let agent = visit(pid, agent)?;
-    children_of(pid).into_iter().try_for_each(|child| walk(child, agent, visit))
+fn walk(pid: Pid, agent: Option<usize>, visit: &mut impl FnMut(Pid, Option<usize>) -> Option<usize>) {
+    let agent = visit(pid, agent);
+    for child in children_of(pid) {
+        walk(child, agent, visit);
+    }
 }
 
-fn private_bytes(pid: Pid) -> Result<u64, MemoryError> {
+/// What the kernel charges a process for pages that no file backs.
+pub fn private_bytes(pid: Pid) -> Result<u64, MemoryError> {
     let unreadable = |why: &str| MemoryError::Unreadable(pid.as_raw_nonzero().to_string(), why.to_owned());
     let text = fs::read_to_string(proc_file(pid, "smaps_rollup")).map_err(|e| unreadable(&e.to_string()))?;
     parse_private(&text).ok_or_else(|| unreadable("no Pss_Anon and Pss_Shmem"))

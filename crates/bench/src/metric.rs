@@ -23,6 +23,42 @@ pub enum Metric {
     PairBytes,
     /// What everybody sent over the network until shortly after the command's end (bytes of whole frames).
     NetBytes,
+    /// Of a step: from the last rank's start until the last rank's end (seconds).
+    Time,
+    /// From the gate's opening until the last rank's end (seconds).
+    Whole,
+    /// From a rank's own start until its end: the median rank, the slowest (seconds).
+    RankMedian,
+    RankMax,
+    /// The same until it begins to wait: with a blocking scheme until its end (seconds).
+    ReadyMedian,
+    ReadyMax,
+    /// CPU time of the call that starts the exchange: the median rank, the worst (seconds).
+    StartCpu,
+    StartCpuMax,
+    /// `PMI2_Init`: the median rank, the slowest (seconds).
+    JoinMedian,
+    JoinMax,
+    /// `MPI_Init`, and in it the talk with the PMI server: the median rank (seconds).
+    MpiInit,
+    MpiExchange,
+    /// What of the exchange was hidden behind other work: 1 is all of it.
+    Overlap,
+    /// CPU time of all agents together (seconds).
+    AgentCpu,
+    /// `Pss_Anon` of a client: the median of those looked at (bytes).
+    ClientMemory,
+    /// Shared memory that an agent has made and a client has mapped (bytes).
+    SharedMemory,
+    /// Payload that the frames of an exchange carried into a node, for each value of the job: by all ways the worst node and the mean,
+    /// then the worst node by each way: from below, from above, by direct links (bytes).
+    InPerValue,
+    InPerValueMean,
+    UpInPerValue,
+    DownInPerValue,
+    DirectInPerValue,
+    /// Frames of an exchange into a node: the worst.
+    FramesIn,
 }
 
 impl Metric {
@@ -37,13 +73,39 @@ impl Metric {
             Metric::NodeMemory => "node-memory",
             Metric::PairBytes => "pair-bytes",
             Metric::NetBytes => "net-bytes",
+            Metric::Time => "time",
+            Metric::Whole => "whole",
+            Metric::RankMedian => "rank-median",
+            Metric::RankMax => "rank-max",
+            Metric::ReadyMedian => "ready-median",
+            Metric::ReadyMax => "ready-max",
+            Metric::StartCpu => "start-cpu",
+            Metric::StartCpuMax => "start-cpu-max",
+            Metric::JoinMedian => "join-median",
+            Metric::JoinMax => "join-max",
+            Metric::MpiInit => "mpi-init",
+            Metric::MpiExchange => "mpi-exchange",
+            Metric::Overlap => "overlap",
+            Metric::AgentCpu => "agent-cpu",
+            Metric::ClientMemory => "client-memory",
+            Metric::SharedMemory => "shared-memory",
+            Metric::InPerValue => "in-per-value",
+            Metric::InPerValueMean => "in-per-value-mean",
+            Metric::UpInPerValue => "up-in-per-value",
+            Metric::DownInPerValue => "down-in-per-value",
+            Metric::DirectInPerValue => "direct-in-per-value",
+            Metric::FramesIn => "frames-in",
         }
     }
 
     pub fn unit(self) -> Unit {
         match self {
-            Metric::Wall | Metric::Cpu | Metric::Fence | Metric::GetAll | Metric::GetSpan => Unit::Seconds,
             Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
+            Metric::ClientMemory | Metric::SharedMemory | Metric::InPerValue | Metric::InPerValueMean => Unit::Bytes,
+            Metric::UpInPerValue | Metric::DownInPerValue | Metric::DirectInPerValue => Unit::Bytes,
+            Metric::FramesIn => Unit::Count,
+            Metric::Overlap => Unit::Share,
+            _ => Unit::Seconds,
         }
     }
 }
@@ -58,6 +120,9 @@ impl Serialize for Metric {
 pub enum Unit {
     Seconds,
     Bytes,
+    /// A part of the whole.
+    Share,
+    Count,
 }
 
 impl Unit {
@@ -65,12 +130,15 @@ impl Unit {
         match self {
             Unit::Seconds => "s",
             Unit::Bytes => "B",
+            Unit::Share | Unit::Count => "1",
         }
     }
 
     /// `value` with three digits that mean something, for people.
     pub fn show(self, value: f64) -> String {
         let (scaled, unit) = match (self, value.abs()) {
+            (Unit::Count, _) => return format!("{value:.0}"),
+            (Unit::Share, _) => return format!("{:.1} %", 100.0 * value),
             (_, 0.0) => return "0".into(),
             (Unit::Seconds, v) if v >= 1.0 => (value, "s"),
             (Unit::Seconds, v) if v >= 1e-3 => (value * 1e3, "ms"),

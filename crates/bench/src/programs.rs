@@ -13,12 +13,15 @@ pub enum Program {
     SpawnFloor,
     PmiEcho,
     Shells,
+    Startup,
+    /// A shared object.
+    MpiShim,
 }
 
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 7] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells];
+    const ALL: [Program; 9] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, Startup, MpiShim];
 
     fn name(self) -> &'static str {
         match self {
@@ -29,6 +32,8 @@ impl Program {
             SpawnFloor => "spawn-floor",
             PmiEcho => "pmi-echo",
             Shells => "shells",
+            Startup => "startup",
+            MpiShim => "mpi-shim.so",
         }
     }
 
@@ -41,6 +46,8 @@ impl Program {
             SpawnFloor => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_floor")),
             PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),
             Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
+            Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
+            MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
         }
     }
 }

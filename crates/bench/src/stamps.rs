@@ -45,6 +45,7 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Sample, StampError> {
     Ok(Sample(vec![
         (Metric::Fence, seconds(last(|s| s.fence_leave_ns) - last(|s| s.fence_enter_ns))),
         (Metric::GetAll, seconds(last(|s| s.gets_end_ns - s.gets_begin_ns))),
+        (Metric::Time, seconds(last(|s| s.gets_end_ns) - last(|s| s.fence_enter_ns))),
         (Metric::GetSpan, seconds(last(|s| s.gets_end_ns) - last(|s| s.gets_begin_ns))),
         (Metric::PairBytes, stamps.iter().map(|s| s.pair_bytes).sum::<u64>() as f64),
     ]))

@@ -30,7 +30,7 @@ pub fn table(measured: &Measured, contestants: &[Contestant]) -> String {
         Against::Bare | Against::BareAndFloor => "ratio to bare".into(),
         Against::Serial => "ratio to serial".into(),
     };
-    format!("{}: {}; {reference}\n{}", measured.case.name(), measured.case.describe(), align(&rows))
+    format!("{}: {}; {reference}\n{}", measured.case.name(), measured.case.describe(), align(&rows, &FLUSH_RIGHT))
 }
 
 fn rows_of(metric: Metric, series: &Series, measured: &Measured, contestants: &[Contestant]) -> Vec<Row> {
@@ -105,15 +105,16 @@ pub fn warnings(measured: &Measured, contestants: &[Contestant]) -> Vec<String> 
     lines
 }
 
-fn align(rows: &[Row]) -> String {
-    let widths: [usize; 9] =
+/// Rows as lines with their columns below each other.
+pub fn align<const N: usize>(rows: &[[String; N]], flush_right: &[bool; N]) -> String {
+    let widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
-            let padded = if FLUSH_RIGHT[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+            let padded = if flush_right[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
             line.push_str("  ");
             line.push_str(&padded);
         }

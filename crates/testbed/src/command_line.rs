@@ -29,6 +29,9 @@ Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and hom
   -n, --nodes N              1 to 128
   --ssh                      sshd on every node, and an ssh on the PATH that has the keys
   --sshd-option [nI:]A=B     an option for sshd of node I, or of all: --sshd-option n2:MaxStartups=2:50:4
+  --slurm                    Slurm over all nodes, slurmctld on n0: srun, sbatch and so on work on hub and nodes
+  --slurm-cpus N             processors that Slurm takes every node to have (16)
+  --slurm-option A=B         a line of slurm.conf: --slurm-option TreeWidth=2
   --clock-offsets            node I's monotonic clock is 100 s * (I + 1) ahead
   --no-trap                  no interface docker0 with 172.17.0.1 on hub and nodes
   --keep-home                nodes see this machine's home directory
@@ -36,6 +39,7 @@ Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and hom
 
   wireup-testbed run -n 4 -- sh -c 'for host in n0 n1 n2 n3; do plainsh $host hostname; done'
   wireup-testbed run -n 16 --ssh -- bash
+  wireup-testbed run -n 4 --slurm -- srun -N 4 -n 16 hostname
 ";
 
 pub fn main(words: Vec<OsString>) -> u8 {

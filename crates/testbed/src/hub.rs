@@ -15,7 +15,7 @@ use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
 use crate::netlink::{End, LOOPBACK, Netlink};
 use crate::spec::{HUB, Spec, addresses, hosts_file, mac, name};
-use crate::{mounts, node, processes, ssh, sys};
+use crate::{mounts, node, processes, slurm, ssh, sys};
 
 const BRIDGE_INDEX: u32 = 100;
 /// Cables' ends on the hub: this and the node's number.
@@ -90,8 +90,12 @@ impl Hub {
         if spec.ssh {
             ssh::prepare().map_err(failed("keys and configuration of ssh"))?;
         }
+        if spec.slurm {
+            slurm::prepare(spec).map_err(failed("key and configuration of Slurm"))?;
+            slurm::start_on_hub().map_err(failed(HUB))?;
+        }
         let mut hub = Hub { netlink, nodes: Vec::new() };
-        match hub.add_nodes(spec) {
+        match hub.add_nodes(spec).and_then(|()| hub.await_slurm(spec)) {
             Ok(()) => Ok(hub),
             Err(failure) => {
                 hub.take_down();
@@ -116,6 +120,14 @@ impl Hub {
         Ok(())
     }
 
+    fn await_slurm(&self, spec: &Spec) -> Result<(), Failure> {
+        if !spec.slurm {
+            return Ok(());
+        }
+        let root = |node: &Node| format!("/proc/{}/root", node.pid.as_raw_pid()).into();
+        slurm::await_nodes(&self.nodes.iter().map(root).collect::<Vec<_>>()).map_err(failed("Slurm"))
+    }
+
     fn handle(&mut self, line: &str) -> Result<(), String> {
         let mut words = line.split('\t');
         let mut word = || words.next().ok_or("incomplete request");
@@ -132,7 +144,7 @@ impl Hub {
             "power-off" => self.netlink.set_forwarding(port, false).and_then(|()| node.power_off()),
             "cover" => {
                 let (path, with) = (word()?, word()?);
-                node.mount(|| mounts::cover_file(Path::new(path), Path::new(with)))
+                node.mount(|| mounts::cover(Path::new(path), Path::new(with)))
             }
             "small-disk" => {
                 let (path, bytes) = (word()?, word()?);
@@ -151,6 +163,7 @@ impl Hub {
         }
         self.nodes.iter_mut().for_each(|node| drop(node.power_off()));
         processes::kill_others_in_network();
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::empty()) {}
     }
 }
 
@@ -164,7 +177,9 @@ fn check(spec: &Spec) -> Result<(), String> {
             return Err(format!("this kernel has no {space} name spaces"));
         }
     }
-    if spec.ssh { ssh::missing().map_or(Ok(()), Err) } else { Ok(()) }
+    let missing = [(spec.ssh, ssh::missing as fn() -> _), (spec.slurm, slurm::missing)];
+    let missing = missing.into_iter().find_map(|(wanted, missing)| if wanted { missing() } else { None });
+    missing.map_or(Ok(()), Err)
 }
 
 fn open_network(spec: &Spec) -> io::Result<Netlink> {

@@ -3,7 +3,8 @@
 //! A *hub* with a bridge, where the launcher under test runs, and nodes `n0`, `n1`, ... with interfaces, host names,
 //! process numbers, `/tmp`, `/run`, `/dev/shm` and home directories of their own. They reach each other by name; on
 //! request their monotonic clocks differ. On the hub's and the nodes' `PATH` is `plainsh`, a remote shell without
-//! cryptography, and with [`Spec::ssh`] an `ssh` that knows the way. A node can be cut off silently or lose its power.
+//! cryptography, and with [`Spec::ssh`] an `ssh` that knows the way. With [`Spec::slurm`] the nodes have a Slurm. A node
+//! can be cut off silently or lose its power.
 //!
 //! ```no_run
 //! # use std::process::Command;
@@ -17,14 +18,16 @@
 //!
 //! All of it belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also when
 //! the test or the child itself is killed. Nothing outside of its name spaces is changed but for an empty folder,
-//! `/run/wireup-testbed`. Needs root; no other program but, for ssh, OpenSSH.
+//! `/run/wireup-testbed`. Needs root; no other program but OpenSSH for ssh, and munge and Slurm for Slurm.
 mod account;
+mod daemon;
 mod hub;
 mod mounts;
 mod netlink;
 mod node;
 pub mod plainsh;
 mod processes;
+mod slurm;
 mod spec;
 mod ssh;
 mod sys;

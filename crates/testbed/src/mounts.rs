@@ -57,8 +57,8 @@ pub fn small_disk(path: &Path, bytes: u64) -> io::Result<()> {
     tmpfs(path, &format!("mode=0755,size={bytes}"))
 }
 
-/// Puts one file in the place of another.
-pub fn cover_file(path: &Path, with: &Path) -> io::Result<()> {
+/// Puts one file in the place of another, or one folder.
+pub fn cover(path: &Path, with: &Path) -> io::Result<()> {
     rustix::mount::mount_bind(with, path).map_err(Into::into)
 }
 

@@ -16,7 +16,7 @@ use crate::account::Account;
 use crate::netlink::{End, LOOPBACK, Netlink};
 use crate::plainsh::{self, daemon::Surroundings};
 use crate::spec::{Spec, TRAP_ADDRESS, TRAP_INTERFACE, addresses, mac, name};
-use crate::{mounts, ssh, sys};
+use crate::{mounts, slurm, ssh, sys};
 
 pub const CABLE_INDEX: u32 = 100;
 const TRAP_INDEX: u32 = 101;
@@ -46,7 +46,8 @@ pub fn main(spec: &Spec, i: u16, link: UnixStream) -> ! {
             let _ = (&link).write_all(format!("ready {}\n", daemons.join(",")).as_bytes());
         }
         Err(error) => {
-            let _ = (&link).write_all(format!("{}: {error}\n", name(i)).as_bytes());
+            let line = format!("{}: {error}", name(i)).replace('\n', "; ");
+            let _ = (&link).write_all(format!("{line}\n").as_bytes());
             sys::leave(1);
         }
     }
@@ -88,6 +89,9 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     if spec.ssh {
         let options = spec.sshd_options.iter().filter(|(node, _)| node.is_none_or(|node| node == i));
         daemons.push(ssh::start_daemon(&options.map(|(_, option)| option.clone()).collect::<Vec<_>>())?);
+    }
+    if spec.slurm {
+        daemons.extend(slurm::start_on_node(i)?);
     }
     Ok(daemons)
 }

@@ -15,6 +15,8 @@ pub const TRAP_INTERFACE: &str = "docker0";
 pub const TRAP_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 17, 0, 1));
 /// Step between the monotonic clocks of neighbours, with clock offsets.
 const CLOCK_STEP: Duration = Duration::from_secs(100);
+/// Those of a usual test's node (chosen).
+const SLURM_CPUS: u16 = 16;
 
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -25,6 +27,12 @@ pub struct Spec {
     pub ssh: bool,
     /// Options for sshd, `NAME=VALUE`: of one node, or of all.
     pub sshd_options: Vec<(Option<u16>, String)>,
+    /// A real Slurm over all nodes.
+    pub slurm: bool,
+    /// Processors that Slurm takes every node to have.
+    pub slurm_cpus: u16,
+    /// Lines of `slurm.conf`, `NAME=VALUE`.
+    pub slurm_options: Vec<String>,
     /// Node `i`'s monotonic clock is 100 s * (`i` + 1) ahead of the hub's.
     pub clock_offsets: bool,
     /// An interface `docker0` with the same address on the hub and on every node.
@@ -42,6 +50,9 @@ impl Spec {
             nodes,
             ssh: false,
             sshd_options: Vec::new(),
+            slurm: false,
+            slurm_cpus: SLURM_CPUS,
+            slurm_options: Vec::new(),
             clock_offsets: false,
             trap_interfaces: true,
             private_home: true,
@@ -58,6 +69,7 @@ impl Spec {
         let mut list: Vec<OsString> = vec!["--nodes".into(), self.nodes.to_string().into()];
         let switches = [
             (self.ssh, "--ssh"),
+            (self.slurm, "--slurm"),
             (self.clock_offsets, "--clock-offsets"),
             (!self.trap_interfaces, "--no-trap"),
             (!self.private_home, "--keep-home"),
@@ -67,6 +79,10 @@ impl Spec {
             let prefix = node.map(|i| format!("{}:", name(i))).unwrap_or_default();
             list.extend(["--sshd-option".into(), OsString::from(format!("{prefix}{option}"))]);
         }
+        if self.slurm_cpus != SLURM_CPUS {
+            list.extend(["--slurm-cpus".into(), OsString::from(self.slurm_cpus.to_string())]);
+        }
+        list.extend(self.slurm_options.iter().flat_map(|option| [OsString::from("--slurm-option"), option.into()]));
         list.extend(self.shares.iter().flat_map(|path| [OsString::from("--share"), path.into()]));
         list
     }
@@ -98,6 +114,19 @@ impl Spec {
                 self.nodes = text.parse().map_err(|_| format!("-n {text}: not a number of nodes"))?;
             }
             "--ssh" => self.ssh = true,
+            "--slurm" => self.slurm = true,
+            "--slurm-cpus" => {
+                let text = value(flag, words)?;
+                let number = text.parse().ok().filter(|number| *number > 0);
+                self.slurm_cpus = number.ok_or_else(|| format!("--slurm-cpus {text}: not a number of processors"))?;
+            }
+            "--slurm-option" => {
+                let text = value(flag, words)?;
+                if !text.contains('=') {
+                    return Err(format!("--slurm-option {text}: expected NAME=VALUE"));
+                }
+                self.slurm_options.push(text);
+            }
             "--clock-offsets" => self.clock_offsets = true,
             "--no-trap" => self.trap_interfaces = false,
             "--keep-home" => self.private_home = false,
@@ -166,6 +195,9 @@ mod tests {
         spec.private_home = false;
         spec.sshd_options = vec![(Some(2), "MaxStartups=1".into()), (None, "LogLevel=ERROR".into())];
         spec.shares = vec!["/tmp/a b".into()];
+        spec.slurm = true;
+        spec.slurm_cpus = 7;
+        spec.slurm_options = vec!["TreeWidth=2".into()];
         let mut words = spec.arguments();
         words.extend(["--".into(), "-x".into()]);
         let back = Spec::parse("/bin/x".into(), &mut words).expect("its own arguments");
@@ -175,9 +207,13 @@ mod tests {
 
     #[test]
     fn wrong_flags_are_named() {
-        for (words, part) in
-            [(vec!["--no"], "--no:"), (vec![], "-n N"), (vec!["-n", "129"], "128"), (vec!["-n", "x"], "-n x")]
-        {
+        for (words, part) in [
+            (vec!["--no"], "--no:"),
+            (vec![], "-n N"),
+            (vec!["-n", "129"], "128"),
+            (vec!["-n", "x"], "-n x"),
+            (vec!["--slurm-cpus", "0"], "--slurm-cpus 0"),
+        ] {
             let mut words = words.into_iter().map(OsString::from).collect();
             let error = Spec::parse("x".into(), &mut words).expect_err("wrong flags");
             assert!(error.contains(part), "{error}");

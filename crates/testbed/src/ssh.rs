@@ -6,19 +6,17 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use crate::account::SYSTEM_PATH;
+use crate::daemon::{self, listens};
 use crate::mounts::{OWN, PROGRAMS};
 
 const SSHD: &str = "/usr/sbin/sshd";
 const SSH: &str = "/usr/bin/ssh";
 const KEYGEN: &str = "/usr/bin/ssh-keygen";
 const PORT: u16 = 22;
-/// A daemon that does not listen by then never will (chosen: some hundred times the usual).
-const LISTEN_LIMIT: Duration = Duration::from_secs(20);
-const LISTEN_STEP: Duration = Duration::from_millis(5);
+const LOG: &str = "/run/sshd.log";
 
 /// What is missing for ssh, if anything is.
 pub fn missing() -> Option<String> {
@@ -80,31 +78,14 @@ fn unlock_root() -> io::Result<()> {
     let own = format!("{OWN}/ssh/shadow");
     fs::write(&own, format!("root:*:{rest}"))?;
     fs::set_permissions(&own, Permissions::from_mode(0o600))?;
-    crate::mounts::cover_file(Path::new("/etc/shadow"), Path::new(&own))
+    crate::mounts::cover(Path::new("/etc/shadow"), Path::new(&own))
 }
 
 /// Starts the daemon of this node and waits until it listens; its pid.
 pub fn start_daemon(options: &[String]) -> io::Result<u32> {
     fs::create_dir_all("/run/sshd")?;
     let mut command = Command::new(SSHD);
-    command.args(["-D", "-f", &format!("{OWN}/ssh/sshd_config"), "-E", "/run/sshd.log"]);
+    command.args(["-D", "-f", &format!("{OWN}/ssh/sshd_config"), "-E", LOG]);
     command.args(options.iter().flat_map(|option| ["-o", option]));
-    let mut daemon = command.stdin(Stdio::null()).spawn()?;
-    let limit = Instant::now() + LISTEN_LIMIT;
-    while !listens()? {
-        if daemon.try_wait()?.is_some() || Instant::now() > limit {
-            let log = fs::read_to_string("/run/sshd.log").unwrap_or_default();
-            return Err(io::Error::other(format!("sshd does not listen: {}", log.trim())));
-        }
-        std::thread::sleep(LISTEN_STEP);
-    }
-    Ok(daemon.id())
-}
-
-/// Whether a socket of this node listens on sshd's port; a connection would cost the daemon a child.
-fn listens() -> io::Result<bool> {
-    let (port, listening) = (format!(":{PORT:04X}"), "0A");
-    let table = fs::read_to_string("/proc/net/tcp")?;
-    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    Ok(rows.any(|row| row.get(1).is_some_and(|local| local.ends_with(&port)) && row.get(3) == Some(&listening)))
+    daemon::start(&mut command, Path::new(LOG), || listens(PORT))
 }

@@ -19,8 +19,8 @@ use crate::account::SYSTEM_PATH;
 use crate::mounts::PROGRAMS;
 use crate::processes::{self, Process};
 use crate::spec::{Spec, name};
-use crate::sys;
 use crate::traffic::Traffic;
+use crate::{slurm, sys};
 
 /// Taking down 128 nodes was seen to take well below a tenth of this.
 const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(20);
@@ -126,6 +126,7 @@ impl Testbed {
         let set =
             command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, value)| value.map(OsStr::to_owned));
         command.env("PATH", with_programs(set.or_else(|| std::env::var_os("PATH")))).env(HOSTS_VARIABLE, self.hosts());
+        slurm::forget_others(command);
         // SAFETY: between fork and exec only system calls are made, nothing is allocated.
         unsafe { command.pre_exec(move || sys::enter_from_same_folder(&*pidfd, own)) }
     }
@@ -136,6 +137,7 @@ impl Testbed {
         let mut command = Command::new(&self.program);
         command.arg("inside").arg(self.node(i).init.to_string()).arg(program);
         command.env("PATH", with_programs(std::env::var_os("PATH")));
+        slurm::forget_others(&mut command);
         command
     }
 
@@ -192,7 +194,7 @@ impl Testbed {
         self.nodes.iter().map(of).collect()
     }
 
-    /// Pids, as this machine counts them, of node `i`'s daemons: `plainshd`, then sshd if there is one.
+    /// Pids, as this machine counts them, of node `i`'s daemons: `plainshd`, sshd if there is one, Slurm's.
     pub fn daemons(&self, i: u16) -> Vec<u32> {
         let node = self.node(i);
         let own = processes::all_with("pid").into_iter().filter(|(_, space)| *space == node.processes);
@@ -203,16 +205,16 @@ impl Testbed {
 
     /// Waits until no node holds anything but its daemons; whether that came about in time.
     pub fn await_idle(&self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
-        loop {
-            if self.all_processes().iter().all(Vec::is_empty) {
-                return true;
-            }
-            if Instant::now() >= end {
-                return false;
-            }
-            std::thread::sleep(LOOK_STEP);
-        }
+        await_that(limit, || self.all_processes().iter().all(Vec::is_empty))
+    }
+
+    /// Waits until Slurm has nothing to do, on any node, and says so; whether that came about in time.
+    pub fn await_slurm(&self, limit: Duration) -> bool {
+        let is_idle = || {
+            let output = self.enter(&mut slurm::ask_states()).output();
+            output.is_ok_and(|output| slurm::all_idle(&output.stdout, self.node_count()))
+        };
+        await_that(limit, is_idle)
     }
 
     /// What went over the network since the start.
@@ -240,6 +242,17 @@ impl Testbed {
             Some(error) => Err(io::Error::other(error.to_owned())),
         }
     }
+}
+
+fn await_that(limit: Duration, holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !holds() {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(LOOK_STEP);
+    }
+    true
 }
 
 /// The lines to and from the testbed's process.

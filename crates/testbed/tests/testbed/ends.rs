@@ -8,7 +8,7 @@ use wireup_testbed::Testbed;
 use super::{eventually, exists, on_hub, spec, text};
 
 /// Pids of everything that belongs to a testbed, found from outside.
-fn members(testbed: &Testbed) -> Vec<u32> {
+pub fn members(testbed: &Testbed) -> Vec<u32> {
     let nodes = (0..testbed.node_count()).flat_map(|i| {
         testbed.daemons(i).into_iter().chain(testbed.processes(i).into_iter().map(|process| process.pid))
     });

@@ -8,6 +8,7 @@ mod ends;
 mod faults;
 mod network;
 mod plainsh;
+mod slurm;
 mod ssh;
 
 /// Far beyond what anything here takes.

@@ -1,0 +1,94 @@
+// The board: a file that all ranks of a startup benchmark map, and the gate that starts them together.
+//
+// The benchmark writes what the next step is, rank 0 opens the gate for it when all ranks have arrived, every rank leaves its clock
+// readings in a slot of its own. Layout as of `src/startup/board.rs`; all numbers in the machine's byte order.
+//
+//   offset 0                 struct board, one page
+//   offset BOARD_SLOTS + r * sizeof(struct slot)   the slot of rank r
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BOARD_MAGIC = 0x57554231, BOARD_SLOTS = 4096, EXIT_FAILED = 4 };
+
+struct board {
+    uint32_t magic, job_size;
+    _Atomic uint32_t arrived;  // how often a rank has come to the gate
+    _Atomic uint32_t gate;     // number of the step that was opened last
+    uint64_t opened_ns;        // when that was
+    // The next step.
+    uint32_t operation, gets, work_kind, value_len, key_len, salt;
+    uint64_t work_ns;
+};
+
+// Times are CLOCK_MONOTONIC in ns.
+struct slot {
+    uint64_t pid;
+    uint64_t join_begin_ns, join_end_ns;  // around PMI2_Init
+    uint64_t step;                        // the last step that was done
+    uint64_t start_ns;                    // before the first call of the step
+    uint64_t begun_ns;                    // the starting call has returned; of a blocking operation: it is over
+    uint64_t ready_ns;                    // all but the wait and the gets behind it are done
+    uint64_t end_ns;                      // the values were read
+    uint64_t start_cpu_ns;                // thread CPU time of the starting call
+    uint64_t unused[7];
+};
+
+static struct board *board;
+static struct slot *slot;
+static const char *complaint_about = "startup";
+static int ready_fd = -1, go_fd = -1;
+
+__attribute__((noreturn)) static void fail(const char *what, long code) {
+    fprintf(stderr, "startup: %s: %s (%ld)\n", complaint_about, what, code);
+    _exit(EXIT_FAILED);
+}
+
+static uint64_t now_ns(clockid_t clock) {
+    struct timespec ts;
+    clock_gettime(clock, &ts);
+    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static void board_open(const char *path, int rank, int size) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) fail("cannot open the board", errno);
+    size_t bytes = BOARD_SLOTS + (size_t)size * sizeof(struct slot);
+    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) fail("cannot map the board", errno);
+    close(fd);
+    board = (struct board *)map;
+    if (board->magic != BOARD_MAGIC || (int)board->job_size != size) fail("another job's board", board->job_size);
+    slot = (struct slot *)(map + BOARD_SLOTS) + rank;
+    slot->pid = getpid();
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen) { syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL, NULL, 0); }
+
+static void futex_wake(_Atomic uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0); }
+
+// Waits until the benchmark has the next step done by all. Rank 0 tells it that all are here and opens the gate when it says so.
+static void board_gate(int rank, uint32_t step) {
+    uint32_t all = board->job_size * step, seen;
+    if (atomic_fetch_add(&board->arrived, 1) + 1 == all) futex_wake(&board->arrived, 1);
+    if (rank != 0) {
+        while ((seen = atomic_load(&board->gate)) != step) futex_wait(&board->gate, seen);
+        return;
+    }
+    while ((seen = atomic_load(&board->arrived)) != all) futex_wait(&board->arrived, seen);
+    char byte = 'r';
+    if (write(ready_fd, &byte, 1) != 1) fail("the benchmark is gone", errno);
+    if (read(go_fd, &byte, 1) != 1) fail("the benchmark is gone", errno);
+    board->opened_ns = now_ns(CLOCK_MONOTONIC);
+    atomic_store(&board->gate, step);
+    futex_wake(&board->gate, INT32_MAX);
+}

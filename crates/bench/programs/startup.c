@@ -1,0 +1,239 @@
+// startup BOARD LIBRARY READY GO
+//
+// A rank of a startup benchmark. It joins its job by LIBRARY, a libpmi2 with the startup extensions, and then does step after step,
+// as the benchmark writes them onto the BOARD: puts and fences by hand in PMI-2's text or by the library, allgathers, rings, each blocking
+// or started before a piece of work and finished behind it. Every value that is read is compared with what its rank must have given.
+// READY and GO are fifos by which rank 0 and the benchmark take turns. The benchmark ends the job by a step of its own.
+#include <stdarg.h>
+#include <stdbool.h>
+
+#include "board.h"
+#include "pmi2_text.h"
+#include "pmi2_calls.h"
+
+// As of `src/startup/scheme.rs`.
+enum operation {
+    LEAVE, WORK, TEXT_FENCE, FENCE, IFENCE, ALLGATHER_COPY, ALLGATHER, IALLGATHER_COPY, IALLGATHER, RING,
+};
+enum work_kind { NO_WORK, SLEEP, SPIN };
+enum { VALUE_ROOM = 1088, KEY_ROOM = 64, SPIN_TURNS = 20000 };
+
+static int rank, size;
+static volatile uint64_t spun;
+
+// Rank `of`'s value in the step with this salt: hexadecimal digits, as long as the step says. By hand: it is made for every value read.
+static void value_of(int of, char *value) {
+    uint64_t bits = ((uint64_t)(uint32_t)of << 32) | (board->salt * 2654435761u + (uint32_t)of);
+    int len = board->value_len;
+    for (int i = 0; i < len; i++) value[i] = "0123456789abcdef"[bits >> (60 - 4 * (i % 16)) & 15];
+    value[len] = 0;
+}
+
+// Its key: the rank as a number, or with as many zeros in front as the length needs.
+static void key_of(int of, char *key) {
+    char digits[16];
+    int count = 0, len = board->key_len;
+    do digits[count++] = '0' + of % 10;
+    while ((of /= 10) > 0);
+    while (count < len) digits[count++] = '0';
+    while (count > 0) *key++ = digits[--count];
+    *key = 0;
+}
+
+static void check(int of, const char *value) {
+    char expected[VALUE_ROOM];
+    value_of(of, expected);
+    if (memcmp(value, expected, board->value_len) != 0) fail("a wrong value of rank", of);
+}
+
+// A value of this step, whosever it is: its first eight digits are the rank.
+static void check_some(const char *value) {
+    char digits[9] = {0};
+    memcpy(digits, value, 8);
+    check(strtol(digits, NULL, 16), value);
+}
+
+// Which ranks are read: none, the two neighbours, or all.
+static int reads(void) { return board->gets > 2 ? size : (int)board->gets; }
+
+static int read_rank(int number) {
+    if (board->gets > 2) return number;
+    return number == 0 ? (rank + size - 1) % size : (rank + 1) % size;
+}
+
+static void text_gets(void) {
+    char key[KEY_ROOM], value[VALUE_ROOM];
+    for (int i = 0; i < reads(); i++) {
+        key_of(read_rank(i), key);
+        text_get(key, value, sizeof value);
+        check(read_rank(i), value);
+    }
+}
+
+static void gets(void) {
+    char key[KEY_ROOM], value[VALUE_ROOM];
+    int len;
+    for (int i = 0; i < reads(); i++) {
+        key_of(read_rank(i), key);
+        must(lib.PMI2_KVS_Get(NULL, PMI2_ID_NULL, key, value, sizeof value, &len), "PMI2_KVS_Get");
+        check(read_rank(i), value);
+    }
+}
+
+static void look(const char *rows) {
+    for (int i = 0; i < reads(); i++) check(read_rank(i), rows + (size_t)read_rank(i) * board->value_len);
+}
+
+static void work(void) {
+    uint64_t ns = board->work_ns;
+    if (board->work_kind == SLEEP) {
+        uint64_t until = now_ns(CLOCK_MONOTONIC) + ns;
+        struct timespec ts = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR) {}
+    } else if (board->work_kind == SPIN) {
+        // A fixed amount of CPU time, not of wall time: whoever takes the core away makes it longer.
+        uint64_t until = now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
+        while (now_ns(CLOCK_THREAD_CPUTIME_ID) < until)
+            for (int i = 0; i < SPIN_TURNS; i++) spun += i;
+    }
+}
+
+static uint64_t cpu_before;
+
+static void starting(void) { cpu_before = now_ns(CLOCK_THREAD_CPUTIME_ID); }
+
+static void started(void) {
+    slot->start_cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before;
+    slot->begun_ns = now_ns(CLOCK_MONOTONIC);
+}
+
+static void ready(void) { slot->ready_ns = now_ns(CLOCK_MONOTONIC); }
+
+static void ring(const char *value) {
+    int ring_rank, ranks;
+    char left[VALUE_ROOM], right[VALUE_ROOM];
+    starting();
+    must(lib.PMIX_Ring(value, &ring_rank, &ranks, left, right, sizeof left), "PMIX_Ring");
+    started();
+    // Who is next to whom is the server's affair; the values say who they are.
+    if (ring_rank < 0 || ring_rank >= size || ranks != size) fail("a wrong place in the ring", ring_rank);
+    check_some(left);
+    check_some(right);
+}
+
+static void do_step(void) {
+    enum operation operation = board->operation;
+    bool copies = operation == ALLGATHER_COPY || operation == IALLGATHER_COPY;
+    bool later = operation == IFENCE || operation == IALLGATHER || operation == IALLGATHER_COPY;
+    char key[KEY_ROOM], value[VALUE_ROOM];
+    char *buffer = NULL;
+    size_t bytes = (size_t)size * board->value_len;
+    const void *shared = NULL;
+    PMIX_Request request = NULL;
+    int value_len = board->value_len;
+    key_of(rank, key);
+    value_of(rank, value);
+    if (copies) {
+        // As a program has it: memory, not yet touched.
+        buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (buffer == MAP_FAILED) fail("no memory", errno);
+    }
+    slot->start_cpu_ns = 0;
+    slot->start_ns = now_ns(CLOCK_MONOTONIC);
+    if (!later) work();
+    switch (operation) {
+    case LEAVE:
+    case WORK:
+        started();
+        break;
+    case TEXT_FENCE:
+        text_put(key, value);
+        starting();
+        text_fence();
+        started();
+        break;
+    case FENCE:
+        must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
+        starting();
+        must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence");
+        started();
+        break;
+    case IFENCE:
+        must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
+        starting();
+        must(lib.PMIX_KVS_Ifence(&request), "PMIX_KVS_Ifence");
+        started();
+        break;
+    case ALLGATHER_COPY:
+        starting();
+        must(lib.PMIX_Allgather_len(value, value_len, buffer), "PMIX_Allgather_len");
+        started();
+        break;
+    case ALLGATHER:
+        starting();
+        must(lib.PMIX_Allgather_shared(value, value_len, &shared), "PMIX_Allgather_shared");
+        started();
+        break;
+    case IALLGATHER_COPY:
+        starting();
+        must(lib.PMIX_Iallgather_len(value, value_len, buffer, &request), "PMIX_Iallgather_len");
+        started();
+        break;
+    case IALLGATHER:
+        starting();
+        must(lib.PMIX_Iallgather_shared(value, value_len, &shared, &request), "PMIX_Iallgather_shared");
+        started();
+        break;
+    case RING:
+        ring(value);
+        break;
+    }
+    if (later) {
+        work();
+        ready();
+        must(lib.PMIX_Wait(request), "PMIX_Wait");
+    }
+    if (operation == TEXT_FENCE) text_gets();
+    else if (operation == FENCE || operation == IFENCE) gets();
+    else if (copies) look(buffer);
+    else if (shared) look(shared);
+    if (!later) ready();
+    slot->end_ns = now_ns(CLOCK_MONOTONIC);
+    if (shared) must(lib.PMIX_Release_shared(shared), "PMIX_Release_shared");
+    if (copies) munmap(buffer, bytes);
+}
+
+static int number(const char *name) {
+    const char *text = getenv(complaint_about = name);
+    if (!text) fail("not in the environment", 0);
+    return atoi(text);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 5) fail("usage: startup BOARD LIBRARY READY GO", argc);
+    text_fd = number("PMI_FD");
+    rank = number("PMI_RANK");
+    size = number("PMI_SIZE");
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    complaint_about = name;
+    board_open(argv[1], rank, size);
+    // Opened for both directions: neither end waits for the other to open it.
+    if (rank == 0 && ((ready_fd = open(argv[3], O_RDWR | O_CLOEXEC)) < 0 || (go_fd = open(argv[4], O_RDONLY | O_CLOEXEC)) < 0))
+        fail("cannot open the fifos", errno);
+    calls_load(argv[2]);
+
+    int spawned, joined_size, joined_rank, appnum;
+    slot->join_begin_ns = now_ns(CLOCK_MONOTONIC);
+    must(lib.PMI2_Init(&spawned, &joined_size, &joined_rank, &appnum), "PMI2_Init");
+    slot->join_end_ns = now_ns(CLOCK_MONOTONIC);
+    if (joined_size != size || joined_rank != rank) fail("the library says another rank", joined_rank);
+    for (uint32_t step = 1;; step++) {
+        board_gate(rank, step);
+        if (board->operation == LEAVE) break;
+        do_step();
+        slot->step = step;
+    }
+    must(lib.PMI2_Finalize(), "PMI2_Finalize");
+    _exit(0);
+}

@@ -1,0 +1,185 @@
+//! What is asked of each figure, and whether it was reached.
+use super::exchange::{BYTES_EXCHANGES, BYTES_MARK, MEMORY};
+use super::flags::{AUTO, Benchmark};
+use super::hydra::{self, BESIDE_HYDRA, HYDRA};
+use super::overlap::{self, Kind, PAIRS};
+use super::report::{Cell, Judged, Report, at_most, faster, met};
+use crate::metric::{Metric, Unit};
+use crate::verdict::Verdict;
+
+/// The route of an unmodified client's fence: gather and broadcast.
+const BASELINE: [&str; 2] = ["tree", AUTO];
+const OURS: [&str; 1] = [AUTO];
+/// Bytes a value in the ring and the logarithmic exchange: this times value and length byte.
+const BYTES_FACTOR: f64 = 1.05;
+/// CPU time of a starting call (seconds), and its growth from the smallest job to the largest.
+const START_CPU_MAX: f64 = 30e-6;
+const START_CPU_GROWTH_MAX: f64 = 1.3;
+const AGENT_PLUS: f64 = 3.0 * 1048576.0;
+
+const OVERLAP_SLEEPING: f64 = 0.98;
+const OVERLAP_SPINNING: f64 = 0.95;
+
+pub fn judge(report: &Report) -> Vec<Judged> {
+    match report.benchmark {
+        Benchmark::Exchange => exchange(report),
+        Benchmark::Init => init(report),
+        Benchmark::Overlap => overlap(report),
+    }
+}
+
+fn init(report: &Report) -> Vec<Judged> {
+    let sizes = [4096, 16384].into_iter();
+    let judged = sizes.map(|size| Judged {
+        what: format!("init with blocking Fence to init with Iallgather, {size}"),
+        asked: ">= 5 x".into(),
+        source: if size == 16384 { "2.88 x" } else { "" },
+        verdict: faster(
+            report.find(size, "iallgather", &OURS),
+            report.find(size, "text-fence", &OURS),
+            Metric::ReadyMedian,
+            5.0,
+        ),
+    });
+    judged.collect()
+}
+
+fn overlap(report: &Report) -> Vec<Judged> {
+    let mut all = Vec::new();
+    for (kind, bound, source) in
+        [(Kind::Sleep, OVERLAP_SLEEPING, "100 %"), (Kind::Spin, OVERLAP_SPINNING, "89 % at 16384")]
+    {
+        let cells = PAIRS.iter().flat_map(|(later, _)| {
+            let scheme = overlap::name(later, kind);
+            report.cells.iter().filter(move |cell| cell.key.scheme == scheme)
+        });
+        all.extend(cells.map(|cell| {
+            Judged {
+                what: format!("overlap, {}, {} ranks", cell.key.scheme, cell.key.place.job_size()),
+                asked: format!(">= {:.0} %", bound * 100.0),
+                source,
+                verdict: cell
+                    .median(Metric::Overlap)
+                    .map_or(Verdict::NotJudged("not run".into()), |share| met(share >= bound, Unit::Share.show(share))),
+            }
+        }));
+    }
+    all
+}
+
+fn exchange(report: &Report) -> Vec<Judged> {
+    let mut all = Vec::new();
+    let mut ask = |what: String, asked: &str, source: &'static str, verdict: Verdict| {
+        all.push(Judged { what, asked: asked.to_owned(), source, verdict });
+    };
+    for size in [4096, 8192] {
+        ask(
+            format!("bytes into a node per value, Allgather, {size}"),
+            "<= 1.05 x (value + 1) by ring or log",
+            "26 (Fence 35)",
+            bytes(report, size),
+        );
+    }
+    let cell = |size, scheme, exchanges: &[&str]| report.find(size, scheme, exchanges);
+    ask(
+        "Allgather against baseline Fence without gets, 16384".into(),
+        "<= 0.5 x",
+        "0.62 x",
+        at_most(cell(16384, "allgather", &OURS), cell(16384, "text-fence", &BASELINE), Metric::Time, 0.5),
+    );
+    ask(
+        "baseline Fence with all gets to Allgather, 1024".into(),
+        ">= 10 x",
+        "",
+        faster(cell(1024, "allgather", &OURS), cell(1024, "text-get-all", &BASELINE), Metric::Time, 10.0),
+    );
+    let beside = |scheme| report.find(hydra::PLACE.job_size(), scheme, &[BESIDE_HYDRA]);
+    ask(
+        "text client under Hydra to our libpmi2: put, fence, get-all, 16x16".into(),
+        ">= 20 x",
+        "",
+        faster(beside("fence-get-all"), beside(HYDRA), Metric::Time, 20.0),
+    );
+    for scheme in ["iallgather", "ifence"] {
+        ask(format!("CPU time of the starting call, {scheme}"), "<= 30 us, every size", "", start_cpu(report, scheme));
+        ask(
+            format!("the same, largest to smallest job, {scheme}"),
+            "<= 1.3 x (16384 to 16)",
+            "constant",
+            start_cpu_growth(report, scheme),
+        );
+    }
+    for (later, blocking) in [("ifence", "fence"), ("iallgather", "allgather")] {
+        for size in report.job_sizes().into_iter().filter(|size| cell(*size, later, &OURS).is_some()) {
+            let verdict = at_most(cell(size, later, &OURS), cell(size, blocking, &OURS), Metric::Time, 1.05);
+            ask(format!("{later} and wait against {blocking}, {size}"), "<= 1.05 x", "no overhead", verdict);
+        }
+    }
+    ask(
+        "Fence and two gets to Ring, 16384".into(),
+        ">= 3 x",
+        "6.3 x at 73728",
+        faster(cell(16384, "ring", &OURS), cell(16384, "text-get-2", &BASELINE), Metric::Time, 3.0),
+    );
+    ask("16384 clients alive, memory of the largest agent".into(), "<= 3 MiB + 2 x pairs", "", memory(report));
+    all
+}
+
+fn bytes(report: &Report, size: u32) -> Verdict {
+    let down = |exchange: &str| {
+        let counted = |cell: &&Cell| {
+            let key = &cell.key;
+            key.place.job_size() == size
+                && key.scheme == "allgather"
+                && key.exchange == format!("{exchange}{BYTES_MARK}")
+        };
+        report.cells.iter().filter(counted).find_map(|cell| Some((cell.median(Metric::InPerValue)?, cell)))
+    };
+    let [tree, ring, log] = BYTES_EXCHANGES.map(|exchange| down(exchange).map(|(bytes, _)| bytes));
+    let value = down("ring").or(down("log")).map(|(_, cell)| f64::from(cell.key.lengths.value));
+    let (Some(value), Some(best)) = (value, [ring, log].into_iter().flatten().reduce(f64::min)) else {
+        return Verdict::NotJudged("not run".into());
+    };
+    let show = |bytes: Option<f64>| bytes.map_or("-".into(), |bytes| format!("{bytes:.2}"));
+    let figure = format!("ring {}, log {}, tree {}", show(ring), show(log), show(tree));
+    met(best <= BYTES_FACTOR * (value + 1.0), figure)
+}
+
+/// Medians of the starting call by job size.
+fn starts(report: &Report, scheme: &str) -> Vec<(u32, f64)> {
+    let sizes = report.job_sizes().into_iter();
+    sizes.filter_map(|size| Some((size, report.find(size, scheme, &OURS)?.median(Metric::StartCpu)?))).collect()
+}
+
+fn start_cpu(report: &Report, scheme: &str) -> Verdict {
+    let Some((size, worst)) = starts(report, scheme).into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return Verdict::NotJudged("not run".into());
+    };
+    met(worst <= START_CPU_MAX, format!("at most {}, at {size} ranks", Unit::Seconds.show(worst)))
+}
+
+fn start_cpu_growth(report: &Report, scheme: &str) -> Verdict {
+    let starts = starts(report, scheme);
+    match (starts.first(), starts.last()) {
+        (Some((16, first)), Some((16384, last))) => {
+            let growth = last / first;
+            met(growth <= START_CPU_GROWTH_MAX, format!("{growth:.2} x"))
+        }
+        _ => Verdict::NotJudged("16 and 16384 ranks were not both run".into()),
+    }
+}
+
+fn memory(report: &Report) -> Verdict {
+    let Some(cell) = report.cells.iter().find(|cell| cell.key.scheme == MEMORY) else {
+        return Verdict::NotJudged("not run".into());
+    };
+    let value = |metric| cell.median(metric).unwrap_or(f64::INFINITY);
+    // What clients have mapped was made by the agent, in whose own figure it may not be.
+    let (agent, shared, pairs) = (value(Metric::AgentMemory), value(Metric::SharedMemory), value(Metric::PairBytes));
+    let show = |bytes| Unit::Bytes.show(bytes);
+    let figure = format!("{} and {} shared, pairs {}", show(agent), show(shared), show(pairs));
+    if cell.key.place.job_size() < 16384 {
+        return Verdict::NotJudged(format!("{} ranks: {figure}", cell.key.place.job_size()));
+    }
+    met(agent + shared <= AGENT_PLUS + 2.0 * pairs, figure)
+}

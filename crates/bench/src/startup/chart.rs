@@ -1,0 +1,172 @@
+//! A chart of lines over the job size, as SVG.
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::combinators::LogCoord;
+use plotters::coord::ranged1d::Ranged;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::prelude::*;
+
+/// Pixels; the file scales.
+const SIZE: (u32, u32) = (900, 560);
+/// Told apart also by those who see red and green alike (Okabe and Ito).
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(120, 94, 240),
+    RGBColor(90, 90, 90),
+];
+const FONT: &str = "sans-serif";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Measured here: points joined by a line.
+    Measured,
+    /// Computed from what was measured: hollow points.
+    Extrapolated,
+    /// From the source: crosses, triangles, no line between them.
+    Published,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub name: String,
+    pub style: Style,
+    /// Job size and value; in a logarithmic chart all are positive.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The values' axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Axis {
+    Log,
+    /// From 0 to this.
+    Linear(f64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// Name of its file.
+    pub name: &'static str,
+    pub title: String,
+    /// What the values are, with their unit.
+    pub values: &'static str,
+    pub axis: Axis,
+    pub lines: Vec<Line>,
+    /// Below the chart: whose published points these are.
+    pub note: String,
+}
+
+type DrawResult = Result<(), Box<dyn std::error::Error>>;
+
+impl Chart {
+    /// The chart as an SVG document; `None` without anything to show.
+    pub fn draw(&self) -> Option<String> {
+        let all = || self.lines.iter().flat_map(|line| line.points.iter().copied());
+        let sizes = range(all().map(|point| point.0))?;
+        let values = range(all().map(|point| point.1))?;
+        let mut text = String::new();
+        let drawn = self.draw_on(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area(), sizes, values);
+        // Drawing into memory does not fail; a chart that did would be left out.
+        drawn.is_ok().then_some(text)
+    }
+
+    fn draw_on(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, sizes: Range<f64>, values: Range<f64>) -> DrawResult {
+        area.fill(&WHITE)?;
+        let (area, note) = area.split_vertically(SIZE.1 - 26);
+        note.draw(&Text::new(self.note.clone(), (12, 2), (FONT, 13).into_font().color(&BLACK.mix(0.7))))?;
+        let sizes = (sizes.start / 1.3..sizes.end * 1.3).log_scale().base(2.0);
+        let mut builder = ChartBuilder::on(&area);
+        builder
+            .caption(&self.title, (FONT, 19))
+            .margin(12)
+            .margin_right(24)
+            .x_label_area_size(44)
+            .y_label_area_size(84);
+        match self.axis {
+            Axis::Log => {
+                let values = (values.start / 1.5..values.end * 1.5).log_scale();
+                self.fill(builder.build_cartesian_2d(sizes, values)?)
+            }
+            Axis::Linear(most) => self.fill(builder.build_cartesian_2d(sizes, 0.0..most.max(values.end * 1.05))?),
+        }
+    }
+
+    fn fill<'a, 'b: 'a, Y>(
+        &self,
+        mut chart: ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, Y>>,
+    ) -> DrawResult
+    where
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        chart
+            .configure_mesh()
+            .x_desc("ranks")
+            .y_desc(self.values)
+            .axis_desc_style((FONT, 15))
+            .label_style((FONT, 13))
+            .light_line_style(WHITE)
+            .bold_line_style(BLACK.mix(0.12))
+            .x_label_formatter(&|size| format!("{size:.0}"))
+            .y_label_formatter(&|value| number(*value))
+            .draw()?;
+        let (mut colours, mut published) = (COLOURS.iter().cycle(), 0);
+        for line in self.lines.iter().filter(|line| !line.points.is_empty()) {
+            let colour = if line.style == Style::Published { &BLACK } else { colours.next().unwrap_or(&BLACK) };
+            let points = line.points.iter().copied();
+            match line.style {
+                Style::Measured => {
+                    chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+                    chart
+                        .draw_series(points.map(|point| Circle::new(point, 3, colour.filled())))?
+                        .label(&line.name)
+                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+                }
+                Style::Extrapolated => {
+                    chart
+                        .draw_series(points.map(|point| Circle::new(point, 4, colour.stroke_width(1))))?
+                        .label(&line.name)
+                        .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.stroke_width(1)));
+                }
+                Style::Published if published == 0 => {
+                    published += 1;
+                    chart
+                        .draw_series(points.map(|point| Cross::new(point, 5, BLACK.stroke_width(2))))?
+                        .label(&line.name)
+                        .legend(|(x, y)| Cross::new((x + 9, y), 5, BLACK.stroke_width(2)));
+                }
+                Style::Published => {
+                    chart
+                        .draw_series(points.map(|point| TriangleMarker::new(point, 6, BLACK.filled())))?
+                        .label(&line.name)
+                        .legend(|(x, y)| TriangleMarker::new((x + 9, y), 6, BLACK.filled()));
+                }
+            }
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .label_font((FONT, 13))
+            .draw()?;
+        Ok(())
+    }
+}
+
+/// Smallest and largest; `None` of nothing.
+fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
+    values.fold(None, |range: Option<Range<f64>>, value| {
+        Some(range.map_or(value..value, |range| range.start.min(value)..range.end.max(value)))
+    })
+}
+
+/// As short as it can be told.
+fn number(value: f64) -> String {
+    let digits = if value >= 1.0 { 1e1 } else { 1e4 };
+    format!("{}", (value * digits).round() / digits)
+}

@@ -1,0 +1,164 @@
+//! A job of startup clients that stays alive while it is told one step after the other.
+//!
+//! The ranks wait at the gate (`board`); rank 0 says through a fifo that all are there, the benchmark writes the next step and lets them
+//! go through another. So everything can be looked at while nobody runs, the launch is paid once, and schemes take turns within one job.
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::agents::Agents;
+use super::board::{Board, Slot};
+use super::scheme::{Lengths, Step};
+use super::times;
+use crate::cases::Place;
+use crate::command::{Failure, Invocation, Running};
+use crate::interrupt::Interrupt;
+use crate::metric::{Metric, Sample};
+use crate::programs::{Program, Scratch};
+
+/// How often the fifo is looked at; no time is measured by it (chosen).
+const GLANCE: Duration = Duration::from_millis(2);
+/// For the agents to fall asleep after the last answers, before the next step (chosen).
+const QUIET: Duration = Duration::from_millis(30);
+/// Flags of `open` that the standard library has no name for.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+
+/// How a job is started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    pub wireup: PathBuf,
+    pub library: PathBuf,
+    pub place: Place,
+    /// Further arguments of `wireup run`.
+    pub extra: Vec<String>,
+    /// Bound on the whole job.
+    pub limit: Duration,
+}
+
+impl Launch {
+    /// The command line without the program.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec!["run".to_owned(), "-n".into(), self.place.job_size().to_string()];
+        if self.place.node_count > 1 {
+            words.extend(["--virtual-nodes".into(), self.place.node_count.to_string()]);
+        }
+        words.extend(self.extra.iter().cloned());
+        words
+    }
+}
+
+/// A job whose ranks all wait at the gate.
+pub struct Job<'a> {
+    running: Running<'a>,
+    board: Board,
+    ready: File,
+    go: File,
+    agents: Agents,
+    steps: u64,
+}
+
+/// Starts a job, lets `use_it` tell it steps, and ends it.
+///
+/// # Errors
+/// The job could not be started, failed, or ran longer than its limit; or `use_it` says so.
+pub fn with_job<R>(
+    launch: &Launch,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    use_it: impl FnOnce(&mut Job) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let board = Board::create(launch.place.job_size(), number, &scratch.file("")).map_err(wrong)?;
+    let [ready_path, go_path] = ["ready", "go"].map(|name| scratch.file(&format!("{name}-{number}")));
+    let ready = fifo(&ready_path)?;
+    let go = fifo(&go_path)?;
+
+    let mut argv = vec![launch.wireup.clone().into_os_string()];
+    argv.extend(launch.words().into_iter().map(OsString::from));
+    let program = [&scratch.program(Program::Startup), board.path(), &*launch.library, &*ready_path, &*go_path];
+    argv.extend(program.map(|path| path.as_os_str().to_owned()));
+    let stderr = scratch.file(&format!("stderr-{number}"));
+    let invocation = Invocation { argv, env: Vec::new(), stdout: None, stderr, limit: launch.limit };
+    let mut running = invocation.start(interrupt)?;
+    wait_for(&mut running, &ready)?;
+    let agents = Agents::below(running.pid(), launch.place.node_count).map_err(wrong)?;
+    let mut job = Job { running, board, ready, go, agents, steps: 0 };
+    let result = use_it(&mut job)?;
+    job.leave()?;
+    Ok(result)
+}
+
+impl Job<'_> {
+    /// Lets all ranks do a step; they are at the gate again when this returns.
+    pub fn step(&mut self, step: &Step) -> Result<Sample, Failure> {
+        thread::sleep(QUIET);
+        let before = self.agents.cpu_s();
+        self.open(step)?;
+        wait_for(&mut self.running, &self.ready)?;
+        let cpu = self.agents.cpu_s() - before;
+        let opened_ns = self.board.opened_ns().map_err(wrong)?;
+        let mut sample = times::evaluate(&self.slots()?, self.steps, opened_ns).map_err(wrong)?;
+        sample.0.push((Metric::AgentCpu, cpu));
+        Ok(sample)
+    }
+
+    /// What `PMI2_Init` took.
+    pub fn joins(&self) -> Result<Sample, Failure> {
+        Ok(times::joins(&self.slots()?))
+    }
+
+    /// Memory of agents and clients, all at rest.
+    pub fn memory(&self) -> Result<Sample, Failure> {
+        thread::sleep(QUIET);
+        self.agents.memory(&self.slots()?).map_err(wrong)
+    }
+
+    fn slots(&self) -> Result<Vec<Slot>, Failure> {
+        self.board.slots().map_err(wrong)
+    }
+
+    fn open(&mut self, step: &Step) -> Result<(), Failure> {
+        self.steps += 1;
+        self.board.write_step(step, self.steps as u32).map_err(wrong)?;
+        self.go.write_all(b"g").map_err(wrong)
+    }
+
+    fn leave(mut self) -> Result<Sample, Failure> {
+        self.open(&Step::leave(Lengths { value: 8, key: 0 }))?;
+        self.running.finish()
+    }
+}
+
+/// Waits until rank 0 says that all are at the gate.
+fn wait_for(running: &mut Running, mut ready: &File) -> Result<(), Failure> {
+    loop {
+        let mut byte = [0];
+        match ready.read(&mut byte) {
+            Ok(1) => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            other => return Err(wrong(format!("the fifo of rank 0: {other:?}"))),
+        }
+        if running.ends_within(GLANCE)? {
+            return Err(running.failure());
+        }
+    }
+}
+
+/// A fifo that has a reader and a writer from the beginning: opening it waits for nobody.
+fn fifo(path: &Path) -> Result<File, Failure> {
+    let _ = fs::remove_file(path);
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(wrong)?;
+    OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(path).map_err(wrong)
+}
+
+fn wrong(what: impl ToString) -> Failure {
+    Failure::Wrong(what.to_string())
+}

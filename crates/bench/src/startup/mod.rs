@@ -1,0 +1,83 @@
+//! `wireup bench exchange`, `init` and `overlap`: startup exchanges by every scheme, on real processes.
+//!
+//! `scheme` says what ranks can be told to do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` tells
+//! schemes in turns to do theirs; `times` and `agents` make figures of what ranks and agents have left, `trace` of what agents have counted.
+//! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `asked` judges them, `table`, `files` and `figures`
+//! (drawn by `chart`) show them, beside what the `source` has published. How each number is made is told in `docs/startup-benchmarks.md`.
+mod agents;
+mod asked;
+mod board;
+mod chart;
+mod exchange;
+mod figures;
+mod files;
+mod flags;
+mod hydra;
+mod init;
+mod job;
+mod mpi;
+mod overlap;
+mod report;
+mod rounds;
+mod scheme;
+mod source;
+mod surroundings;
+mod table;
+mod times;
+mod trace;
+
+use std::fs;
+use std::path::Path;
+
+pub use flags::{Benchmark, Flags, HELP, parse};
+use report::Report;
+pub use surroundings::StartupError;
+use surroundings::Surroundings;
+
+use crate::machine::Machine;
+use crate::summary::Summary;
+
+pub fn run(flags: &Flags) -> Result<Summary, StartupError> {
+    let machine = Machine::look();
+    if flags.dry_run {
+        print!("{}", describe(flags, &machine));
+        return Ok(Summary { missed: 0, interrupted: false });
+    }
+    let surroundings = Surroundings::prepare(flags)?;
+    println!("{}", machine.describe());
+    println!("wireup: {}\nlibrary: {}", surroundings.wireup.display(), surroundings.library.display());
+    let mut report = Report::new(flags.benchmark, machine);
+    match flags.benchmark {
+        Benchmark::Exchange => exchange::run(flags, &surroundings, &mut report),
+        Benchmark::Init => init::run(flags, &surroundings, &mut report),
+        Benchmark::Overlap => overlap::run(flags, &surroundings, &mut report),
+    }
+    report.judged = asked::judge(&report);
+    print!("{}{}", table::tables(&report), table::tail(&report));
+    let io = |path: &Path| {
+        let what = path.display().to_string();
+        move |source| StartupError::Io { what, source }
+    };
+    for (path, text) in [(&flags.json, format!("{:#}\n", files::json(&report))), (&flags.csv, files::csv(&report))] {
+        if let Some(path) = path {
+            fs::write(path, text).map_err(io(path))?;
+        }
+    }
+    if let Some(folder) = &flags.svg {
+        fs::create_dir_all(folder).map_err(io(folder))?;
+        for chart in figures::charts(&report) {
+            let Some(text) = chart.draw() else { continue };
+            let path = folder.join(format!("{}.svg", chart.name));
+            fs::write(&path, text).map_err(io(&path))?;
+        }
+    }
+    Ok(Summary { missed: report.missed(), interrupted: surroundings.interrupt.is_set() })
+}
+
+fn describe(flags: &Flags, machine: &Machine) -> String {
+    match flags.benchmark {
+        Benchmark::Exchange => exchange::describe(flags),
+        Benchmark::Init => init::describe(flags),
+        Benchmark::Overlap => overlap::describe(flags, machine.cores),
+    }
+}

@@ -1,0 +1,40 @@
+//! Interleaved rounds within one job: A B C, A B C, … so that whatever disturbs the machine disturbs all schemes alike.
+use super::job::Job;
+use super::report::{Cell, Key};
+use super::scheme::{Scheme, Step, named};
+use crate::command::Failure;
+
+/// One step that is repeated, and where its figures go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    pub key: Key,
+    pub step: Step,
+    /// Rounds that count at most: what takes long is not done often.
+    pub rounds_max: u32,
+}
+
+/// Rounds that count, unless the user says otherwise: a step of a large job takes a second, of a small one a millisecond.
+pub fn default_count(job_size: u32) -> u32 {
+    match job_size {
+        ..=256 => 21,
+        257..=1024 => 11,
+        1025..=4096 => 7,
+        _ => 5,
+    }
+}
+
+/// Rounds of one scheme: gets by message of all from all take seconds each where they are many (chosen).
+pub fn rounds_max(scheme: Scheme, job_size: u32) -> u32 {
+    if scheme == named("text-get-all") && job_size >= 512 { 3 } else { u32::MAX }
+}
+
+/// A round that warms up, then `rounds` that count.
+pub fn interleave(job: &mut Job, tasks: &[Task], rounds: u32) -> Result<Vec<Cell>, Failure> {
+    let mut cells: Vec<Cell> = tasks.iter().map(|task| Cell::new(task.key.clone())).collect();
+    for round in 0..=rounds {
+        for (cell, task) in cells.iter_mut().zip(tasks).filter(|(_, task)| round <= task.rounds_max) {
+            cell.runs.push(job.step(&task.step)?);
+        }
+    }
+    Ok(cells)
+}

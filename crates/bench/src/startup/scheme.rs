@@ -1,0 +1,215 @@
+//! The schemes of an exchange, and the steps that the ranks are told to do.
+use std::fmt;
+use std::time::Duration;
+
+/// What the ranks call; the numbers are those of `programs/startup.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operation {
+    Leave = 0,
+    Work = 1,
+    TextFence = 2,
+    Fence = 3,
+    Ifence = 4,
+    AllgatherCopy = 5,
+    Allgather = 6,
+    IallgatherCopy = 7,
+    Iallgather = 8,
+    Ring = 9,
+}
+
+/// Which ranks' values each rank reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gets {
+    None,
+    Neighbours,
+    All,
+}
+
+/// One way of doing an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    pub name: &'static str,
+    pub operation: Operation,
+    pub gets: Gets,
+    /// For people.
+    pub what: &'static str,
+}
+
+use Operation::{
+    Allgather, AllgatherCopy, Fence, Iallgather, IallgatherCopy, Ifence, Leave, Ring, TextFence, Work as WorkOnly,
+};
+
+const fn scheme(name: &'static str, operation: Operation, gets: Gets, what: &'static str) -> Scheme {
+    Scheme { name, operation, gets, what }
+}
+
+pub const SCHEMES: [Scheme; 12] = [
+    scheme("text-fence", TextFence, Gets::None, "unmodified PMI-2 client: put, fence"),
+    scheme("text-get-2", TextFence, Gets::Neighbours, "the same and a get by message for each neighbour"),
+    scheme("text-get-all", TextFence, Gets::All, "the same and a get by message for each rank"),
+    scheme("fence", Fence, Gets::None, "our libpmi2: put, fence"),
+    scheme("fence-get-2", Fence, Gets::Neighbours, "the same and two look-ups in shared memory"),
+    scheme("fence-get-all", Fence, Gets::All, "the same and a look-up for each rank"),
+    scheme("ifence", Ifence, Gets::None, "put, Ifence, Wait"),
+    scheme("allgather-copy", AllgatherCopy, Gets::Neighbours, "Allgather into the caller's buffer"),
+    scheme("allgather", Allgather, Gets::Neighbours, "Allgather, two rows read in the shared array"),
+    scheme("iallgather-copy", IallgatherCopy, Gets::Neighbours, "Iallgather into the caller's buffer, Wait"),
+    scheme("iallgather", Iallgather, Gets::Neighbours, "Iallgather, Wait, two rows read in the shared array"),
+    scheme("ring", Ring, Gets::None, "Ring: the two neighbours' values"),
+];
+
+/// Gets by message of all from all: beyond this they only take long (asked for).
+pub const TEXT_GETS_RANKS_MAX: u32 = 1024;
+/// Look-ups of all by all, about 0.2 us each: 17 million (chosen).
+const LOOK_UPS_RANKS_MAX: u32 = 4096;
+/// Memory of all copies of an allgather's result (bytes; asked for).
+const COPIES_BYTES_MAX: u64 = 4 << 30;
+
+pub fn find(name: &str) -> Option<Scheme> {
+    SCHEMES.into_iter().find(|scheme| scheme.name == name)
+}
+
+/// A scheme that is known to be in the table.
+pub fn named(name: &str) -> Scheme {
+    find(name).unwrap_or_else(|| panic!("{name} is in the table of schemes"))
+}
+
+impl Scheme {
+    /// Whether it can be run with so many ranks and values of that length.
+    pub fn fits(self, job_size: u32, value_len: u32) -> bool {
+        let all = u64::from(job_size) * u64::from(job_size);
+        match (self.operation, self.gets) {
+            (TextFence, Gets::All) => job_size <= TEXT_GETS_RANKS_MAX,
+            (Fence, Gets::All) => job_size <= LOOK_UPS_RANKS_MAX,
+            (AllgatherCopy | IallgatherCopy, _) => all * u64::from(value_len) <= COPIES_BYTES_MAX,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+/// What a rank does beside the exchange: before a blocking one, between start and wait of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    None,
+    Sleep(Duration),
+    /// CPU time, not wall time.
+    Spin(Duration),
+}
+
+impl Work {
+    fn encoded(self) -> (u32, u64) {
+        match self {
+            Work::None => (0, 0),
+            Work::Sleep(time) => (1, time.as_nanos() as u64),
+            Work::Spin(time) => (2, time.as_nanos() as u64),
+        }
+    }
+}
+
+/// The lengths of what is exchanged (bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    pub value: u32,
+    /// 0: the rank as a decimal number.
+    pub key: u32,
+}
+
+impl Lengths {
+    /// Bytes of the job's keys and values.
+    pub fn pair_bytes(self, job_size: u32) -> u64 {
+        let key = |rank: u32| u64::from(rank.max(1).ilog10() + 1).max(self.key.into());
+        (0..job_size).map(|rank| key(rank) + u64::from(self.value)).sum()
+    }
+}
+
+/// What all ranks are told to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub operation: Operation,
+    pub gets: Gets,
+    pub work: Work,
+    pub lengths: Lengths,
+}
+
+impl Step {
+    pub fn exchange(scheme: Scheme, lengths: Lengths) -> Step {
+        Step { operation: scheme.operation, gets: scheme.gets, work: Work::None, lengths }
+    }
+
+    pub fn with_work(self, work: Work) -> Step {
+        Step { work, ..self }
+    }
+
+    pub fn work_alone(work: Work, lengths: Lengths) -> Step {
+        Step { operation: WorkOnly, gets: Gets::None, work, lengths }
+    }
+
+    pub fn leave(lengths: Lengths) -> Step {
+        Step { operation: Leave, gets: Gets::None, work: Work::None, lengths }
+    }
+
+    /// Bytes 24 to 56 of the board; the salt makes the values differ from step to step.
+    pub fn encode(&self, salt: u32) -> [u8; 32] {
+        let gets = match self.gets {
+            Gets::None => 0u32,
+            Gets::Neighbours => 2,
+            Gets::All => 3,
+        };
+        let (work_kind, work_ns) = self.work.encoded();
+        let words = [self.operation as u32, gets, work_kind, self.lengths.value, self.lengths.key, salt];
+        let mut bytes = [0; 32];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes[24..].copy_from_slice(&work_ns.to_ne_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_differ() {
+        for scheme in SCHEMES {
+            assert_eq!(find(scheme.name), Some(scheme));
+        }
+        assert_eq!(find("fence-get-3"), None);
+    }
+
+    #[test]
+    fn what_grows_with_the_square_stops() {
+        let most = |name: &str| {
+            let sizes = [16, 1024, 4096, 8192, 16384];
+            sizes.into_iter().filter(|size| named(name).fits(*size, 18)).max()
+        };
+        assert_eq!(most("text-get-all"), Some(1024));
+        assert_eq!(most("fence-get-all"), Some(4096));
+        assert_eq!(most("allgather-copy"), Some(8192), "16,384 x 16,384 x 18 bytes are 4.5 GiB");
+        assert_eq!(most("allgather"), Some(16384));
+    }
+
+    #[test]
+    fn pairs_are_counted_with_their_keys() {
+        assert_eq!(Lengths { value: 18, key: 9 }.pair_bytes(16), 16 * 27);
+        assert_eq!(Lengths { value: 32, key: 0 }.pair_bytes(12), 12 * 32 + 10 + 4);
+    }
+
+    #[test]
+    fn a_step_is_written_as_the_client_reads_it() {
+        let lengths = Lengths { value: 18, key: 9 };
+        let step = Step::exchange(named("text-get-2"), lengths).with_work(Work::Spin(Duration::from_nanos(7)));
+        let bytes = step.encode(5);
+        let words: Vec<u32> = bytes[..24].chunks(4).map(|w| u32::from_ne_bytes(w.try_into().unwrap())).collect();
+        assert_eq!(words, [2, 2, 2, 18, 9, 5]);
+        assert_eq!(bytes[24..], 7u64.to_ne_bytes());
+    }
+}

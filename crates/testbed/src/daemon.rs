@@ -1,0 +1,79 @@
+//! A daemon of somebody else's: started as a child, waited for until it serves.
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A daemon that does not serve by then never will (chosen: some hundred times the usual).
+pub const SERVE_LIMIT: Duration = Duration::from_secs(20);
+pub const LOOK_STEP: Duration = Duration::from_millis(5);
+/// Of a log that is shown: its end.
+const LOG_LINES_MAX: usize = 12;
+
+/// Starts `command`, which stays in the foreground, and waits until it serves; its pid. What it says goes to the end
+/// of `log`, which it may write by itself, too.
+pub fn start(command: &mut Command, log: &Path, serves: impl FnMut() -> io::Result<bool>) -> io::Result<u32> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let said = || File::options().create(true).append(true).open(log);
+    let mut daemon = command.stdin(Stdio::null()).stdout(said()?).stderr(said()?).spawn()?;
+    let why = match await_that(serves, || Ok(daemon.try_wait()?.is_none())) {
+        Ok(true) => return Ok(daemon.id()),
+        Ok(false) => ended(&mut daemon),
+        Err(error) => error.to_string(),
+    };
+    Err(io::Error::other(format!("{name} {why}: {}", log_end(log))))
+}
+
+fn ended(daemon: &mut Child) -> String {
+    match daemon.try_wait() {
+        Ok(Some(status)) => format!("has ended, {status}"),
+        _ => "does not serve".into(),
+    }
+}
+
+/// Waits while `may_go_on` says so, [`SERVE_LIMIT`] at the most; whether `holds` came to hold.
+pub fn await_that(
+    mut holds: impl FnMut() -> io::Result<bool>,
+    mut may_go_on: impl FnMut() -> io::Result<bool>,
+) -> io::Result<bool> {
+    let end = Instant::now() + SERVE_LIMIT;
+    while !holds()? {
+        if !may_go_on()? || Instant::now() > end {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_STEP);
+    }
+    Ok(true)
+}
+
+/// The last lines of a log.
+pub fn log_end(path: &Path) -> String {
+    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n")
+}
+
+/// Whether a socket of this node listens on `port`; a connection would cost the daemon something.
+pub fn listens(port: u16) -> io::Result<bool> {
+    let (port, listening) = (format!(":{port:04X}"), "0A");
+    let table = fs::read_to_string("/proc/net/tcp")?;
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    Ok(rows.any(|row| row.get(1).is_some_and(|local| local.ends_with(&port)) && row.get(3) == Some(&listening)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_ends_at_once_is_reported_with_the_end_of_its_log() {
+        let log = std::env::temp_dir().join(format!("wireup-testbed-daemon-{}", std::process::id()));
+        let script = "for i in $(seq 30); do echo line $i; done; echo no such key >&2; exit 3";
+        let failed = start(Command::new("/bin/sh").args(["-c", script]), &log, || Ok(false)).expect_err("it has ended");
+        let text = failed.to_string();
+        assert!(text.starts_with("/bin/sh has ended, exit status: 3: line 20\n"), "{text}");
+        assert!(text.ends_with("\nline 30\nno such key"), "{text}");
+        fs::remove_file(log).expect("its log");
+    }
+}
