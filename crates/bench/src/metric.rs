@@ -50,9 +50,15 @@ pub enum Metric {
     ClientMemory,
     /// Shared memory that an agent has made and a client has mapped (bytes).
     SharedMemory,
-    /// Bytes of blocks for each rank of the job: from a node up, down into it (bytes per value).
-    UpPerValue,
-    DownPerValue,
+    /// Payload that the frames of an exchange carried into a node, for each value of the job: by all ways the worst node and the mean,
+    /// then the worst node by each way: from below, from above, by direct links (bytes).
+    InPerValue,
+    InPerValueMean,
+    UpInPerValue,
+    DownInPerValue,
+    DirectInPerValue,
+    /// Frames of an exchange into a node: the worst.
+    FramesIn,
 }
 
 impl Metric {
@@ -83,15 +89,21 @@ impl Metric {
             Metric::AgentCpu => "agent-cpu",
             Metric::ClientMemory => "client-memory",
             Metric::SharedMemory => "shared-memory",
-            Metric::UpPerValue => "up-per-value",
-            Metric::DownPerValue => "down-per-value",
+            Metric::InPerValue => "in-per-value",
+            Metric::InPerValueMean => "in-per-value-mean",
+            Metric::UpInPerValue => "up-in-per-value",
+            Metric::DownInPerValue => "down-in-per-value",
+            Metric::DirectInPerValue => "direct-in-per-value",
+            Metric::FramesIn => "frames-in",
         }
     }
 
     pub fn unit(self) -> Unit {
         match self {
             Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
-            Metric::ClientMemory | Metric::SharedMemory | Metric::UpPerValue | Metric::DownPerValue => Unit::Bytes,
+            Metric::ClientMemory | Metric::SharedMemory | Metric::InPerValue | Metric::InPerValueMean => Unit::Bytes,
+            Metric::UpInPerValue | Metric::DownInPerValue | Metric::DirectInPerValue => Unit::Bytes,
+            Metric::FramesIn => Unit::Count,
             Metric::Overlap => Unit::Share,
             _ => Unit::Seconds,
         }
@@ -110,6 +122,7 @@ pub enum Unit {
     Bytes,
     /// A part of the whole.
     Share,
+    Count,
 }
 
 impl Unit {
@@ -117,13 +130,14 @@ impl Unit {
         match self {
             Unit::Seconds => "s",
             Unit::Bytes => "B",
-            Unit::Share => "1",
+            Unit::Share | Unit::Count => "1",
         }
     }
 
     /// `value` with three digits that mean something, for people.
     pub fn show(self, value: f64) -> String {
         let (scaled, unit) = match (self, value.abs()) {
+            (Unit::Count, _) => return format!("{value:.0}"),
             (Unit::Share, _) => return format!("{:.1} %", 100.0 * value),
             (_, 0.0) => return "0".into(),
             (Unit::Seconds, v) if v >= 1.0 => (value, "s"),

@@ -137,6 +137,10 @@ fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
     if matches!(mischief, Step::Abort { .. } | Step::Finalize) && !is_up {
         return;
     }
+    if script.steps[..at].last().is_some_and(|before| matches!(before, Step::OnlyRank { .. })) {
+        // That step belongs to the next one.
+        return;
+    }
     let mut steps = script.steps.to_vec();
     steps.splice(at..at, [Step::OnlyRank { rank }, mischief]);
     if mischief == Step::Finalize {

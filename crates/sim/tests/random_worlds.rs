@@ -48,6 +48,7 @@ fn kept_seeds() {
         (9, "the end of a subtree overtook its last output"),
         (2749, "a second interrupt was told as a second failure"),
         (3850, "the same"),
+        (31_770, "a second mischief between a first one and whom it is for"),
         (5529, "a terminal stopped for longer than a time limit waits for it"),
     ] {
         println!("seed {seed}: {what}");

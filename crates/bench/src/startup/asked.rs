@@ -1,7 +1,7 @@
 //! What is asked of each figure, and whether it was reached.
-use super::exchange::{BYTES_EXCHANGES, MEMORY};
+use super::exchange::{BYTES_EXCHANGES, BYTES_MARK, MEMORY};
 use super::flags::{AUTO, Benchmark};
-use super::hydra::{self, HYDRA};
+use super::hydra::{self, BESIDE_HYDRA, HYDRA};
 use super::overlap::{self, Kind, PAIRS};
 use super::report::{Cell, Judged, Report, at_most, faster, met};
 use crate::metric::{Metric, Unit};
@@ -93,12 +93,12 @@ fn exchange(report: &Report) -> Vec<Judged> {
         "",
         faster(cell(1024, "allgather", &OURS), cell(1024, "text-get-all", &BASELINE), Metric::Time, 10.0),
     );
-    let size = hydra::PLACE.job_size();
+    let beside = |scheme| report.find(hydra::PLACE.job_size(), scheme, &[BESIDE_HYDRA]);
     ask(
         "text client under Hydra to our libpmi2: put, fence, get-all, 16x16".into(),
         ">= 20 x",
         "",
-        faster(cell_beside_hydra(report), cell(size, HYDRA, &OURS), Metric::Time, 20.0),
+        faster(beside("fence-get-all"), beside(HYDRA), Metric::Time, 20.0),
     );
     for scheme in ["iallgather", "ifence"] {
         ask(format!("CPU time of the starting call, {scheme}"), "<= 30 us, every size", "", start_cpu(report, scheme));
@@ -125,19 +125,15 @@ fn exchange(report: &Report) -> Vec<Judged> {
     all
 }
 
-/// The last cell of that scheme: the comparison with Hydra comes after the jobs of the same size.
-fn cell_beside_hydra(report: &Report) -> Option<&Cell> {
-    let same = |cell: &&Cell| cell.key.place == hydra::PLACE && cell.key.scheme == "fence-get-all";
-    report.cells.iter().rev().find(same)
-}
-
 fn bytes(report: &Report, size: u32) -> Verdict {
     let down = |exchange: &str| {
         let counted = |cell: &&Cell| {
             let key = &cell.key;
-            key.place.job_size() == size && key.scheme == "allgather" && key.exchange == exchange
+            key.place.job_size() == size
+                && key.scheme == "allgather"
+                && key.exchange == format!("{exchange}{BYTES_MARK}")
         };
-        report.cells.iter().filter(counted).find_map(|cell| Some((cell.median(Metric::DownPerValue)?, cell)))
+        report.cells.iter().filter(counted).find_map(|cell| Some((cell.median(Metric::InPerValue)?, cell)))
     };
     let [tree, ring, log] = BYTES_EXCHANGES.map(|exchange| down(exchange).map(|(bytes, _)| bytes));
     let value = down("ring").or(down("log")).map(|(_, cell)| f64::from(cell.key.lengths.value));

@@ -167,9 +167,6 @@ fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
 
 /// As short as it can be told.
 fn number(value: f64) -> String {
-    if value >= 1.0 {
-        format!("{}", (value * 10.0).round() / 10.0)
-    } else {
-        format!("{value:.4}").trim_end_matches('0').to_owned()
-    }
+    let digits = if value >= 1.0 { 1e1 } else { 1e4 };
+    format!("{}", (value * digits).round() / digits)
 }

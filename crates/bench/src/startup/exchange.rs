@@ -14,6 +14,8 @@ pub const RANKS: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
 /// Routes of which the bytes are counted.
 pub const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
+/// Behind the route's name: these jobs are no place to look for times.
+pub const BYTES_MARK: &str = ", bytes";
 /// The name of `PMI2_Init`'s figures, and of those of a job at rest.
 pub const JOIN: &str = "join";
 pub const MEMORY: &str = "memory";
@@ -48,8 +50,10 @@ pub fn run(flags: &Flags, surroundings: &Surroundings, report: &mut Report) {
     }
     if flags.has_part("bytes") {
         let sizes = flags.bytes_ranks.iter();
-        parts
-            .extend(sizes.flat_map(|ranks| BYTES_EXCHANGES.map(|exchange| Part::Bytes(flags.place(*ranks), exchange))));
+        let routes = sizes.flat_map(|ranks| BYTES_EXCHANGES.map(|exchange| (flags.place(*ranks), exchange)));
+        let jobs =
+            routes.flat_map(|(place, exchange)| BYTES_SCHEMES.map(|scheme| Part::Bytes(place, exchange, scheme)));
+        parts.extend(jobs);
     }
     if flags.has_part("memory") {
         parts.push(Part::Memory(flags.memory));
@@ -68,7 +72,7 @@ pub fn run(flags: &Flags, surroundings: &Surroundings, report: &mut Report) {
 
 enum Part {
     Times(Place, String, Vec<Task>, u32),
-    Bytes(Place, &'static str),
+    Bytes(Place, &'static str, &'static str),
     Memory(Place),
     Peer,
 }
@@ -77,7 +81,7 @@ impl Part {
     fn name(&self) -> String {
         match self {
             Part::Times(place, exchange, ..) => format!("times, {place}, {exchange}"),
-            Part::Bytes(place, exchange) => format!("bytes, {place}, {exchange}"),
+            Part::Bytes(place, exchange, scheme) => format!("bytes, {place}, {exchange}, {scheme}"),
             Part::Memory(place) => format!("memory, {place}"),
             Part::Peer => "put, fence, get-all beside Hydra".into(),
         }
@@ -86,7 +90,7 @@ impl Part {
     fn run(&self, flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
         match self {
             Part::Times(place, exchange, tasks, rounds) => times(flags, surroundings, *place, exchange, tasks, *rounds),
-            Part::Bytes(place, exchange) => bytes(flags, surroundings, *place, exchange),
+            Part::Bytes(place, exchange, scheme) => bytes(flags, surroundings, *place, exchange, scheme),
             Part::Memory(place) => memory(flags, surroundings, *place),
             Part::Peer => hydra::run(flags, surroundings),
         }
@@ -113,21 +117,24 @@ fn times(
     })
 }
 
-/// One exchange by each scheme, with the agents' own counts.
-fn bytes(flags: &Flags, surroundings: &Surroundings, place: Place, exchange: &str) -> Result<Vec<Cell>, Failure> {
+/// One exchange and nothing else, with the agents' own counts.
+fn bytes(
+    flags: &Flags,
+    surroundings: &Surroundings,
+    place: Place,
+    exchange: &str,
+    scheme: &str,
+) -> Result<Vec<Cell>, Failure> {
     let file = surroundings.scratch.file("trace.json");
     let mut launch = surroundings.launch(flags, place, exchange);
     launch.extra.push(format!("--profile={}", file.display()));
     with_job(&launch, &surroundings.scratch, &surroundings.interrupt, |job| {
-        BYTES_SCHEMES.iter().try_for_each(|scheme| job.step(&Step::exchange(named(scheme), flags.lengths)).map(drop))
+        job.step(&Step::exchange(named(scheme), flags.lengths)).map(drop)
     })?;
-    let trace = trace::read(&file).map_err(|e| Failure::Wrong(e.to_string()))?;
-    let cells = BYTES_SCHEMES.iter().enumerate().map(|(epoch, scheme)| {
-        let key = Key { place, exchange: exchange.to_owned(), scheme: (*scheme).to_owned(), lengths: flags.lengths };
-        let sample = trace.bytes(epoch as u32, place).map_err(|e| Failure::Wrong(e.to_string()))?;
-        Ok(Cell { key, runs: vec![sample] })
-    });
-    cells.collect()
+    let sample = trace::read(&file, place).map_err(|e| Failure::Wrong(e.to_string()))?;
+    let key =
+        Key { place, exchange: format!("{exchange}{BYTES_MARK}"), scheme: scheme.to_owned(), lengths: flags.lengths };
+    Ok(vec![Cell { key, runs: vec![sample] }])
 }
 
 /// Put, fence, two gets by all, once; then memory at rest.

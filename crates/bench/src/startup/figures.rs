@@ -1,5 +1,6 @@
 //! The figures of the startup benchmarks (S1 figures 1, 9 to 12), the source's numbers beside ours.
 use super::chart::{Axis, Chart, Line, Style};
+use super::exchange::BYTES_MARK;
 use super::flags::{AUTO, Benchmark};
 use super::mpi::MPI;
 use super::overlap::{self, Kind, PAIRS};
@@ -30,7 +31,7 @@ pub fn charts(report: &Report) -> Vec<Chart> {
             ),
             chart(
                 "exchange-bytes",
-                "Bytes into a node for each value",
+                "Bytes into the worst node for each value",
                 "bytes for each value",
                 Axis::Linear(40.0),
                 exchange_bytes(report),
@@ -113,8 +114,8 @@ fn exchange_times(report: &Report) -> Vec<Line> {
 fn exchange_bytes(report: &Report) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for cell in report.cells.iter() {
-        let Some(bytes) = cell.median(Metric::DownPerValue) else { continue };
-        let name = format!("{}, {}", cell.key.scheme, cell.key.exchange);
+        let Some(bytes) = cell.median(Metric::InPerValue) else { continue };
+        let name = format!("{}, {}", cell.key.scheme, cell.key.exchange.trim_end_matches(BYTES_MARK));
         let point = (f64::from(cell.key.place.job_size()), bytes);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
@@ -185,7 +186,7 @@ mod tests {
             report.cells.push(cell("text-fence", AUTO, size, Metric::Time, 1e-3 * f64::from(size)));
         }
         report.cells.push(cell("text-get-all", AUTO, 1024, Metric::Time, 5.0));
-        report.cells.push(cell("allgather", "ring", 4096, Metric::DownPerValue, 19.1));
+        report.cells.push(cell("allgather", "ring", 4096, Metric::InPerValue, 19.1));
         let charts = charts(&report);
         let time = charts[0].draw().unwrap();
         assert!(time.starts_with("<svg") && time.contains("last start to last end [ms]"), "{time}");

@@ -22,6 +22,8 @@ use crate::stamps;
 
 /// The name of its figures.
 pub const HYDRA: &str = "hydra-get-all";
+/// In the place of the route, so that these figures stay apart from those of another job of the same size.
+pub const BESIDE_HYDRA: &str = "beside Hydra";
 /// The job of the comparison.
 pub const PLACE: Place = Place { node_count: 16, ppn: 16 };
 const SCHEMES: [&str; 2] = ["text-get-all", "fence-get-all"];

@@ -12,7 +12,7 @@ use crate::table::align;
 use crate::verdict::Verdict;
 
 /// The metrics that a table may have, in their order.
-const COLUMNS: [(Metric, &str); 14] = [
+const COLUMNS: [(Metric, &str); 18] = [
     (Metric::Overlap, "overlap"),
     (Metric::MpiInit, "MPI_Init"),
     (Metric::MpiExchange, "exchange"),
@@ -25,20 +25,37 @@ const COLUMNS: [(Metric, &str); 14] = [
     (Metric::StartCpu, "start cpu"),
     (Metric::StartCpuMax, "worst"),
     (Metric::AgentCpu, "agents' cpu"),
-    (Metric::UpPerValue, "up/value"),
-    (Metric::DownPerValue, "down/value"),
+    (Metric::InPerValue, "in/value, worst node"),
+    (Metric::InPerValueMean, "mean"),
+    (Metric::UpInPerValue, "gather"),
+    (Metric::DownInPerValue, "broadcast"),
+    (Metric::DirectInPerValue, "direct"),
+    (Metric::FramesIn, "frames"),
 ];
 
 /// What is shown of a benchmark, the first being compared, and the scheme that it is compared with.
 fn shown(benchmark: Benchmark) -> (&'static [Metric], &'static str) {
     use Metric::{
-        AgentCpu, DownPerValue, MpiExchange, MpiInit, Overlap, RankMax, RankMedian, ReadyMax, ReadyMedian, StartCpu,
-        StartCpuMax, Time, UpPerValue, Whole,
+        AgentCpu, DirectInPerValue, DownInPerValue, FramesIn, InPerValue, InPerValueMean, MpiExchange, MpiInit,
+        Overlap, RankMax, RankMedian, ReadyMax, ReadyMedian, StartCpu, StartCpuMax, Time, UpInPerValue, Whole,
     };
     match benchmark {
-        Benchmark::Exchange => {
-            (&[Time, Whole, StartCpu, StartCpuMax, AgentCpu, UpPerValue, DownPerValue], "text-fence")
-        }
+        Benchmark::Exchange => (
+            &[
+                Time,
+                Whole,
+                StartCpu,
+                StartCpuMax,
+                AgentCpu,
+                InPerValue,
+                InPerValueMean,
+                UpInPerValue,
+                DownInPerValue,
+                DirectInPerValue,
+                FramesIn,
+            ],
+            "text-fence",
+        ),
         Benchmark::Init => (&[ReadyMedian, ReadyMax, RankMedian, RankMax, MpiInit, MpiExchange], "text-fence"),
         Benchmark::Overlap => (&[RankMedian, RankMax, Overlap, AgentCpu], "fence"),
     }
@@ -113,7 +130,7 @@ fn published(cell: &Cell, job_size: u32) -> String {
     }
     let row = source::rows_of(&cell.key.scheme).iter().find(|row| row.job_size == job_size);
     let Some(row) = row else { return String::new() };
-    match cell.median(Metric::DownPerValue) {
+    match cell.median(Metric::InPerValue) {
         Some(_) => format!("{} B a value", row.bytes_per_value),
         None => format!(
             "{:.0} ms ({:.0} + {:.0} + {:.2})",

@@ -1,5 +1,4 @@
 //! The bytes that agents have moved, from the trace that `wireup run --profile FILE` writes.
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -9,66 +8,56 @@ use serde_json::Value;
 use crate::cases::Place;
 use crate::metric::{Metric, Sample};
 
+/// The event of a node's agent that says what its links have carried for the job's exchanges.
+const TRAFFIC: &str = "exchange traffic";
+
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     #[error("trace: {0}")]
     Unreadable(#[from] io::Error),
     #[error("trace: {0}")]
     NoJson(#[from] serde_json::Error),
-    #[error("trace: exchange {epoch} was seen by {found} of {expected} nodes")]
-    Missing { epoch: u32, found: usize, expected: u32 },
+    #[error("trace: {found} of {expected} nodes told their traffic")]
+    Missing { found: usize, expected: u32 },
 }
 
-/// One exchange on one node.
+/// Into one node: from below, from above, by direct links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Moved {
-    bytes_up: u64,
-    bytes_down: u64,
-}
-
-/// All exchanges of a job, by epoch, of every node.
-#[derive(Debug, Default, PartialEq)]
-pub struct Trace {
-    exchanges: BTreeMap<u32, Vec<Moved>>,
+struct Traffic {
+    bytes: [u64; 3],
+    frames: [u64; 3],
 }
 
 /// # Errors
-/// The file is not there or is no trace.
-pub fn read(path: &Path) -> Result<Trace, TraceError> {
-    parse(&fs::read_to_string(path)?)
+/// The file is not there, is no trace, or lacks a node.
+pub fn read(path: &Path, place: Place) -> Result<Sample, TraceError> {
+    evaluate(&parse(&fs::read_to_string(path)?)?, place)
 }
 
-fn parse(text: &str) -> Result<Trace, TraceError> {
+fn parse(text: &str) -> Result<Vec<Traffic>, TraceError> {
     let value: Value = serde_json::from_str(text)?;
-    let mut trace = Trace::default();
-    for event in value["traceEvents"].as_array().into_iter().flatten() {
-        let epoch = event["name"].as_str().and_then(|name| name.strip_prefix("fence ")?.parse().ok());
-        let Some(epoch) = epoch else { continue };
-        let args = &event["args"];
-        let number = |name: &str| args[name].as_u64().unwrap_or(0);
-        trace
-            .exchanges
-            .entry(epoch)
-            .or_default()
-            .push(Moved { bytes_up: number("bytes_up"), bytes_down: number("bytes_down") });
-    }
-    Ok(trace)
+    let events = value["traceEvents"].as_array().into_iter().flatten().filter(|event| event["name"] == TRAFFIC);
+    let ways =
+        |event: &Value, name: &str| ["up", "down", "direct"].map(|way| event["args"][way][name].as_u64().unwrap_or(0));
+    Ok(events.map(|event| Traffic { bytes: ways(event, "bytes_in"), frames: ways(event, "frames_in") }).collect())
 }
 
-impl Trace {
-    /// Bytes for each value of the job: from the mean node upward, and into the mean node.
-    pub fn bytes(&self, epoch: u32, place: Place) -> Result<Sample, TraceError> {
-        let moved = self.exchanges.get(&epoch).map_or(&[][..], |moved| moved);
-        if moved.len() != place.node_count as usize {
-            return Err(TraceError::Missing { epoch, found: moved.len(), expected: place.node_count });
-        }
-        let nodes = f64::from(place.node_count);
-        let mean = |of: fn(&Moved) -> u64| moved.iter().map(of).sum::<u64>() as f64 / nodes;
-        Ok(Sample(vec![
-            (Metric::UpPerValue, mean(|moved| moved.bytes_up) / f64::from(place.ppn)),
-            (Metric::DownPerValue, mean(|moved| moved.bytes_down) / f64::from(place.job_size())),
-        ]))
+/// What one exchange of the whole job has brought into its nodes, for each of its values.
+fn evaluate(nodes: &[Traffic], place: Place) -> Result<Sample, TraceError> {
+    if nodes.len() != place.node_count as usize {
+        return Err(TraceError::Missing { found: nodes.len(), expected: place.node_count });
     }
+    let values = f64::from(place.job_size());
+    let most = |of: &dyn Fn(&Traffic) -> u64| nodes.iter().map(of).max().unwrap_or(0) as f64;
+    let all = nodes.iter().flat_map(|node| node.bytes).sum::<u64>() as f64;
+    Ok(Sample(vec![
+        (Metric::InPerValue, most(&|node| node.bytes.iter().sum()) / values),
+        (Metric::InPerValueMean, all / f64::from(place.node_count) / values),
+        (Metric::UpInPerValue, most(&|node| node.bytes[0]) / values),
+        (Metric::DownInPerValue, most(&|node| node.bytes[1]) / values),
+        (Metric::DirectInPerValue, most(&|node| node.bytes[2]) / values),
+        (Metric::FramesIn, most(&|node| node.frames.iter().sum())),
+    ]))
 }
 
 #[cfg(test)]
@@ -76,23 +65,31 @@ mod tests {
     use super::*;
 
     const TEXT: &str = r#"{"displayTimeUnit":"ms","traceEvents":[
-        {"name":"fence 0","ph":"X","pid":1,"tid":0,"ts":10.0,"dur":30.0,"args":{"bytes_up":40,"bytes_down":80}},
-        {"name":"fence 0","ph":"X","pid":2,"tid":0,"ts":20.0,"dur":40.0,"args":{"bytes_up":44,"bytes_down":84}},
-        {"name":"fence 1","ph":"X","pid":1,"tid":0,"ts":90.0,"dur":5.0,"args":{"bytes_up":0,"bytes_down":0}},
+        {"name":"exchange traffic","ph":"M","pid":1,"tid":0,"ts":0.0,"args":{
+            "up":{"frames_in":1,"bytes_in":40,"frames_out":0,"bytes_out":0},
+            "down":{"frames_in":0,"bytes_in":0,"frames_out":1,"bytes_out":80},
+            "direct":{"frames_in":0,"bytes_in":0,"frames_out":0,"bytes_out":0}}},
+        {"name":"exchange traffic","ph":"M","pid":2,"tid":0,"ts":0.0,"args":{
+            "up":{"frames_in":0,"bytes_in":0,"frames_out":1,"bytes_out":40},
+            "down":{"frames_in":1,"bytes_in":80,"frames_out":0,"bytes_out":0},
+            "direct":{"frames_in":2,"bytes_in":12,"frames_out":0,"bytes_out":0}}},
         {"name":"exec","ph":"X","pid":1,"tid":1,"ts":0.0,"dur":1.0}]}"#;
 
     #[test]
     fn bytes_are_counted_for_each_value() {
-        let trace = parse(TEXT).unwrap();
-        let place = Place { node_count: 2, ppn: 2 };
-        let sample = trace.bytes(0, place).unwrap();
-        assert_eq!((sample.get(Metric::UpPerValue), sample.get(Metric::DownPerValue)), (Some(21.0), Some(20.5)));
-        assert!(matches!(trace.bytes(1, place), Err(TraceError::Missing { found: 1, .. })));
+        let nodes = parse(TEXT).unwrap();
+        let sample = evaluate(&nodes, Place { node_count: 2, ppn: 2 }).unwrap();
+        let per_value = |metric| sample.get(metric).unwrap();
+        assert_eq!((per_value(Metric::InPerValue), per_value(Metric::InPerValueMean)), (23.0, 16.5));
+        assert_eq!((per_value(Metric::UpInPerValue), per_value(Metric::DownInPerValue)), (10.0, 20.0));
+        assert_eq!((per_value(Metric::DirectInPerValue), per_value(Metric::FramesIn)), (3.0, 3.0));
     }
 
     #[test]
-    fn what_is_no_trace_is_refused() {
+    fn what_is_no_trace_or_lacks_a_node_is_refused() {
         assert!(parse("{").is_err());
-        assert_eq!(parse("{}").unwrap(), Trace::default());
+        let place = Place { node_count: 3, ppn: 1 };
+        assert!(matches!(evaluate(&parse(TEXT).unwrap(), place), Err(TraceError::Missing { found: 2, expected: 3 })));
+        assert_eq!(parse("{}").unwrap(), []);
     }
 }

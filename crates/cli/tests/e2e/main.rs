@@ -2,9 +2,11 @@
 
 mod bad_input;
 mod bounds;
+mod direct;
 mod doctor;
 mod ends;
 mod env;
+mod extensions;
 mod faults;
 mod harness;
 mod hosts;

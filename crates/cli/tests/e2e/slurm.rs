@@ -3,7 +3,8 @@
 use crate::harness::machines::{self, Machines};
 use crate::harness::peers::program;
 use crate::harness::{Outcome, Run};
-use crate::libpmi::{ALL_RIGHT, expect_same, library_path, own};
+use crate::harness::libraries::{ALL_RIGHT, library_path, own};
+use crate::libpmi::expect_same;
 use xtask::programs::Flavour;
 
 /// Four ranks on each of four nodes; the first that fails ends all.
