@@ -69,6 +69,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         hold_ranks: false,
         start_timeout_ns: spec.start_timeout_ns,
         record_dir: None,
+        link_delay_ns: 0,
     }
 }
 
