@@ -24,4 +24,5 @@ mod slurm;
 mod ssh;
 mod stdio;
 mod terminal;
+mod traffic;
 mod travels;
