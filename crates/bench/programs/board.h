@@ -28,6 +28,7 @@ struct board {
     // The next step.
     uint32_t operation, gets, work_kind, value_len, key_len, salt;
     uint64_t work_ns;
+    uint32_t repeat;  // how often it is done, one behind the other
 };
 
 // Times are CLOCK_MONOTONIC in ns.
@@ -36,6 +37,7 @@ struct slot {
     uint64_t join_begin_ns, join_end_ns;  // around PMI2_Init
     uint64_t step;                        // the last step that was done
     uint64_t start_ns;                    // before the first call of the step
+    // Of a step that is repeated, all but the start are of the last time.
     uint64_t begun_ns;                    // the starting call has returned; of a blocking operation: it is over
     uint64_t ready_ns;                    // all but the wait and the gets behind it are done
     uint64_t end_ns;                      // the values were read

@@ -19,11 +19,12 @@ enum work_kind { NO_WORK, SLEEP, SPIN };
 enum { VALUE_ROOM = 1088, KEY_ROOM = 64, SPIN_TURNS = 20000 };
 
 static int rank, size;
+static uint32_t salt;
 static volatile uint64_t spun;
 
 // Rank `of`'s value in the step with this salt: hexadecimal digits, as long as the step says. By hand: it is made for every value read.
 static void value_of(int of, char *value) {
-    uint64_t bits = ((uint64_t)(uint32_t)of << 32) | (board->salt * 2654435761u + (uint32_t)of);
+    uint64_t bits = ((uint64_t)(uint32_t)of << 32) | (salt * 2654435761u + (uint32_t)of);
     int len = board->value_len;
     for (int i = 0; i < len; i++) value[i] = "0123456789abcdef"[bits >> (60 - 4 * (i % 16)) & 15];
     value[len] = 0;
@@ -121,7 +122,7 @@ static void ring(const char *value) {
     check_some(right);
 }
 
-static void do_step(void) {
+static void do_once(void) {
     enum operation operation = board->operation;
     bool copies = operation == ALLGATHER_COPY || operation == IALLGATHER_COPY;
     bool later = operation == IFENCE || operation == IALLGATHER || operation == IALLGATHER_COPY;
@@ -138,8 +139,6 @@ static void do_step(void) {
         buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (buffer == MAP_FAILED) fail("no memory", errno);
     }
-    slot->start_cpu_ns = 0;
-    slot->start_ns = now_ns(CLOCK_MONOTONIC);
     if (!later) work();
     switch (operation) {
     case LEAVE:
@@ -201,6 +200,13 @@ static void do_step(void) {
     slot->end_ns = now_ns(CLOCK_MONOTONIC);
     if (shared) must(lib.PMIX_Release_shared(shared), "PMIX_Release_shared");
     if (copies) munmap(buffer, bytes);
+}
+
+static void do_step(void) {
+    salt = board->salt;
+    slot->start_cpu_ns = 0;
+    slot->start_ns = now_ns(CLOCK_MONOTONIC);
+    for (uint32_t i = 0; i < board->repeat; i++, salt++) do_once();
 }
 
 static int number(const char *name) {

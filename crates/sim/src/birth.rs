@@ -69,6 +69,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         hold_ranks: false,
         start_timeout_ns: spec.start_timeout_ns,
         record_dir: None,
+        link_delay_ns: 0,
     }
 }
 
@@ -103,7 +104,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
             exchange: spec.exchange,
-            pmi_fence: Default::default(),
+            pmi_fence: spec.pmi_fence,
         },
     }
 }

@@ -63,6 +63,8 @@ pub struct SessionSpec {
     pub hold_ranks: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
+    /// Frames of collectives wait so long before they leave (ns): a slow network where there is none, for measurements.
+    pub link_delay_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

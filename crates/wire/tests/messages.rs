@@ -59,6 +59,7 @@ fn session() -> SessionSpec {
         verbose: true,
         hold_ranks: false,
         record_dir: Some("/rec".into()),
+        link_delay_ns: 0,
     }
 }
 

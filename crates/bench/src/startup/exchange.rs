@@ -37,7 +37,9 @@ pub fn plan(flags: &Flags) -> Vec<(Place, String, Vec<Task>, u32)> {
 fn task(flags: &Flags, place: Place, exchange: &str, scheme: Scheme) -> Task {
     let key = Key { place, exchange: exchange.to_owned(), scheme: scheme.name.to_owned(), lengths: flags.lengths };
     let rounds_max = rounds::rounds_max(scheme, place.job_size());
-    Task { key, step: Step::exchange(scheme, flags.lengths), rounds_max }
+    // What takes seconds is done once.
+    let repeat = if rounds_max == u32::MAX { flags.repeat } else { 1 };
+    Task { key, step: Step::exchange(scheme, flags.lengths).repeated(repeat), rounds_max }
 }
 
 /// Runs all parts; what fails is told and left out.

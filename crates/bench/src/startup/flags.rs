@@ -19,6 +19,7 @@ hides behind other work.
   --ranks A,B,..     job sizes (default: each benchmark's own, see --dry-run)
   --ppn N            ranks a node; nodes are virtual (default: 16)
   --rounds N         rounds that count, after one that warms up (default: by the job's size)
+  --repeat N         exchange: exchanges of a round, one behind the other; their mean counts (default: 4)
   --scheme A,B,..    only these: text-fence text-get-2 text-get-all fence fence-get-2 fence-get-all ifence
                      allgather-copy allgather iallgather-copy iallgather ring
   --exchange A,B,..  a job for each of these of wireup run's --exchange (default: auto, which gives no flag)
@@ -28,7 +29,7 @@ hides behind other work.
   --bytes-ranks A,.. exchange: job sizes at which bytes are counted (default: 4096,8192)
   --memory NxP       exchange: nodes and ranks a node of the job whose memory is read (default: 256x64)
   --work-ms N        init: local work of each rank, asleep (default: 20)
-  --delay-ms N       overlap: delay of the links between agents while the clients spin (default: 5; 0: none)
+  --delay-ms N       overlap: delay of the links between agents while the clients spin (default: 10; 0: none)
   --mpi-program PATH init: an MPI program that does init, barrier, finalize (default: target/programs/mpich5/initfin)
   --peer PATH        exchange: Hydra's mpiexec (default: as bench launch finds it)
   --library PATH     libpmi2.so.0 (default: beside this program, or in ../lib)
@@ -79,6 +80,7 @@ pub struct Flags {
     pub ranks: Vec<u32>,
     pub ppn: u32,
     pub rounds: Option<u32>,
+    pub repeat: u32,
     /// Empty: the benchmark's own.
     pub schemes: Vec<Scheme>,
     pub exchanges: Vec<String>,
@@ -108,6 +110,7 @@ impl Flags {
             ranks: Vec::new(),
             ppn: 16,
             rounds: None,
+            repeat: 4,
             schemes: Vec::new(),
             exchanges: vec![AUTO.into()],
             lengths: Lengths { value: 18, key: 9 },
@@ -115,7 +118,7 @@ impl Flags {
             bytes_ranks: vec![4096, 8192],
             memory: Place { node_count: 256, ppn: 64 },
             work: Duration::from_millis(20),
-            delay_ms: 5,
+            delay_ms: 10,
             mpi_program: None,
             peer: None,
             library: None,
@@ -145,6 +148,8 @@ impl Flags {
 pub const AUTO: &str = "auto";
 /// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
 const JOB_SIZE_MAX: u32 = 65_536;
+/// More are no better (chosen).
+const REPEAT_MAX: u32 = 1000;
 /// What the client has room for (bytes).
 const VALUE_LEN: std::ops::RangeInclusive<u32> = 8..=1024;
 const KEY_LEN_MAX: u32 = 15;
@@ -157,6 +162,7 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
             Long("ranks") => flags.ranks = sizes(&word(parser)?)?,
             Long("ppn") => flags.ppn = at_least_one(parser.value()?.parse()?)?,
             Long("rounds") => flags.rounds = Some(at_least_one(parser.value()?.parse()?)?),
+            Long("repeat") => flags.repeat = at_least_one(parser.value()?.parse()?)?.min(REPEAT_MAX),
             Long("scheme") => flags.schemes = list(&word(parser)?, |name| scheme::find(name).ok_or("scheme"))?,
             Long("exchange") => flags.exchanges = list(&word(parser)?, |name| Ok(name.to_owned()))?,
             Long("value-bytes") => flags.lengths.value = parser.value()?.parse()?,

@@ -27,6 +27,8 @@ use crate::programs::{Program, Scratch};
 const GLANCE: Duration = Duration::from_millis(2);
 /// For the agents to fall asleep after the last answers, before the next step (chosen).
 const QUIET: Duration = Duration::from_millis(30);
+/// A repeated step takes a new salt each time.
+const SALTS_PER_STEP: u32 = 1 << 16;
 /// Flags of `open` that the standard library has no name for.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
@@ -105,8 +107,8 @@ impl Job<'_> {
         wait_for(&mut self.running, &self.ready)?;
         let cpu = self.agents.cpu_s() - before;
         let opened_ns = self.board.opened_ns().map_err(wrong)?;
-        let mut sample = times::evaluate(&self.slots()?, self.steps, opened_ns).map_err(wrong)?;
-        sample.0.push((Metric::AgentCpu, cpu));
+        let mut sample = times::evaluate(&self.slots()?, self.steps, opened_ns, step.repeat).map_err(wrong)?;
+        sample.0.push((Metric::AgentCpu, cpu / f64::from(step.repeat)));
         Ok(sample)
     }
 
@@ -127,7 +129,7 @@ impl Job<'_> {
 
     fn open(&mut self, step: &Step) -> Result<(), Failure> {
         self.steps += 1;
-        self.board.write_step(step, self.steps as u32).map_err(wrong)?;
+        self.board.write_step(step, self.steps as u32 * SALTS_PER_STEP).map_err(wrong)?;
         self.go.write_all(b"g").map_err(wrong)
     }
 

@@ -103,7 +103,7 @@ fn job(
 ) -> Result<Vec<Cell>, Failure> {
     let mut launch = surroundings.launch(flags, place, AUTO);
     if kind == Kind::Spin && flags.delay_ms > 0 {
-        launch.extra.push(format!("--inject-link-delay={}ms", flags.delay_ms));
+        launch.extra.push(format!("--inject-link-delay={}", f64::from(flags.delay_ms) / 1e3));
     }
     let wanted = |name: &str| flags.schemes.is_empty() || flags.schemes.iter().any(|scheme| scheme.name == name);
     with_job(&launch, &surroundings.scratch, &surroundings.interrupt, |job| {

@@ -136,27 +136,33 @@ pub struct Step {
     pub gets: Gets,
     pub work: Work,
     pub lengths: Lengths,
+    /// How often it is done, one behind the other; times are of one.
+    pub repeat: u32,
 }
 
 impl Step {
     pub fn exchange(scheme: Scheme, lengths: Lengths) -> Step {
-        Step { operation: scheme.operation, gets: scheme.gets, work: Work::None, lengths }
+        Step { operation: scheme.operation, gets: scheme.gets, work: Work::None, lengths, repeat: 1 }
     }
 
     pub fn with_work(self, work: Work) -> Step {
         Step { work, ..self }
     }
 
+    pub fn repeated(self, repeat: u32) -> Step {
+        Step { repeat, ..self }
+    }
+
     pub fn work_alone(work: Work, lengths: Lengths) -> Step {
-        Step { operation: WorkOnly, gets: Gets::None, work, lengths }
+        Step { operation: WorkOnly, gets: Gets::None, work, lengths, repeat: 1 }
     }
 
     pub fn leave(lengths: Lengths) -> Step {
-        Step { operation: Leave, gets: Gets::None, work: Work::None, lengths }
+        Step { operation: Leave, gets: Gets::None, work: Work::None, lengths, repeat: 1 }
     }
 
-    /// Bytes 24 to 56 of the board; the salt makes the values differ from step to step.
-    pub fn encode(&self, salt: u32) -> [u8; 32] {
+    /// Bytes 24 to 60 of the board; the salt makes the values differ from step to step.
+    pub fn encode(&self, salt: u32) -> [u8; 36] {
         let gets = match self.gets {
             Gets::None => 0u32,
             Gets::Neighbours => 2,
@@ -164,11 +170,12 @@ impl Step {
         };
         let (work_kind, work_ns) = self.work.encoded();
         let words = [self.operation as u32, gets, work_kind, self.lengths.value, self.lengths.key, salt];
-        let mut bytes = [0; 32];
+        let mut bytes = [0; 36];
         for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        bytes[24..].copy_from_slice(&work_ns.to_ne_bytes());
+        bytes[24..32].copy_from_slice(&work_ns.to_ne_bytes());
+        bytes[32..].copy_from_slice(&self.repeat.to_ne_bytes());
         bytes
     }
 }
@@ -206,10 +213,12 @@ mod tests {
     #[test]
     fn a_step_is_written_as_the_client_reads_it() {
         let lengths = Lengths { value: 18, key: 9 };
-        let step = Step::exchange(named("text-get-2"), lengths).with_work(Work::Spin(Duration::from_nanos(7)));
+        let step =
+            Step::exchange(named("text-get-2"), lengths).with_work(Work::Spin(Duration::from_nanos(7))).repeated(3);
         let bytes = step.encode(5);
         let words: Vec<u32> = bytes[..24].chunks(4).map(|w| u32::from_ne_bytes(w.try_into().unwrap())).collect();
         assert_eq!(words, [2, 2, 2, 18, 9, 5]);
-        assert_eq!(bytes[24..], 7u64.to_ne_bytes());
+        assert_eq!(bytes[24..32], 7u64.to_ne_bytes());
+        assert_eq!(bytes[32..], 3u32.to_ne_bytes());
     }
 }

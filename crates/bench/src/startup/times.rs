@@ -12,8 +12,8 @@ pub enum TimesError {
     OutOfOrder(usize),
 }
 
-/// The figures of step number `step`, which was let go at `opened_ns`.
-pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64) -> Result<Sample, TimesError> {
+/// The figures of step number `step`, which was let go at `opened_ns` and done `repeat` times: of one of them.
+pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Result<Sample, TimesError> {
     for (rank, slot) in slots.iter().enumerate() {
         if slot.step != step {
             return Err(TimesError::NotDone(rank));
@@ -36,17 +36,18 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64) -> Result<Sample, Tim
     let ready = all(|slot| slot.ready_ns - slot.start_ns);
     let start_cpu = all(|slot| slot.start_cpu_ns);
     let seconds = |(metric, ns): (Metric, u64)| (metric, ns as f64 / 1e9);
-    let figures = [
+    let spans = [
         (Metric::Time, last(|slot| slot.end_ns) - last(|slot| slot.start_ns)),
         (Metric::Whole, last(|slot| slot.end_ns) - opened_ns),
         (Metric::RankMedian, middle(&own)),
         (Metric::RankMax, most(&own)),
         (Metric::ReadyMedian, middle(&ready)),
         (Metric::ReadyMax, most(&ready)),
-        (Metric::StartCpu, middle(&start_cpu)),
-        (Metric::StartCpuMax, most(&start_cpu)),
     ];
-    Ok(Sample(figures.into_iter().map(seconds).collect()))
+    // Of the last time.
+    let calls = [(Metric::StartCpu, middle(&start_cpu)), (Metric::StartCpuMax, most(&start_cpu))];
+    let spans = spans.into_iter().map(|(metric, ns)| (metric, ns / u64::from(repeat)));
+    Ok(Sample(spans.chain(calls).map(seconds).collect()))
 }
 
 /// `PMI2_Init` of the median rank and of the slowest.
@@ -70,20 +71,22 @@ mod tests {
     #[test]
     fn late_starters_do_not_lengthen_the_time_but_the_whole() {
         let slots = [slot([10, 11, 12, 40], 5), slot([30, 31, 32, 50], 7), slot([20, 21, 45, 46], 9)];
-        let sample = evaluate(&slots, 3, 5_000_000).unwrap();
+        let sample = evaluate(&slots, 3, 5_000_000, 1).unwrap();
         let ms = |metric| (sample.get(metric).unwrap() * 1e3).round();
         assert_eq!((ms(Metric::Time), ms(Metric::Whole)), (20.0, 45.0));
         assert_eq!((ms(Metric::RankMedian), ms(Metric::RankMax)), (26.0, 30.0));
         assert_eq!((ms(Metric::ReadyMedian), ms(Metric::ReadyMax)), (2.0, 25.0));
         assert_eq!(sample.get(Metric::StartCpu), Some(7e-6));
         assert_eq!(sample.get(Metric::StartCpuMax), Some(9e-6));
+        let sample = evaluate(&slots, 3, 5_000_000, 5).unwrap();
+        assert_eq!((sample.get(Metric::Whole), sample.get(Metric::StartCpu)), (Some(9e-3), Some(7e-6)));
     }
 
     #[test]
     fn a_rank_that_did_something_else_is_named() {
         let good = slot([10, 11, 12, 40], 5);
-        assert_eq!(evaluate(&[good, Slot { step: 2, ..good }], 3, 0), Err(TimesError::NotDone(1)));
-        assert_eq!(evaluate(&[Slot { end_ns: 1, ..good }], 3, 0), Err(TimesError::OutOfOrder(0)));
-        assert_eq!(evaluate(&[good], 3, 11_000_000), Err(TimesError::OutOfOrder(0)));
+        assert_eq!(evaluate(&[good, Slot { step: 2, ..good }], 3, 0, 1), Err(TimesError::NotDone(1)));
+        assert_eq!(evaluate(&[Slot { end_ns: 1, ..good }], 3, 0, 1), Err(TimesError::OutOfOrder(0)));
+        assert_eq!(evaluate(&[good], 3, 11_000_000, 1), Err(TimesError::OutOfOrder(0)));
     }
 }

@@ -135,6 +135,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             verbose: low.verbose,
             hold_ranks: false,
             record_dir: low.record.map(|directory| absolute(directory, &here)),
+            link_delay_ns: low.link_delay_ns.unwrap_or(0),
         },
         job: JobSpec {
             job: JobId(0),

@@ -41,6 +41,7 @@ pub struct Low {
     pub encrypt: bool,
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
+    pub link_delay_ns: Option<u64>,
     pub env_files: Vec<PathBuf>,
     /// `NAME=VALUE`, in the order typed.
     pub genv: Vec<Vec<u8>>,
@@ -201,6 +202,7 @@ impl Low {
             Id::Interface => self.interface = Some(interface::checked(&behind.name.clone(), behind.text()?)?),
             Id::Encrypt => self.encrypt = true,
             Id::StartTimeout => self.start_timeout_ns = Some(behind.some_seconds_ns()?),
+            Id::InjectLinkDelay => self.link_delay_ns = Some(behind.some_seconds_ns()?),
             Id::NodeTimeout => self.node_timeout_ns = Some(behind.some_seconds_ns()?),
             Id::EnvFile => self.env_files.push(behind.word()?.into()),
             Id::Fanout => self.fanout = Some(behind.number(1)?),

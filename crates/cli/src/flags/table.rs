@@ -18,6 +18,7 @@ pub enum Id {
     Encrypt,
     StartTimeout,
     NodeTimeout,
+    InjectLinkDelay,
     Wdir,
     Env,
     Genv,
@@ -326,6 +327,8 @@ pub const FLAGS: &[Flag] = &[
         "Show where the time of the start went; write a trace for https://ui.perfetto.dev to FILE.",
     ),
     flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
+    // For measurements: frames of collectives leave that much later.
+    flag(Id::InjectLinkDelay, &["inject-link-delay"], Word("SECONDS"), Hidden, ""),
     flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),
     flag(Id::Ignored, &["genvall", "envall", "allow-run-as-root", "quiet", "q"], Nothing, Hidden, ""),
 ];

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bounds;
+mod direct;
 mod doctor;
 mod ends;
 mod env;

@@ -17,6 +17,8 @@ pub struct LinkConfig {
     /// A link that is silent for so long is lost; 0: never.
     pub node_timeout_ns: u64,
     pub encrypt: bool,
+    /// Frames of collectives wait so long before they leave.
+    pub delay_ns: u64,
     /// `--interface`, as it was written.
     pub interface: Option<String>,
     /// How this agent was started, by `SSH_CONNECTION`; the root was not, whatever its environment says.
@@ -35,6 +37,7 @@ impl LinkConfig {
             start_timeout_ns: session.start_timeout_ns,
             node_timeout_ns: session.node_timeout_ns,
             encrypt: session.encrypt,
+            delay_ns: session.link_delay_ns,
             interface: session.interface.clone(),
             ssh: parent.and(ssh_connection).and_then(SshConnection::parse),
             by_ssh: matches!(session.remote_shell, RemoteShell::Ssh(_)),
@@ -73,6 +76,7 @@ mod tests {
             verbose: false,
             hold_ranks: false,
             record_dir: None,
+            link_delay_ns: 0,
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))
     }

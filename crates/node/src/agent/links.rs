@@ -4,6 +4,7 @@
 //! oldest that has not even sent a hello makes room for the next, so that strangers who hold connections open do not keep
 //! children out, who need no more than a round trip.
 
+mod delay;
 mod dialling;
 mod guests;
 
@@ -13,6 +14,7 @@ use super::turn::Turn;
 use crate::transport::addresses;
 use crate::transport::link::{Link, LinkError, Received};
 use crate::transport::listener::Listener;
+use delay::DelayLine;
 use dialling::Dial;
 pub use guests::ListenError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +26,7 @@ use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
 use wireup_wire::peer::{Hello, Role, Secret};
@@ -57,6 +59,8 @@ pub struct LinkSet {
     unreachable: Option<String>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
+    /// Where links are to seem slower than they are.
+    delay: Option<DelayLine>,
 }
 
 struct Entry {
@@ -82,6 +86,7 @@ impl LinkSet {
     pub fn new(me: AgentId, secret: Option<Secret>, config: LinkConfig) -> Self {
         LinkSet {
             me,
+            delay: DelayLine::new(config.delay_ns),
             config,
             secret,
             listener: None,
@@ -188,6 +193,13 @@ impl LinkSet {
 
     /// Queues a frame for a link; `flush` sends it.
     pub fn send(&mut self, id: LinkId, frame: Frame) {
+        match &mut self.delay {
+            Some(delay) if frame.class == Class::Exchange => delay.push(monotonic_ns(), id, frame),
+            _ => self.send_now(id, frame),
+        }
+    }
+
+    fn send_now(&mut self, id: LinkId, frame: Frame) {
         if let Some(entry) = self.links.get_mut(&id) {
             entry.link.send(frame);
             if self.dirty.last() != Some(&id) {
@@ -242,6 +254,9 @@ impl LinkSet {
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look(turn);
         }
+        while let Some((id, frame)) = self.delay.as_mut().and_then(|delay| delay.pop(now_ns)) {
+            self.send_now(id, frame);
+        }
         self.dial_due(now_ns, turn.reactor, turn.inputs);
         self.end_pause(now_ns, turn.reactor);
     }
@@ -282,7 +297,8 @@ impl LinkSet {
         let under_way = || self.links.values().filter_map(|entry| entry.kind.until_ns()).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
         let dials = self.dials.values().filter_map(Dial::deadline_ns);
-        dials.chain(under_way).chain(guest).chain(self.paused_until_ns).chain(self.look_ns).min()
+        let delayed = self.delay.as_ref().and_then(DelayLine::deadline_ns);
+        dials.chain(under_way).chain(guest).chain(self.paused_until_ns).chain(self.look_ns).chain(delayed).min()
     }
 
     /// Closes a link that nobody was told of.

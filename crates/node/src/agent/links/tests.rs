@@ -79,6 +79,7 @@ fn config(interface: &str, encrypt: bool) -> LinkConfig {
         start_timeout_ns: 60_000_000_000,
         node_timeout_ns: TIMEOUT_NS,
         encrypt,
+        delay_ns: 0,
         interface: Some(interface.into()),
         ssh: None,
         by_ssh: false,

@@ -25,6 +25,7 @@ fn session() -> SessionSpec {
         verbose: false,
         hold_ranks: false,
         record_dir: None,
+        link_delay_ns: 0,
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) fn agent(me: u32) -> Agent {
         verbose: false,
         hold_ranks: false,
         record_dir: None,
+        link_delay_ns: 0,
     };
     let mut agent =
         Agent::new(AgentConfig { agent: AgentId(me), session, born: Born { process_ns: T.0, bootstrap_ns: T.0 } });
