@@ -75,7 +75,8 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
                    const int info_keyval_sizes[], const struct MPID_Info *info_keyval_vectors[], int preput_keyval_size,
                    const struct MPID_Info *preput_keyval_vector[], char jobId[], int jobIdSize, int errors[]);
 
-/* The kvs. Keys that begin with "-wireup-" are the library's own. jobid null or empty is the own job; src_pmi_id is the rank that
+/* The kvs. Keys that begin with "PMI_" or "-wireup-" are not the program's. With some servers a put leaves only with the next
+ * fence, whose answer then tells of a refusal (PMI2_ERR_OTHER). jobid null or empty is the own job; src_pmi_id is the rank that
  * is likely to have put the key, or PMI2_ID_NULL. *vallen becomes the value's length, or its negative if the value was cut to
  * fit. PMI2_ERR_OTHER: there is no such key. PMI2_FAIL: a PMIX_KVS_Ifence is not finished yet. */
 int PMI2_KVS_Put(const char key[], const char value[]);

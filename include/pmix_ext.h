@@ -5,6 +5,7 @@
  * All processes of the job start the same fences and allgathers in the same order, PMI2_KVS_Fence included. Any number may be
  * outstanding, finished in any order; other calls may come between. Nothing needs to be called for a started one to proceed.
  * With a server that has no such thing they are made of PMI-2's put, fence and get: the same results, more messages.
+ * docs/middleware.md says which call to use when, what each costs, and who waits for whom.
  *
  * Return codes are those of pmi2.h:
  *
@@ -13,8 +14,9 @@
  *   PMI2_ERR_INVALID_LENGTH      a maximum length below 1 or above PMIX_MAX_LEN
  *   PMI2_ERR_INVALID_VAL_LENGTH  a value is longer than the maximum length: nothing is cut, nothing was started. At the end of
  *                                an allgather: another process's value is
+ *   PMI2_ERR_NOMEM               no room for the result
  *   PMI2_FAIL                    the server is gone; a get while a fence is outstanding; one of MVAPICH2's names out of order
- *   PMI2_ERR_OTHER               the server said no
+ *   PMI2_ERR_OTHER               the server said no; at the end of a fence: to a put before it
  *
  * A call that fails at its start has started nothing: the other processes wait for this one. A request is gone when PMIX_Wait
  * returns, whatever it returns; PMI2_Finalize waits for those that are left, and their results are lost.
@@ -43,8 +45,9 @@ int PMIX_Iallgather(const char value[], void *buffer, PMIX_Request *request_ptr)
 int PMIX_Allgather_len(const char value[], int maxlen, void *buffer);
 int PMIX_Iallgather_len(const char value[], int maxlen, void *buffer, PMIX_Request *request_ptr);
 
-/* The same rows without a buffer: *array becomes a pointer to them, not to be written to, when the call or the request is
- * finished. They live until they are released or PMI2_Finalize. */
+/* The same rows without a buffer: *array becomes a pointer to them when the call or the request is finished. They are read-only,
+ * one array for all processes of a node where the server can do that: a write ends the process. They live until they are
+ * released or PMI2_Finalize. */
 int PMIX_Allgather_shared(const char value[], int maxlen, const void **array);
 int PMIX_Iallgather_shared(const char value[], int maxlen, const void **array, PMIX_Request *request_ptr);
 int PMIX_Release_shared(const void *array);

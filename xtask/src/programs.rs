@@ -21,6 +21,8 @@ pub enum Flavour {
     Libpmi,
     /// Slurm's header and `libpmi2.so.0`, sources as of [`Flavour::Libpmi`].
     LibpmiSlurm,
+    /// Our headers and libraries; the programs of the documentation.
+    Example,
     /// Debian's MPICH 4.
     Mpich4,
     /// The PyPI package `mpich`.
@@ -32,8 +34,16 @@ pub enum Flavour {
 const MPI: [&str; 7] = ["hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit"];
 
 impl Flavour {
-    pub const ALL: [Self; 7] =
-        [Self::Plain, Self::Pmi2, Self::Libpmi, Self::LibpmiSlurm, Self::Mpich4, Self::Mpich5, Self::Intel];
+    pub const ALL: [Self; 8] = [
+        Self::Plain,
+        Self::Pmi2,
+        Self::Libpmi,
+        Self::LibpmiSlurm,
+        Self::Example,
+        Self::Mpich4,
+        Self::Mpich5,
+        Self::Intel,
+    ];
 
     /// Folder of its compiled programs.
     fn folder(self) -> &'static str {
@@ -42,6 +52,7 @@ impl Flavour {
             Self::Pmi2 => "pmi2",
             Self::Libpmi => "libpmi",
             Self::LibpmiSlurm => "libpmi-slurm",
+            Self::Example => "examples",
             Self::Mpich4 => "mpich4",
             Self::Mpich5 => "mpich5",
             Self::Intel => "intel",
@@ -52,26 +63,30 @@ impl Flavour {
         match self {
             Self::Plain => &["spew", "holder", "crash", "badpmi", "limits"],
             Self::Pmi2 => &["attrs"],
-            Self::Libpmi => &["same", "extensions", "pmi1", "stop", "gone"],
+            Self::Libpmi => {
+                &["same", "extensions", "outstanding", "store", "lengths", "sealed", "pmi1", "stop", "gone"]
+            }
             Self::LibpmiSlurm => &["same"],
+            Self::Example => &["startup", "anywhere"],
             Self::Mpich4 | Self::Mpich5 | Self::Intel => &MPI,
         }
     }
 
     /// Folder of its sources.
-    fn source_folder(self) -> &'static str {
+    fn source_folder(self) -> PathBuf {
         match self {
-            Self::Plain => "plain",
-            Self::Pmi2 => "pmi2",
-            Self::Libpmi | Self::LibpmiSlurm => "libpmi",
-            Self::Mpich4 | Self::Mpich5 | Self::Intel => "mpi",
+            Self::Plain => layout::sources().join("plain"),
+            Self::Pmi2 => layout::sources().join("pmi2"),
+            Self::Libpmi | Self::LibpmiSlurm => layout::sources().join("libpmi"),
+            Self::Example => layout::root().join("docs/examples"),
+            Self::Mpich4 | Self::Mpich5 | Self::Intel => layout::sources().join("mpi"),
         }
     }
 
     /// Why programs of this flavour cannot be made on this machine, or nothing.
     pub fn missing(self) -> Option<String> {
         let needed = match self {
-            Self::Plain | Self::Libpmi => PathBuf::from("/usr/bin/cc"),
+            Self::Plain | Self::Libpmi | Self::Example => PathBuf::from("/usr/bin/cc"),
             Self::Pmi2 | Self::LibpmiSlurm => PathBuf::from("/usr/include/slurm/pmi2.h"),
             Self::Mpich4 => PathBuf::from("/usr/bin/mpicc.mpich"),
             Self::Mpich5 => layout::mpich5().join("complete"),
@@ -93,7 +108,7 @@ impl Flavour {
             Self::Pmi2 | Self::LibpmiSlurm => {
                 cc.arg("-lpmi2");
             }
-            Self::Libpmi => {
+            Self::Libpmi | Self::Example => {
                 cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
                 cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2"]);
             }
@@ -162,9 +177,13 @@ pub fn environment(flavour: Flavour) -> Vec<(&'static str, String)> {
             ("FI_PROVIDER", "tcp".into()),
             ("I_MPI_ROOT", layout::intel().display().to_string()),
         ],
-        Flavour::Plain | Flavour::Pmi2 | Flavour::Libpmi | Flavour::LibpmiSlurm | Flavour::Mpich4 | Flavour::Mpich5 => {
-            vec![]
-        }
+        Flavour::Plain
+        | Flavour::Pmi2
+        | Flavour::Libpmi
+        | Flavour::LibpmiSlurm
+        | Flavour::Example
+        | Flavour::Mpich4
+        | Flavour::Mpich5 => vec![],
     }
 }
 
@@ -180,7 +199,7 @@ pub fn mpi4py() -> Result<PathBuf> {
 }
 
 fn source(flavour: Flavour, name: &str) -> PathBuf {
-    layout::sources().join(flavour.source_folder()).join(name).with_extension("c")
+    flavour.source_folder().join(name).with_extension("c")
 }
 
 fn binary(flavour: Flavour, name: &str) -> PathBuf {

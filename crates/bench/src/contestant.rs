@@ -98,7 +98,7 @@ impl Contestant {
             }
             (Kind::Wireup | Kind::Serial, Some(remote)) => self.wireup_on_hosts(remote, case),
             (Kind::Peer(peer), None) => peer.options(job_size, case.work != Work::True),
-            (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(remote, place),
+            (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(remote, place, case.work != Work::True),
         };
         let mut argv = vec![self.path.clone().into_os_string()];
         argv.extend(options.into_iter().chain(self.extra.iter().cloned()).map(OsString::from));
@@ -183,7 +183,11 @@ mod tests {
         assert_eq!(tell(Kind::Serial, &there("initiation-2x4")), format!("{run} --start serial-ssh a b"));
         assert_eq!(
             tell(Kind::Peer(PeerKind::Hydra), &there("true-2x4")),
-            "-hosts p,q -ppn 4 -n 8 -launcher ssh -launcher-exec rsh a b"
+            "-n 8 -hosts p,q -ppn 4 -launcher ssh -launcher-exec rsh a b"
+        );
+        assert_eq!(
+            tell(Kind::Peer(PeerKind::Srun), &there("exchange-2x4")),
+            "-n 8 --overcommit --mpi=pmi2 -N 2 --ntasks-per-node 4 --nodelist p,q a b"
         );
     }
 

@@ -30,6 +30,8 @@ const CANDIDATES: [&str; 5] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", 
 const PEERS_DIR: &str = "target/peers";
 /// A launcher that needs longer to tell its version is not asked anything else (chosen).
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
+/// What srun only answers where there is a configuration: its program may be installed without.
+const SRUN_PROBE: &str = "--mpi=list";
 
 impl PeerKind {
     pub const ALL: [PeerKind; 5] =
@@ -51,15 +53,19 @@ impl PeerKind {
 
     /// Whether its words for hosts and a remote shell are known here.
     pub fn knows_hosts(self) -> bool {
-        matches!(self, PeerKind::Hydra | PeerKind::Intel)
+        matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun)
     }
 
-    /// Its words for: so many ranks on each of these hosts, by this remote shell; of those that know hosts.
-    pub fn options_on_hosts(self, remote: &Remote, place: Place) -> Vec<String> {
-        let (size, ppn) = (place.job_size().to_string(), place.ppn.to_string());
-        let shell = ["-launcher", "ssh", "-launcher-exec", &remote.shell];
-        let options = ["-hosts", &remote.list(), "-ppn", &ppn, "-n", &size];
-        options.into_iter().chain(shell).map(str::to_owned).collect()
+    /// Its words for: so many ranks on each of these hosts, by this remote shell if it needs one; of those that know hosts.
+    pub fn options_on_hosts(self, remote: &Remote, place: Place, pmi: bool) -> Vec<String> {
+        let (nodes, ppn, list) = (place.node_count.to_string(), place.ppn.to_string(), remote.list());
+        let mut options = self.options(place.job_size(), pmi);
+        let further: &[&str] = match self {
+            PeerKind::Srun => &["-N", &nodes, "--ntasks-per-node", &ppn, "--nodelist", &list],
+            _ => &["-hosts", &list, "-ppn", &ppn, "-launcher", "ssh", "-launcher-exec", &remote.shell],
+        };
+        options.extend(further.iter().map(|word| (*word).to_owned()));
+        options
     }
 
     /// Its words for: this many ranks here, as many as are asked for, with PMI-1 if they need it.
@@ -101,6 +107,9 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
             continue;
         }
         match ask_version(&path, scratch, interrupt).as_deref().map(identify) {
+            Ok(Some((PeerKind::Srun, _))) if ask(&path, SRUN_PROBE, scratch, interrupt).is_err() => {
+                found.refused.push(format!("{}: no Slurm to run jobs", path.display()));
+            }
             Ok(Some((kind, version))) => {
                 let name = name.unwrap_or_else(|| format!("{}-{version}", kind.name()));
                 if !found.peers.iter().any(|p| p.name == name) {
@@ -127,9 +136,13 @@ fn search_dirs() -> Vec<PathBuf> {
 
 /// What the launcher answers to `--version`.
 pub fn ask_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, String> {
+    ask(path, "--version", scratch, interrupt)
+}
+
+fn ask(path: &Path, question: &str, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, String> {
     let stdout = scratch.file("version");
     let invocation = Invocation {
-        argv: vec![path.into(), OsString::from("--version")],
+        argv: vec![path.into(), OsString::from(question)],
         env: Vec::new(),
         stdout: Some(stdout.clone()),
         stderr: scratch.file("stderr"),

@@ -52,6 +52,7 @@ pub struct Server {
     descriptors: Vec<Descriptor>,
     mappings: Vec<Option<Mapping>>,
     over: Vec<Over>,
+    one_at_a_time: bool,
     broken: bool,
 }
 
@@ -70,6 +71,7 @@ impl Server {
             descriptors: Vec::new(),
             mappings: Vec::new(),
             over: Vec::new(),
+            one_at_a_time: false,
             broken: false,
         }
     }
@@ -80,6 +82,11 @@ impl Server {
 
     pub fn switch_to_pmi2(&mut self) {
         self.pipeline.switch_to_pmi2();
+    }
+
+    /// This server forgets a request that comes before it has read the one before: calls wait for a fence's end.
+    pub fn ask_one_at_a_time(&mut self) {
+        self.one_at_a_time = true;
     }
 
     /// Adds a request to those that [`Server::settle`] or [`Server::send_fence`] will send.
@@ -137,6 +144,9 @@ impl Server {
 
     /// One request and its answer, which must be a success.
     pub fn call(&mut self, request: &Request<'_>, take: &mut dyn FnMut(&ReplyFields<'_>)) -> Result<(), Failure> {
+        if self.one_at_a_time {
+            self.settle_fence();
+        }
         self.ask(request)?;
         let command = request.command();
         let mut result = Err(Failure::Refused);

@@ -7,7 +7,7 @@ pub use wireup_capi::codes::given;
 use wireup_capi::local::Local;
 use wireup_capi::place::Place;
 pub use wireup_capi::place::With;
-use wireup_capi::socket::Socket;
+use wireup_capi::socket::{Socket, variable};
 use wireup_capi::start::{Start, start};
 use wireup_capi::{Failure, Server, ints, text};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
@@ -67,6 +67,13 @@ pub fn finalize() -> Result {
     PLACE.leave(job.with)
 }
 
+/// Whether the server is Slurm's. It takes what it reads at once for one line, and does not answer a second one.
+fn is_slurms() -> bool {
+    let step_of = |job: &[u8]| job.iter().rposition(|byte| *byte == b'.').map(|dot| job[dot + 1..].to_vec());
+    let step = variable("PMI_JOBID").and_then(|job| step_of(&job));
+    step.is_some() && step == variable("SLURM_STEP_ID")
+}
+
 /// The name of a lone process's kvs.
 const LOCAL_KVSNAME: &[u8] = b"singleton_kvs";
 
@@ -89,6 +96,9 @@ impl Job {
             Start::With { server, env, subversion } => (server, env, subversion),
         };
         PLACE.announce(&server);
+        if is_slurms() {
+            server.ask_one_at_a_time();
+        }
         let mut maxes = [None; 3];
         server.call(&Request::GetMaxes, &mut |fields| {
             maxes = ["kvsname_max", "keylen_max", "vallen_max"].map(|name| fields.get(name).and_then(ints::parse));

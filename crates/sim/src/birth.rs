@@ -104,7 +104,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
             exchange: spec.exchange,
-            pmi_fence: Default::default(),
+            pmi_fence: spec.pmi_fence,
         },
     }
 }

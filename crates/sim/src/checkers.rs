@@ -1,18 +1,19 @@
 //! What must hold in every run, whatever happens in it.
 //!
-//! `fences`: released once, and only after all have entered. `bounds`: credit and buffers. `output`: every line
-//! arrives whole, once, in order. Here: who may be blamed, and what is left at the end.
+//! `collectives`: they end once, and only after all have entered. `quiet`: then nothing of them is left. `bounds`: credit
+//! and buffers. `output`: every line arrives whole, once, in order. Here: who may be blamed, and what is left at the end.
 
 pub mod bounds;
+pub mod collectives;
 pub mod ending;
-pub mod fences;
 pub mod missing;
 pub mod output;
+pub mod quiet;
 
 use crate::faults::Culprit;
 use crate::spec::WorldSpec;
 use bounds::Bounds;
-use fences::Fences;
+use collectives::Collectives;
 use output::OutputCheck;
 use std::collections::BTreeMap;
 use wireup_proto::launcher_io::Notice;
@@ -20,10 +21,12 @@ use wireup_wire::peer::{Cause, Failure};
 
 /// Problems that are kept; the first one is what matters.
 const PROBLEMS_MAX: usize = 16;
+/// Times of frames that are kept: small worlds' all.
+const EXCHANGE_TIMES_MAX: usize = 4096;
 
 /// All checkers of a run, with what they saw.
 pub struct Checks {
-    pub fences: Fences,
+    pub collectives: Collectives,
     pub bounds: Bounds,
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
@@ -34,6 +37,10 @@ pub struct Checks {
     pub started: u32,
     pub gets: u64,
     pub strikes: u32,
+    /// When frames of the exchange class were sent (ns from the start), the first of them.
+    pub exchange_ns: Vec<u64>,
+    /// How often nothing was under way, and what is held was looked at.
+    pub quiet: u32,
     /// Whom a failure may name, and whether the job must fail because of it.
     pub culprits: BTreeMap<Culprit, bool>,
     pub problems: Vec<String>,
@@ -42,7 +49,7 @@ pub struct Checks {
 impl Checks {
     pub fn new(spec: &WorldSpec) -> Self {
         Checks {
-            fences: Fences::new(spec.job_size()),
+            collectives: Collectives::new(spec.job_size()),
             bounds: Bounds::default(),
             output: OutputCheck::new(spec),
             notices: Vec::new(),
@@ -51,6 +58,8 @@ impl Checks {
             started: 0,
             gets: 0,
             strikes: 0,
+            exchange_ns: Vec::new(),
+            quiet: 0,
             culprits: BTreeMap::new(),
             problems: Vec::new(),
         }
@@ -64,6 +73,12 @@ impl Checks {
 
     pub fn is_broken(&self) -> bool {
         !self.problems.is_empty()
+    }
+
+    pub fn on_exchange_frame(&mut self, at_ns: u64) {
+        if self.exchange_ns.len() < EXCHANGE_TIMES_MAX {
+            self.exchange_ns.push(at_ns);
+        }
     }
 
     pub fn notice(&mut self, notice: Notice) {

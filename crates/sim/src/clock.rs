@@ -88,6 +88,11 @@ impl Clock {
         self.at(self.now + delay_ns, event);
     }
 
+    /// How long nothing happens (ns); 0: nothing more happens.
+    pub fn pause_ns(&self) -> u64 {
+        self.heap.peek().map_or(0, |Reverse((time, ..))| time - self.now.0)
+    }
+
     /// The next event, with the clock set to its time.
     pub fn next(&mut self) -> Option<Event> {
         let Reverse((time, _, event)) = self.heap.pop()?;

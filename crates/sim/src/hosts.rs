@@ -2,13 +2,14 @@
 
 use crate::clock::Event;
 use crate::fifo::Fifo;
+use crate::memory::Arrays;
 use crate::net::End;
 use crate::ranks::Phase;
 use crate::replay::Told;
 use crate::world::World;
 use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::{Agent, Instant};
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::AgentId;
 
 /// Longest time a driver collects inputs before it asks the agent what to do.
@@ -47,6 +48,8 @@ pub struct Host {
     pub links: Vec<u32>,
     /// Others can dial it.
     pub listens: bool,
+    /// Arrays of allgathers that it or its ranks hold.
+    pub arrays: Arrays,
     tick_at: Option<Instant>,
     /// Ticks in a row after which the agent wanted another one at once.
     restless: u32,
@@ -83,6 +86,7 @@ impl Host {
             is_cut_off: false,
             links: Vec::new(),
             listens: false,
+            arrays: Arrays::default(),
             tick_at: None,
             restless: 0,
             turn_is_due: false,
@@ -202,7 +206,7 @@ impl World {
             Output::Spawn(plan) => self.spawn(host, &plan),
             Output::Signal { target, signal, .. } => self.signal_ranks(host, target, signal),
             Output::Sweep { .. } => self.sweep(host),
-            Output::Reply { local, bytes, .. } => self.reply(host, local, bytes),
+            Output::Reply { local, bytes, shares, .. } => self.reply(host, local, bytes, shares),
             Output::CloseClient { local, .. } => self.close_client(host, local),
             Output::Write { local, bytes, .. } => self.write_stdin(host, local, bytes),
             Output::ReadStdio { stream, on, .. } => self.read_stdio(host, stream, on),
@@ -219,6 +223,10 @@ impl World {
         let from = self.end_of(link, host);
         if let Err(problem) = self.checks.bounds.on_send(link, from, &frame) {
             return self.checks.problem(problem);
+        }
+        if frame.class == Class::Exchange {
+            let at_ns = self.elapsed_ns();
+            self.checks.on_exchange_frame(at_ns);
         }
         self.net.send(&mut self.clock, link, from, frame);
     }

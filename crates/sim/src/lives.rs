@@ -1,6 +1,7 @@
 //! How agents come and go: started by their parents, linked, leaving by themselves or killed.
 
 use crate::hosts::{Host, Life};
+use crate::memory::Counted;
 use crate::net::Sort;
 use crate::replay::{Recording, Told};
 use crate::world::World;
@@ -14,7 +15,8 @@ impl World {
     pub(crate) fn come_alive(&mut self, host: u32, config: AgentConfig, jobs: Vec<JobSpec>) {
         let now = self.local_now(host);
         let mut recording = (self.spec.record == Some(host)).then(|| Recording::new(config.clone()));
-        let mut machine = Agent::new(config);
+        let memory = Counted { arrays: self.hosts[host as usize].arrays.clone() };
+        let mut machine = Agent::with_memory(config, Box::new(memory));
         for job in jobs {
             if let Some(recording) = &mut recording {
                 recording.on_told(Told::Launch(now, job.clone()));

@@ -130,11 +130,11 @@ impl World {
             .map(|proc| format!("{} (agent {}, step {}, {:?})", proc.rank, proc.host, proc.step, proc.doing))
             .collect();
         format!(
-            "launcher {:?}, agents alive {:?}, calls {}, ranks {ranks:?}, fences {:?}",
+            "launcher {:?}, agents alive {:?}, calls {}, ranks {ranks:?}, collectives {:?}",
             self.launcher.life,
             alive,
             self.calls.count(),
-            self.checks.fences
+            self.checks.collectives
         )
     }
 }

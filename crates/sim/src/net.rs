@@ -109,6 +109,13 @@ impl Net {
         self.links[link as usize].sort == Sort::Direct
     }
 
+    /// Who is at the ends of a link beside the tree that nobody has closed.
+    pub fn first_open_direct(&self) -> Option<(End, End)> {
+        let is_open = |link: &&Link| link.lanes.iter().any(|lane| lane.state == LaneState::Open);
+        let open = self.links.iter().filter(|link| link.sort == Sort::Direct).find(is_open)?;
+        Some((open.ends[0], open.ends[1]))
+    }
+
     /// Brings a link up; each end hears of it in its own time.
     pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], sort: Sort) {
         let link = self.next_link();

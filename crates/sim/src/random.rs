@@ -1,5 +1,7 @@
 //! Small worlds drawn at random: shape, pace, programs, and misfortunes at any moment of the run.
 
+pub mod collectives;
+
 use crate::faults::Fault;
 use crate::remote::Remote;
 use crate::rng::Rng;
@@ -135,6 +137,10 @@ fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
     let at = rng.below(script.steps.len() as u64) as usize;
     let is_up = script.steps[..at].contains(&Step::Init) && !script.steps[..at].contains(&Step::Finalize);
     if matches!(mischief, Step::Abort { .. } | Step::Finalize) && !is_up {
+        return;
+    }
+    if script.steps[..at].last().is_some_and(|before| matches!(before, Step::OnlyRank { .. })) {
+        // That step belongs to the next one.
         return;
     }
     let mut steps = script.steps.to_vec();

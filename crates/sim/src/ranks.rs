@@ -3,18 +3,19 @@
 //! A dying rank closes its PMI socket and its pipes, and its keeper reports the exit: three messages on three ways,
 //! in any order.
 
+use crate::client::{self, Client};
 use crate::clock::Event;
+use crate::collecting::Collecting;
 use crate::faults::Culprit;
 use crate::fifo::Fifo;
 use crate::hosts::Host;
-use crate::pmi;
 use crate::stdio::{Pipe, StdinPipe};
 use crate::workload::{Disposition, Script};
 use crate::world::World;
 use bytes::Bytes;
 use std::rc::Rc;
-use wireup_client::pmi_link::PmiLink;
 use wireup_proto::io::{ExitStatus, Input, RankPlan, SpawnPlan};
+use wireup_proto::memory::Shared;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
@@ -33,12 +34,13 @@ pub struct Proc {
     /// Position in the script, and how often the step there was done.
     pub step: u16,
     pub nth: u32,
-    /// Fences entered, and left again.
+    /// Collectives entered.
     pub entered: u32,
-    pub released: u32,
+    pub collecting: Collecting,
+    pub finalized: bool,
     /// Whose value the last get asked for.
     pub asked: u32,
-    pub pmi: Option<Box<PmiLink>>,
+    pub pmi: Option<Client>,
     /// The agent was told that this rank runs; its bytes come after.
     pub start_is_known: bool,
     pub to_agent: Fifo<ToAgent>,
@@ -80,7 +82,8 @@ pub enum ToAgent {
 }
 
 pub enum FromAgent {
-    Bytes(Bytes),
+    /// With the memory whose descriptors come along.
+    Bytes(Bytes, Vec<Shared>),
     Closed,
 }
 
@@ -96,7 +99,8 @@ impl Proc {
             step: 0,
             nth: 0,
             entered: 0,
-            released: 0,
+            collecting: Collecting::default(),
+            finalized: false,
             asked: 0,
             pmi: None,
             start_is_known: false,
@@ -123,6 +127,7 @@ impl Proc {
             self.phase = Phase::Vanished;
         }
         self.pmi = None;
+        self.collecting = Collecting::default();
         self.to_agent.clear();
         self.from_agent.clear();
     }
@@ -138,12 +143,10 @@ impl World {
             return self.checks.problem(format!("rank {rank} is spawned twice or misplaced: agent {host}"));
         }
         proc.phase = Phase::Starting;
-        match pmi::client_of(plan, rank_plan, proc.script.dialect) {
-            Ok(link) if (link.rank(), link.size()) == (rank, self.spec.job_size()) => proc.pmi = Some(Box::new(link)),
-            Ok(link) => {
-                let (rank_told, size_told) = (link.rank(), link.size());
-                return self.checks.problem(format!("rank {rank} is told to be {rank_told} of {size_told}"));
-            }
+        let (size, env) = (self.spec.job_size(), client::env_of(plan, rank_plan));
+        match env {
+            Ok(env) if (env.rank, env.size) == (rank, size) => proc.pmi = Some(Client::new(env, proc.script.speaks)),
+            Ok(env) => return self.checks.problem(format!("rank {rank} of {size} is told to be {env:?}")),
             Err(problem) => return self.checks.problem(format!("rank {rank} {problem}")),
         }
         proc.socket = [plan.pmi_socket; 2];
@@ -206,6 +209,9 @@ impl World {
     }
 
     pub(crate) fn end_rank(&mut self, rank: u32, status: ExitStatus) {
+        if status == ExitStatus::Exited(0) {
+            self.abandon(rank);
+        }
         let proc = &mut self.procs[rank as usize];
         let (host, local) = (proc.host, proc.local);
         proc.phase = Phase::Ended(status);

@@ -5,6 +5,7 @@ use crate::net::ClassCount;
 use crate::replay::Recording;
 use crate::world::World;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
 
 /// One run's outcome and measures.
@@ -24,7 +25,9 @@ pub struct Report {
     /// Links beside the tree.
     pub direct_links: u32,
     pub ranks_started: u32,
+    /// Those that all ranks have left.
     pub fences: u32,
+    pub collectives: u32,
     pub gets: u64,
     pub output_bytes: u64,
     /// The most output that any link had under way.
@@ -33,6 +36,10 @@ pub struct Report {
     pub held_peak_bytes: usize,
     /// Faults that found something to strike.
     pub strikes: u32,
+    /// When frames of the exchange class were sent (ns from the start), the first of them.
+    pub exchange_ns: Vec<u64>,
+    /// How often it was looked whether agents hold no more of collectives than they must.
+    pub quiet: u32,
     /// What the agent was told that the spec asked to record, if it came to life.
     pub recording: Option<Recording>,
     /// Broken rules; empty in a good run.
@@ -57,12 +64,15 @@ impl World {
             classes: self.net.classes,
             direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
             ranks_started: self.checks.started,
-            fences: self.checks.fences.complete(),
+            fences: self.checks.collectives.complete(Some(Collective::Fence)),
+            collectives: self.checks.collectives.complete(None),
             gets: self.checks.gets,
             output_bytes: self.checks.output.bytes,
             output_peak_bytes: self.checks.bounds.output_peak,
             held_peak_bytes: self.checks.bounds.held_peak,
             strikes: self.checks.strikes,
+            exchange_ns: self.checks.exchange_ns,
+            quiet: self.checks.quiet,
             recording: self.recording,
             problems: self.checks.problems,
         }

@@ -1,14 +1,17 @@
 //! The ranks' scripts, step by step, and their side of the PMI socket.
 
 use crate::birth::JOB;
+use crate::client::{Answer, Heard, Op};
 use crate::clock::Event;
+use crate::contributions;
 use crate::faults::Culprit;
-use crate::pmi::{self, Answer, Heard, Op};
 use crate::ranks::{Doing, FromAgent, Phase, ToAgent};
 use crate::workload::{self, Step};
 use crate::world::World;
 use bytes::Bytes;
 use wireup_proto::io::{ExitStatus, Input};
+use wireup_proto::memory::Shared;
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::LocalRank;
 
 /// The code of a rank whose PMI broke, as MPI libraries have it.
@@ -39,9 +42,24 @@ impl World {
             Step::Init => self.ask(rank, Op::Init),
             Step::Put { pair, value_bytes } => {
                 let (key, value) = (workload::key(rank, pair), self.value(rank, pair, value_bytes));
-                self.ask(rank, Op::Put { key: &key, value: &value });
+                self.put(rank, &key, &value);
             }
-            Step::Fence => self.enter_fence(rank),
+            Step::PutAs { name, value_bytes } => {
+                let (key, value) = (format!("{name}{rank}"), self.value(rank, 0, value_bytes));
+                self.put(rank, &key, &value);
+            }
+            Step::Fence => {
+                self.enter_blocking(rank, Collective::Fence);
+                self.ask(rank, Op::Fence);
+            }
+            Step::Ring { value_bytes } => {
+                let epoch = self.enter_blocking(rank, Collective::Ring);
+                self.ask(rank, Op::Ring { value: &contributions::ring_value(rank, epoch, value_bytes) });
+            }
+            Step::StartFence => self.start_fence(rank),
+            Step::StartAllgather { lens, shared } => self.start_allgather(rank, lens, shared),
+            Step::Wait(which) => self.wait_for(rank, which),
+            Step::LookUp { pair, value_bytes, whose } => self.look_up(rank, pair, value_bytes, whose),
             Step::Get { pair, whose, .. } => {
                 let (size, nth) = (self.spec.job_size(), self.procs[rank as usize].nth);
                 match whose.nth(rank, size, nth, &mut self.rng) {
@@ -85,7 +103,7 @@ impl World {
                 let done = &proc.script.steps[..usize::from(proc.step).min(proc.script.steps.len())];
                 if code != 0 {
                     self.checks.blame(Culprit::Rank(rank), true);
-                } else if done.contains(&Step::Init) && !done.contains(&Step::Finalize) {
+                } else if done.contains(&Step::Init) && !proc.finalized {
                     // Blamed unless the job ends for another reason first, or the rank is alone.
                     self.checks.blame(Culprit::Rank(rank), false);
                 }
@@ -115,24 +133,43 @@ impl World {
         self.next_step(rank);
     }
 
-    fn enter_fence(&mut self, rank: u32) {
-        let epoch = self.procs[rank as usize].entered;
-        self.procs[rank as usize].entered += 1;
-        self.checks.fences.on_enter(epoch);
-        self.ask(rank, Op::Fence);
+    fn put(&mut self, rank: u32, key: &str, value: &str) {
+        self.procs[rank as usize].collecting.on_put();
+        if self.is_own(rank) {
+            // It goes along with the next request.
+            self.ask_and_go_on(rank, Op::Put { key, value });
+        } else {
+            self.ask(rank, Op::Put { key, value });
+        }
     }
 
-    /// Sends a request and waits for its reply. A socket that the agent closed ends the rank, as an MPI library would.
-    fn ask(&mut self, rank: u32, op: Op<'_>) {
+    /// Sends a request and waits for its reply.
+    pub(crate) fn ask(&mut self, rank: u32, op: Op<'_>) {
+        self.procs[rank as usize].doing = Doing::Reply;
+        self.send_request(rank, op);
+    }
+
+    /// Sends a request and goes on at once.
+    pub(crate) fn ask_and_go_on(&mut self, rank: u32, op: Op<'_>) {
+        if self.send_request(rank, op) {
+            self.step_done(rank);
+        }
+    }
+
+    /// A socket that the agent closed ends the rank, as an MPI library would: `false`.
+    fn send_request(&mut self, rank: u32, op: Op<'_>) -> bool {
         let proc = &mut self.procs[rank as usize];
-        let Some(link) = &mut proc.pmi else { return };
-        let bytes = pmi::ask(link, op);
-        proc.doing = Doing::Reply;
+        let Some(client) = &mut proc.pmi else { return false };
+        let bytes = client.ask(op);
         if proc.socket == [true; 2] {
-            return self.send_client_bytes(rank, bytes);
+            if let Some(bytes) = bytes {
+                self.send_client_bytes(rank, bytes);
+            }
+            return true;
         }
         self.checks.blame(Culprit::Rank(rank), true);
         self.end_rank(rank, ExitStatus::Exited(PMI_FAILED_CODE));
+        false
     }
 
     /// Puts bytes into the PMI socket, now and then in pieces.
@@ -174,8 +211,15 @@ impl World {
         }
     }
 
-    pub(crate) fn reply(&mut self, host: u32, local: LocalRank, bytes: Bytes) {
-        self.push_to_rank(host, local, FromAgent::Bytes(bytes));
+    /// Memory comes along with the first of the bytes, which may come in pieces.
+    pub(crate) fn reply(&mut self, host: u32, local: LocalRank, mut bytes: Bytes, mut shares: Vec<Shared>) {
+        let rank = self.hosts[host as usize].ranks.get(local.index()).copied();
+        let is_own = rank.is_some_and(|rank| self.is_own(rank));
+        if is_own && bytes.len() > 1 && self.rng.chance(self.spec.timing.cut_permille) {
+            let piece = bytes.split_to(self.rng.between(1, bytes.len() as u64 - 1) as usize);
+            self.push_to_rank(host, local, FromAgent::Bytes(piece, std::mem::take(&mut shares)));
+        }
+        self.push_to_rank(host, local, FromAgent::Bytes(bytes, shares));
     }
 
     pub(crate) fn close_client(&mut self, host: u32, local: LocalRank) {
@@ -202,11 +246,11 @@ impl World {
             return;
         }
         match item {
-            FromAgent::Bytes(bytes) => {
+            FromAgent::Bytes(bytes, shares) => {
                 self.digest.number(u64::from(rank) ^ self.clock.now().0 << 16);
                 self.digest.bytes(&bytes);
-                let Some(link) = &mut proc.pmi else { return };
-                let heard = pmi::hear(link, &bytes);
+                let Some(client) = &mut proc.pmi else { return };
+                let heard = client.hear(&bytes, shares);
                 self.on_heard(rank, heard);
             }
             FromAgent::Closed => {
@@ -218,48 +262,65 @@ impl World {
     }
 
     fn on_heard(&mut self, rank: u32, heard: Heard) {
-        match heard {
-            Heard::Nothing => {}
-            Heard::Send(bytes) => self.send_client_bytes(rank, bytes),
-            Heard::Answer(answer) => self.on_answer(rank, answer),
-            // What garbage is answered with is the agent's own affair.
-            Heard::Broken(_) if self.procs[rank as usize].doing == Doing::Nothing => {}
-            Heard::Broken(problem) => self.checks.problem(format!("rank {rank} cannot read a reply: {problem}")),
+        let Heard { send, answers, broken } = heard;
+        if !send.is_empty() {
+            self.send_client_bytes(rank, send);
+        }
+        for answer in answers {
+            if let Err(problem) = self.on_answer(rank, answer) {
+                return self.checks.problem(format!("rank {rank} {problem}"));
+            }
+        }
+        // What garbage is answered with is the agent's own affair.
+        if let Some(problem) = broken.filter(|_| self.procs[rank as usize].doing != Doing::Nothing) {
+            self.checks.problem(format!("rank {rank} cannot read a reply: {problem}"));
         }
     }
 
-    fn on_answer(&mut self, rank: u32, answer: Answer) {
+    fn on_answer(&mut self, rank: u32, answer: Answer) -> Result<(), String> {
         let proc = &self.procs[rank as usize];
-        let step = proc.script.steps[usize::from(proc.step)];
-        if proc.doing != Doing::Reply {
-            return self.checks.problem(format!("rank {rank} gets a reply that it did not ask for: {answer:?}"));
+        match answer {
+            Answer::FenceOver { id, version } => return self.on_fence_over(rank, id, version),
+            Answer::AllgatherOver { id, array } => return self.on_allgather_over(rank, id, &array),
+            _ if proc.doing != Doing::Reply => {
+                return Err(format!("gets a reply that it did not ask for: {answer:?}"));
+            }
+            _ => {}
         }
-        match (step, answer) {
-            (Step::Init, Answer::Init) | (Step::Put { .. }, Answer::Put) | (Step::Finalize, Answer::Finalize) => {
+        match (proc.script.steps[usize::from(proc.step)], answer) {
+            (Step::Init, Answer::Init) | (Step::Put { .. } | Step::PutAs { .. }, Answer::Put) => self.step_done(rank),
+            (Step::Finalize, Answer::Finalize) => {
+                self.procs[rank as usize].finalized = true;
                 self.step_done(rank);
             }
-            (Step::Fence, Answer::Fence) => self.leave_fence(rank),
-            (Step::GetMissing, Answer::Get(None)) => self.step_done(rank),
+            // It was under way when the agent said so.
+            (Step::Finalize, Answer::Refused) if self.is_own(rank) => self.step_done(rank),
+            (Step::Fence, Answer::Fence) => {
+                self.on_fence_answer(rank)?;
+                self.step_done(rank);
+            }
+            (Step::Ring { .. }, Answer::Ring { position, left, right }) => {
+                self.on_ring_answer(rank, position, &left, &right)?;
+                self.step_done(rank);
+            }
+            // The step again, with what is mapped now.
+            (Step::LookUp { .. }, Answer::Mapped) => self.next_step(rank),
+            (Step::GetMissing, Answer::Get(None)) => {
+                self.on_get_answer(rank)?;
+                self.step_done(rank);
+            }
             (Step::Get { pair, value_bytes, .. }, Answer::Get(Some(value))) => {
                 let other = proc.asked;
+                self.on_get_answer(rank)?;
                 if value != self.value(other, pair, value_bytes).as_bytes() {
-                    return self.checks.problem(format!("rank {rank} gets a wrong value of rank {other}"));
+                    return Err(format!("gets a wrong value of rank {other}"));
                 }
                 self.procs[rank as usize].nth += 1;
                 self.checks.gets += 1;
                 self.next_step(rank);
             }
-            (step, answer) => self.checks.problem(format!("rank {rank} at {step:?} is answered {answer:?}")),
+            (step, answer) => return Err(format!("at {step:?} is answered {answer:?}")),
         }
-    }
-
-    fn leave_fence(&mut self, rank: u32) {
-        let proc = &mut self.procs[rank as usize];
-        let epoch = proc.released;
-        proc.released += 1;
-        if let Err(problem) = self.checks.fences.on_release(epoch) {
-            return self.checks.problem(format!("rank {rank}: {problem}"));
-        }
-        self.step_done(rank);
+        Ok(())
     }
 }

@@ -3,6 +3,8 @@
 //! Everything a rank puts or writes is a function of its rank and a counter, so that whoever reads it can tell
 //! what it should be without remembering it.
 
+pub use crate::client::Speaks;
+pub use crate::contributions::Lens;
 use crate::rng::{Rng, mix};
 use std::rc::Rc;
 pub use wireup_wire::pmi::Dialect;
@@ -10,7 +12,7 @@ pub use wireup_wire::pmi::Dialect;
 /// The steps of one program, the same for all of its ranks.
 #[derive(Clone, Debug)]
 pub struct Script {
-    pub dialect: Dialect,
+    pub speaks: Speaks,
     pub on_signal: Disposition,
     pub steps: Rc<[Step]>,
 }
@@ -37,7 +39,31 @@ pub enum Step {
         pair: u16,
         value_bytes: u16,
     },
+    /// Puts a pair called `name` and the rank.
+    PutAs {
+        name: &'static str,
+        value_bytes: u16,
+    },
     Fence,
+    /// Exchanges values with both neighbours in a ring of all ranks.
+    Ring {
+        value_bytes: u16,
+    },
+    /// Starts a fence and goes on. This and the next three are for our own clients alone.
+    StartFence,
+    /// Starts an allgather and goes on; `shared`: the array is wanted as rows.
+    StartAllgather {
+        lens: Lens,
+        shared: bool,
+    },
+    /// Waits for collectives that were started.
+    Wait(Which),
+    /// Looks pair number `pair` of other ranks up in mapped memory, and expects the value that they put.
+    LookUp {
+        pair: u16,
+        value_bytes: u16,
+        whose: Whose,
+    },
     /// Gets pair number `pair` of other ranks, one after the other, and expects the value that they put.
     Get {
         pair: u16,
@@ -81,6 +107,15 @@ pub enum Step {
     },
 }
 
+/// Which of the collectives under way a rank waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    Oldest,
+    Newest,
+    Random,
+    All,
+}
+
 /// Whose pairs a rank gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
@@ -106,7 +141,12 @@ impl Whose {
 
 impl Script {
     pub fn new(dialect: Dialect, steps: &[Step]) -> Self {
-        Script { dialect, on_signal: Disposition::Default, steps: steps.into() }
+        Script { speaks: Speaks::Text(dialect), on_signal: Disposition::Default, steps: steps.into() }
+    }
+
+    /// A program that is linked with our own library.
+    pub fn own(steps: &[Step]) -> Self {
+        Script { speaks: Speaks::Own, ..Script::new(Dialect::Pmi2, steps) }
     }
 
     /// Put, fence, get from both neighbours and some others, leave: the exchange of an MPI start.

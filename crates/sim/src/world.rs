@@ -6,6 +6,7 @@
 use crate::birth;
 use crate::calls::Calls;
 use crate::checkers::Checks;
+use crate::checkers::quiet::QUIET_NS;
 use crate::clock::{Clock, Event};
 use crate::digest::Digest;
 use crate::faults::{Culprit, Fault, NoStart};
@@ -53,7 +54,11 @@ pub fn run(spec: WorldSpec) -> Report {
     let mut world = World::new(spec);
     world.begin();
     let patience = world.patience();
-    while let Some(event) = world.clock.next() {
+    loop {
+        if world.clock.pause_ns() >= QUIET_NS {
+            world.check_quiet();
+        }
+        let Some(event) = world.clock.next() else { break };
         if world.clock.now() > patience || world.clock.happened() > world.spec.event_max {
             let waits = world.who_waits();
             world.checks.problem(format!("no end in sight after {} events: {waits}", world.clock.happened()));

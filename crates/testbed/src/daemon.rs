@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A daemon that does not serve by then never will (chosen: some hundred times the usual).
-pub const SERVE_LIMIT: Duration = Duration::from_secs(20);
-pub const LOOK_STEP: Duration = Duration::from_millis(5);
+/// A daemon that does not serve by then never will (chosen: six times what the last of 128 was seen to need).
+const SERVE_LIMIT: Duration = Duration::from_secs(60);
+const LOOK_STEP: Duration = Duration::from_millis(5);
 /// Of a log that is shown: its end.
 const LOG_LINES_MAX: usize = 12;
 

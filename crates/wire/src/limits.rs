@@ -34,8 +34,9 @@ pub const EAGER_BYTES_MAX: usize = 256 << 10;
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Connections accepted but not yet authenticated, at once; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
-/// Time for an unauthenticated peer to finish its handshake.
-pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+/// Time for an unauthenticated peer to finish its handshake. Long, because a machine that starts thousands of ranks at once gives
+/// an agent little time; a full house of strangers is cleared earlier.
+pub const HANDSHAKE_NS_MAX: u64 = 30_000_000_000;
 
 /// Bytes of frames that may wait for one direct link to be made: no more than the longest frame, which is the result of the
 /// largest exchange, passes through one agent to another.

@@ -1,5 +1,5 @@
 /* Every call of pmi.h, used well and badly. An argument says what the server is: "alone" for none, "plain",
- * "hydra", or "groups" for a Hydra with PMI 1.2. */
+ * "hydra", "groups" for a Hydra with PMI 1.2, or "slurm", which leaves unanswered what it does not know. */
 #include "check.h"
 #include "pmi.h"
 
@@ -49,7 +49,7 @@ static void job(const char *server) {
     char id[256];
     IS(PMI_Get_universe_size(&number), PMI_SUCCESS);
     IS(PMI_Get_appnum(&number), PMI_SUCCESS);
-    IS(number, strcmp(server, "alone") == 0 ? -1 : 0);
+    IS(number, strcmp(server, "alone") == 0 || strcmp(server, "slurm") == 0 ? -1 : 0);
     IS(PMI_Get_id_length_max(&name_max), PMI_SUCCESS);
     IS(PMI_KVS_Get_name_length_max(&number), PMI_SUCCESS);
     IS(number, name_max);
@@ -95,7 +95,7 @@ static void refused(const char *server) {
     const char **argvs[] = {arguments};
     PMI_keyval_t pair = {"key", "value"};
     const PMI_keyval_t *infos[] = {&pair};
-    if (strcmp(server, "hydra") == 0 || strcmp(server, "groups") == 0)
+    if (strcmp(server, "hydra") == 0 || strcmp(server, "groups") == 0 || strcmp(server, "slurm") == 0)
         return;
     IS(PMI_Spawn_multiple(1, commands, argvs, maxprocs, sizes, infos, 1, &pair, errors), PMI_FAIL);
     IS(PMI_Publish_name("service", "port"), PMI_FAIL);
@@ -107,6 +107,26 @@ static void refused(const char *server) {
         IS(PMI_KVS_Iter_first(kvsname, key, sizeof key, text, sizeof text), PMI_FAIL);
         IS(PMI_KVS_Iter_next(kvsname, key, sizeof key, text, sizeof text), PMI_FAIL);
     }
+}
+
+/* Each rank's own name, looked up by its neighbour, where the server has names. */
+static void names(const char *server) {
+    char name[64], port[1024], wanted[64];
+    if (strcmp(server, "slurm") != 0)
+        return;
+    snprintf(name, sizeof name, "service-%d", rank);
+    snprintf(wanted, sizeof wanted, "port-of-%d", rank);
+    IS(PMI_Publish_name(name, wanted), PMI_SUCCESS);
+    IS(PMI_Barrier(), PMI_SUCCESS);
+    snprintf(name, sizeof name, "service-%d", (rank + 1) % size);
+    snprintf(wanted, sizeof wanted, "port-of-%d", (rank + 1) % size);
+    IS(PMI_Lookup_name(name, port), PMI_SUCCESS);
+    SAME(port, wanted);
+    IS(PMI_Barrier(), PMI_SUCCESS);
+    snprintf(name, sizeof name, "service-%d", rank);
+    IS(PMI_Unpublish_name(name), PMI_SUCCESS);
+    IS(PMI_Barrier(), PMI_SUCCESS);
+    IS(PMI_Lookup_name(name, port), PMI_FAIL);
 }
 
 static void groups(const char *server) {
@@ -188,6 +208,7 @@ int main(int argc, char **argv) {
     job(server);
     walk(server);
     refused(server);
+    names(server);
     groups(server);
     options();
     misuse();

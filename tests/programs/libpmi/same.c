@@ -1,4 +1,5 @@
-/* Asks libpmi2 everything and prints the answers, for one library's to be compared with another's. */
+/* Asks libpmi2 everything and prints the answers, for one library's to be compared with another's. The argument "slurm"
+ * keeps to what Slurm's server does, "refused" adds what only it does. */
 #ifdef OWN_HEADERS
 #include "pmi2.h"
 #else
@@ -10,6 +11,7 @@
 
 static int rank, size;
 static char jobid[256];
+static int is_slurms;
 
 static void say(const char *what, int rc, const char *text) {
     printf("%d %s %d %s\n", rank, what, rc, text);
@@ -31,7 +33,8 @@ static void kvs(void) {
     int len = 0, rc;
     unsigned sum = 2166136261u;
     snprintf(key, sizeof key, "key-%d", rank);
-    snprintf(value, sizeof value, "value of %d; a=b \\ %s", rank, "and more");
+    /* Slurm's server takes a semicolon for the value's end. */
+    snprintf(value, sizeof value, "value of %d%c a=b \\ %s", rank, is_slurms ? ',' : ';', "and more");
     say("put", PMI2_KVS_Put(key, value), "");
     memset(value, 'a' + rank % 26, 1023);
     value[1023] = 0;
@@ -87,6 +90,24 @@ static void info(void) {
     say_number("no job attr", rc, found);
 }
 
+/* Each rank's own name, looked up by its neighbour. */
+static void names(void) {
+    char name[64], port[1024] = "";
+    snprintf(name, sizeof name, "service-%d", rank);
+    snprintf(port, sizeof port, "port of %d", rank);
+    say("publish", PMI2_Nameserv_publish(name, NULL, port), "");
+    PMI2_KVS_Fence();
+    snprintf(name, sizeof name, "service-%d", (rank + 1) % size);
+    memset(port, 0, sizeof port);
+    int rc = PMI2_Nameserv_lookup(name, NULL, port, sizeof port);
+    say("lookup", rc, rc == PMI2_SUCCESS ? port : "");
+    PMI2_KVS_Fence();
+    snprintf(name, sizeof name, "service-%d", rank);
+    say("unpublish", PMI2_Nameserv_unpublish(name, NULL), "");
+    PMI2_KVS_Fence();
+    say("lookup", PMI2_Nameserv_lookup(name, NULL, port, sizeof port), "");
+}
+
 /* What this server does not offer: the code alone counts. */
 static void refused(void) {
     char port[1024], spawned[256];
@@ -108,7 +129,7 @@ static void refused(void) {
 int main(int argc, char **argv) {
     int spawned = -1, appnum = -2, number = -1, rc;
     const char *given = getenv("PMI_JOBID");
-    (void)argv;
+    is_slurms = argc > 1 && strcmp(argv[1], "slurm") == 0;
     printf("- before %d\n", PMI2_Initialized());
     rc = PMI2_Init(&spawned, &size, &rank, &appnum);
     say_number("init", rc, spawned);
@@ -122,7 +143,9 @@ int main(int argc, char **argv) {
     say("job", rc, given && strcmp(given, jobid) ? jobid : "as it should be");
     kvs();
     info();
-    if (argc > 1)
+    if (is_slurms)
+        names();
+    else if (argc > 1)
         refused();
     say("finalize", PMI2_Finalize(), "");
     return 0;

@@ -22,6 +22,15 @@ impl Server {
         self.flush()
     }
 
+    /// Waits for the end of a fence that is under way; how it ended is still to be asked for.
+    pub(super) fn settle_fence(&mut self) {
+        if let Fence::UnderWay = self.fence
+            && let Some(result) = self.end_fence(true)
+        {
+            self.fence = Fence::Over(result);
+        }
+    }
+
     /// Whether the fence is over, and how; waits for that if `wait`.
     pub fn end_fence(&mut self, wait: bool) -> Option<Result<(), Failure>> {
         loop {

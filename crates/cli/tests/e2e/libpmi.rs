@@ -1,59 +1,20 @@
 //! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and beside Slurm's library.
 
+use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, folder, hydras, library_path, own, under};
 use crate::harness::peers::{program, skip};
 use crate::harness::{Run, wireup};
 use object::elf::{DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_SONAME, DynamicTag, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
 use object::{LittleEndian, elf};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 use xtask::libraries;
 use xtask::programs::{Flavour, environment};
 
-const PLACEMENTS: [(&str, usize); 4] =
-    [("-n 1", 1), ("-n 2", 2), ("-n 9 --virtual-nodes 2", 9), ("-n 64 --virtual-nodes 4", 64)];
-
 /// Most bytes of a library: what every rank loads.
 const LIBRARY_BYTES_MAX: u64 = 64 << 10;
-
-const ALL_RIGHT: &str = ": all right\n";
-
-/// Where both libraries are.
-fn folder() -> PathBuf {
-    libraries::build().unwrap_or_else(|why| panic!("{why}"))
-}
-
-fn library_path() -> String {
-    folder().display().to_string()
-}
-
-/// A program of ours, linked to our libraries.
-fn own(name: &str) -> PathBuf {
-    program(Flavour::Libpmi, name).expect("the C compiler that built this test's own programs")
-}
-
-/// MPICH's launchers that are installed, and what `pmi1` is to expect of them: the newer one speaks PMI 1.2.
-fn hydras() -> Vec<(PathBuf, &'static str)> {
-    let mpich5 = xtask::layout::mpich5().join("bin/mpiexec.hydra");
-    let all = [(mpich5, "groups"), (PathBuf::from("/usr/bin/mpiexec.hydra"), "hydra")];
-    all.into_iter().filter(|(path, _)| path.exists()).collect()
-}
-
-/// What a launcher other than ours prints.
-fn under(launcher: &Path, ranks: usize, options: &[&str], program: &Path, arg: &str) -> String {
-    let mut run = Command::new("timeout");
-    run.arg("60").arg(launcher).args(options).arg("-n").arg(ranks.to_string()).arg(program);
-    if !arg.is_empty() {
-        run.arg(arg);
-    }
-    let output = run.env("LD_LIBRARY_PATH", library_path()).output().expect("start the launcher");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{run:?}: {}\n{said}{complained}", output.status);
-    said
-}
 
 fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -62,18 +23,9 @@ fn sorted(text: &str) -> Vec<String> {
 }
 
 /// The first line that differs is enough to read.
-fn expect_same(got: &[String], wanted: &[String], what: &str) {
+pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
     let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
     assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
-}
-
-#[test]
-fn every_extension_on_every_placement() {
-    let extensions = own("extensions");
-    for (placement, ranks) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&extensions).succeed();
-        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
-    }
 }
 
 #[test]
@@ -145,8 +97,6 @@ fn under_hydra() {
             assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?}: {said}");
             let said = under(&hydra, ranks, &["-pmi-port"], &own("pmi1"), kind);
             assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?} -pmi-port: {said}");
-            let said = under(&hydra, ranks, &[], &own("extensions"), "");
-            assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?}: {said}");
         }
     }
 }

@@ -2,9 +2,11 @@
 
 mod bad_input;
 mod bounds;
+mod direct;
 mod doctor;
 mod ends;
 mod env;
+mod extensions;
 mod faults;
 mod harness;
 mod hosts;
@@ -18,6 +20,7 @@ mod profile;
 mod record;
 mod sent;
 mod signals;
+mod slurm;
 mod ssh;
 mod stdio;
 mod terminal;

@@ -38,6 +38,15 @@ fn a_whole_exchange_plays_again() {
 }
 
 #[test]
+fn links_beside_the_tree_play_again() {
+    let folder = Folder::new("direct");
+    let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
+    let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange ring --record";
+    Run::job(line).arg(&folder.0).args(client).succeed();
+    folder.replay(5);
+}
+
+#[test]
 fn an_interrupted_job_plays_again() {
     let folder = Folder::new("interrupt");
     let mut running = Run::job("-n 4 --virtual-nodes 2 --record").arg(&folder.0).sh("echo up; exec sleep 100").start();

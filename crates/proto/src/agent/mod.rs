@@ -261,6 +261,11 @@ impl Agent {
         self.jobs.values().map(Job::held_output_bytes).sum()
     }
 
+    /// Collectives that are not over here, for the simulator's checkers.
+    pub fn open_exchanges(&self) -> usize {
+        self.jobs.values().map(Job::open_exchanges).sum()
+    }
+
     fn host(&self) -> &str {
         self.config.session.agents.get(self.config.agent.index()).map_or("its parent", |agent| agent.host.as_str())
     }

@@ -129,6 +129,11 @@ impl Exchanges {
         self.base
     }
 
+    /// How many are not over here.
+    pub fn open(&self) -> usize {
+        self.live.iter().flatten().count()
+    }
+
     /// The epoch that a rank enters next.
     pub fn next_of(&self, local: LocalRank) -> Epoch {
         self.next[local.index()]

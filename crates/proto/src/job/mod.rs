@@ -398,6 +398,11 @@ impl Job {
         self.output.iter().map(OutputStream::held_bytes).sum()
     }
 
+    /// Collectives that are not over here, for the simulator's checkers.
+    pub fn open_exchanges(&self) -> usize {
+        self.exchanges.open()
+    }
+
     /// Which link a job's frames go to is the agents' tree alone; a link that is not in it sends nothing.
     pub fn has_child(&self, agent: AgentId) -> bool {
         self.child_index(agent).is_some()

@@ -40,6 +40,9 @@ impl World {
                 }
             }
         }
+        if let Some((one, other)) = self.net.first_open_direct() {
+            self.checks.problem(format!("the direct link of agents {one:?} and {other:?} is left open"));
+        }
         let left = self.procs.iter().find(|proc| matches!(proc.phase, Phase::Starting | Phase::Running));
         if let Some(rank) = left.map(|proc| proc.rank) {
             self.checks.problem(format!("rank {rank} is left behind"));
@@ -49,7 +52,7 @@ impl World {
     fn check_code(&mut self, code: u8) {
         let failures: Vec<Failure> = self.checks.notices.iter().filter_map(failure).cloned().collect();
         let ended = self.checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
-        let stuck = self.checks.fences.unfinished().is_some() && !self.checks.interrupted;
+        let stuck = self.checks.collectives.unfinished().is_some() && !self.checks.interrupted;
         let must_fail = stuck || self.checks.culprits.values().any(|must| *must);
         if ended > 1 || failures.len() > 1 {
             self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
@@ -100,8 +103,7 @@ impl World {
             }
         }
         let culprit = self.culprit(failure);
-        let unfinished = self.checks.fences.unfinished();
-        let left_fence = self.has_left_fence(failure) && unfinished.is_some();
+        let left_fence = self.has_left_fence(failure);
         if !self.checks.culprits.contains_key(&culprit) && !left_fence {
             let culprits = &self.checks.culprits;
             let problem = format!("{failure:?} blames {culprit:?}, not one of {culprits:?}");
@@ -112,7 +114,7 @@ impl World {
     /// Whether a rank that is blamed for a fence did not come to it.
     fn has_left_fence(&self, failure: &Failure) -> bool {
         let (Cause::LeftFence { epoch, .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
-        self.procs[rank.index()].entered <= epoch.0
+        self.procs[rank.index()].entered <= epoch.0 && self.checks.collectives.is_torn(epoch.0)
     }
 
     fn culprit(&self, failure: &Failure) -> Culprit {

@@ -52,10 +52,9 @@ impl<'a> Rows<'a> {
             1 => Form::Rows,
             _ => return Err(Malformed),
         };
-        let fits = match form {
-            Form::Packed => u64::from(count) <= body_len,
-            Form::Rows => u64::from(count) * u64::from(stride) == body_len,
-        };
+        // A value takes a byte at least: no count is larger than what is there.
+        let fits =
+            u64::from(count) <= body_len && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len);
         if magic != MAGIC || body_len != body.len() as u64 || !fits {
             return Err(Malformed);
         }
@@ -105,12 +104,14 @@ impl<'a> Rows<'a> {
             buffer.copy_from_slice(rows);
             return Ok(());
         }
-        let mut values = self.values();
-        for row in buffer.chunks_exact_mut(stride.max(1)) {
-            let value = values.next().ok_or(Malformed)??;
-            let (head, rest) = row.split_at_mut_checked(value.len()).ok_or(Malformed)?;
+        let mut left = buffer;
+        for value in self.values() {
+            let (row, rest) = left.split_at_mut_checked(stride).ok_or(Malformed)?;
+            let value = value?;
+            let (head, padding) = row.split_at_mut_checked(value.len()).ok_or(Malformed)?;
             head.copy_from_slice(value);
-            rest.fill(0);
+            padding.fill(0);
+            left = rest;
         }
         Ok(())
     }
@@ -153,7 +154,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Rows of `stride` bytes for `count` ranks.
+    /// Rows of `stride` bytes, at least one, for `count` ranks.
     pub fn rows(count: u32, stride: u32) -> Self {
         Layout { form: Form::Rows, count, stride, body_len: count as usize * stride as usize }
     }

@@ -3,6 +3,8 @@
 //! Shared by the fuzz targets, which look for bytes that break it, and by `corpus.rs`, which replays the bytes
 //! that were worth keeping. The first byte of an input says how the rest is cut: pieces of so many bytes, 0 for one.
 
+pub mod shared;
+
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};
 use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, Control, Hello, TracePart};
@@ -16,12 +18,14 @@ use wireup_wire::{blob, block, values};
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All targets; a name is also that of the corpus' folder.
-pub const DECODERS: [Decoder; 7] = [
+pub const DECODERS: [Decoder; 9] = [
     ("frame", frame),
     ("control", control),
     ("bootstrap", bootstrap),
     ("pairs", pairs),
     ("blocks", blocks),
+    ("segment", shared::segment),
+    ("rows", shared::rows),
     ("pmi_request", pmi_request),
     ("pmi_reply", pmi_reply),
 ];

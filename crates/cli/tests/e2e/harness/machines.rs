@@ -1,7 +1,7 @@
 //! Hosts for the tests across machines: name spaces of this one, with remote shells.
 //!
-//! Most tests share two testbeds, one after the other on each: four hosts with sshd, sixteen with the plain remote shell
-//! alone. A test that breaks something makes its own. Testbeds begin when first asked for and end with the test process.
+//! Most tests share three testbeds, one after the other on each: four hosts with sshd, sixteen with the plain remote shell
+//! alone, four with Slurm. A test that breaks something makes its own. Testbeds begin when first asked for and end with the test process.
 
 use super::Run;
 use std::io::Write;
@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use std::{env, fs};
 use wireup_testbed::{Spec, StartError, Testbed};
 use xtask::layout;
@@ -29,6 +30,10 @@ struct Shared {
 
 static BY_SSH: Shared = Shared::new();
 static PLAIN: Shared = Shared::new();
+static WITH_SLURM: Shared = Shared::new();
+
+/// Far more than the end of a Slurm job takes.
+const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
 const PLAIN_FLAGS: &str = "--remote-shell plainsh";
 
@@ -40,6 +45,14 @@ pub fn by_ssh() -> Option<Machines> {
 /// `n0` to `n15`, by the plain remote shell.
 pub fn plain() -> Option<Machines> {
     PLAIN.take(16, |_| (), PLAIN_FLAGS)
+}
+
+/// `n0` to `n3`, by the plain remote shell and by Slurm.
+pub fn with_slurm() -> Option<Machines> {
+    let machines = WITH_SLURM.take(4, |spec| spec.slurm = true, PLAIN_FLAGS)?;
+    // Of a test that failed.
+    machines.cancel("--user=root");
+    Some(machines)
 }
 
 /// Hosts that nobody else uses; by ssh if `adjust` asks for it.
@@ -139,6 +152,20 @@ impl Machines {
     /// `sh -c SCRIPT` on the hub, where `$WIREUP` is the product.
     pub fn shell(&self, script: &str) -> Run {
         self.on_hub(Run::shell(script))
+    }
+
+    /// `srun FLAGS` on the hub, once Slurm has nothing else to do.
+    pub fn step(&self, line: &str) -> Run {
+        assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
+        // Its daemons make this folder where it is missing, and leave it.
+        let run = Run::of(Command::new("srun")).env("TMPDIR", "/tmp");
+        self.on_hub(run).args(line.split_whitespace())
+    }
+
+    /// `scancel JOBS`.
+    pub fn cancel(&self, jobs: &str) {
+        let output = self.enter(Command::new("scancel").arg(jobs)).output().expect("start scancel");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
     fn on_hub(&self, run: Run) -> Run {

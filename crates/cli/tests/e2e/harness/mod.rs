@@ -6,6 +6,7 @@
 
 mod capture;
 pub mod faults;
+pub mod libraries;
 pub mod machines;
 pub mod marked;
 pub mod peers;

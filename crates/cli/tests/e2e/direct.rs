@@ -1,0 +1,56 @@
+//! Links beside the tree: between hosts, encrypted or not, where one cannot be had, and across virtual nodes.
+
+use crate::harness::machines::{self, Machines};
+use crate::harness::{Run, wireup};
+use std::ffi::OsString;
+
+/// Ranks that exchange values and look at each of them.
+fn exchange() -> [OsString; 4] {
+    [wireup().into(), "pmi".into(), "exchange".into(), "--check".into()]
+}
+
+#[test]
+fn hosts_exchange_beside_the_tree() {
+    let Some(machines) = machines::plain() else { return };
+    for line in [
+        "--hosts n[0-7] --fanout 2 --exchange ring",
+        "--hosts n[0-7] --fanout 2 --exchange log",
+        "--hosts n[0-6] --fanout 1 --exchange log --encrypt",
+        "--hosts n[0-6] --fanout 2 --exchange ring --encrypt --interface 10.77.0.0/16",
+        "--hosts n[0-6] --fanout 3 --exchange log --interface fd77::/64",
+    ] {
+        let outcome = machines.job(line).args(exchange()).succeed();
+        assert!(outcome.out().contains("fence_ms"), "{line}: {outcome}");
+    }
+}
+
+#[test]
+fn virtual_nodes_do_too() {
+    for scheme in ["ring", "log"] {
+        Run::job(&format!("-n 10 --virtual-nodes 5 --fanout 2 --exchange {scheme}")).args(exchange()).succeed();
+    }
+}
+
+/// Packets from `from` to `to` find no way, in their own network alone.
+fn wall(machines: &Machines, from: u16, to: u16) {
+    let address = machines.ask(to, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
+    machines.ask(from, &format!("ip route add unreachable {}/32", address.trim()));
+}
+
+#[test]
+fn where_no_link_can_be_made_both_ends_are_named() {
+    let Some(machines) = machines::own(7, |_| ()) else { return };
+    // 3 and 4 are siblings in a tree of fan-out 2, and neighbours in the ring.
+    wall(&machines, 3, 4);
+    wall(&machines, 4, 3);
+    let line = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16";
+    let outcome = machines.job(line).args(["--exchange", "ring"]).args(exchange()).finish();
+    outcome.expect_code(125).expect_err_line(&[
+        "node n3",
+        "node n4",
+        "10.77.0.",
+        "No route to host",
+        "--exchange=tree",
+    ]);
+    machines.job(line).args(["--exchange", "tree"]).args(exchange()).succeed();
+}

@@ -1,0 +1,101 @@
+//! The startup extensions of libpmi2: as requests of our own server, and built from what others have.
+
+use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
+use crate::harness::peers::{program, skip, tool};
+use crate::harness::{Outcome, Run};
+use xtask::programs::Flavour;
+
+/// What every rank is to say of itself: many outstanding, many fences, all lengths, all calls.
+const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
+
+fn run(placement: &str, name: &str, ranks: usize) -> Outcome {
+    let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement} {name}: {outcome}");
+    outcome
+}
+
+#[test]
+fn on_every_placement() {
+    for name in PROGRAMS {
+        for (placement, ranks) in PLACEMENTS {
+            run(placement, name, ranks);
+        }
+    }
+}
+
+/// Nodes with different numbers of ranks, one of them with one.
+#[test]
+fn on_uneven_nodes() {
+    for name in PROGRAMS {
+        run("-n 7 --virtual-nodes 3 --ppn 3", name, 7);
+        run("-n 10 --virtual-nodes 4 --ppn 3", name, 10);
+    }
+}
+
+#[test]
+fn by_every_way_among_agents() {
+    for way in ["tree", "ring", "log"] {
+        for name in PROGRAMS {
+            run(&format!("-n 13 --virtual-nodes 5 --exchange={way}"), name, 13);
+        }
+    }
+}
+
+#[test]
+fn built_from_what_hydra_has() {
+    let hydras = hydras();
+    if hydras.is_empty() {
+        return skip("no mpiexec.hydra").unwrap_or_default();
+    }
+    for (hydra, _) in hydras {
+        for name in PROGRAMS {
+            for ranks in [1, 5] {
+                let said = under(&hydra, ranks, &[], &own(name), "");
+                assert_eq!(said.matches(ALL_RIGHT).count(), ranks, "{hydra:?} {name}: {said}");
+            }
+        }
+    }
+}
+
+/// The programs of docs/middleware.md.
+#[test]
+fn the_examples_do_what_they_say() {
+    let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
+    let (startup, anywhere) = (example("startup"), example("anywhere"));
+    for (placement, ranks) in PLACEMENTS {
+        let run = |program| Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(program).succeed();
+        assert_eq!(run(&startup).out(), format!("the token was with {ranks} of {ranks} processes\n"));
+        let line = format!("{ranks} of {ranks} addresses, by an allgather\n");
+        assert_eq!(run(&anywhere).out(), line.repeat(ranks));
+    }
+    for (hydra, _) in hydras() {
+        assert_eq!(under(&hydra, 5, &[], &startup, ""), "the token was with 5 of 5 processes\n");
+        assert_eq!(under(&hydra, 5, &[], &anywhere, ""), "5 of 5 addresses, by an allgather\n".repeat(5));
+    }
+    // The same binary on Slurm's library, which has no allgather.
+    if Flavour::LibpmiSlurm.missing().is_none() {
+        let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", "").arg(&anywhere).succeed();
+        assert_eq!(outcome.out(), "4 of 4 addresses, by put, fence and get\n".repeat(4));
+    }
+}
+
+#[test]
+fn a_shared_array_cannot_be_written() {
+    run("-n 6 --virtual-nodes 2", "sealed", 6);
+}
+
+#[test]
+fn without_an_error_of_memory() {
+    let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
+    for name in ["outstanding", "store", "extensions"] {
+        let mut run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        run = run.arg(&valgrind).args([
+            "-q",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
+        let outcome = run.arg(own(name)).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{name}: {outcome}");
+    }
+}

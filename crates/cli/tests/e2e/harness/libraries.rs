@@ -1,0 +1,49 @@
+//! Programs on our C libraries, under our launcher and under others.
+
+use super::peers::program;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use xtask::libraries;
+use xtask::programs::Flavour;
+
+/// Options of `wireup run`, and the ranks that they start.
+pub const PLACEMENTS: [(&str, usize); 4] =
+    [("-n 1", 1), ("-n 2", 2), ("-n 9 --virtual-nodes 2", 9), ("-n 64 --virtual-nodes 4", 64)];
+
+/// What every rank of such a program prints at its end.
+pub const ALL_RIGHT: &str = ": all right\n";
+
+/// Where both libraries are.
+pub fn folder() -> PathBuf {
+    libraries::build().unwrap_or_else(|why| panic!("{why}"))
+}
+
+pub fn library_path() -> String {
+    folder().display().to_string()
+}
+
+/// A program of ours, linked to our libraries.
+pub fn own(name: &str) -> PathBuf {
+    program(Flavour::Libpmi, name).expect("the C compiler that built this test's own programs")
+}
+
+/// MPICH's launchers that are installed, and what `pmi1` is to expect of them: the newer one speaks PMI 1.2.
+pub fn hydras() -> Vec<(PathBuf, &'static str)> {
+    let mpich5 = xtask::layout::mpich5().join("bin/mpiexec.hydra");
+    let all = [(mpich5, "groups"), (PathBuf::from("/usr/bin/mpiexec.hydra"), "hydra")];
+    all.into_iter().filter(|(path, _)| path.exists()).collect()
+}
+
+/// What a launcher other than ours prints.
+pub fn under(launcher: &Path, ranks: usize, options: &[&str], program: &Path, arg: &str) -> String {
+    let mut run = Command::new("timeout");
+    run.arg("60").arg(launcher).args(options).arg("-n").arg(ranks.to_string()).arg(program);
+    if !arg.is_empty() {
+        run.arg(arg);
+    }
+    let output = run.env("LD_LIBRARY_PATH", library_path()).output().expect("start the launcher");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{run:?}: {}\n{said}{complained}", output.status);
+    said
+}

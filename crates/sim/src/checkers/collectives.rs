@@ -1,0 +1,182 @@
+//! Collectives: each rank's n-th ends once, only after all ranks have entered it, and with the same outcome everywhere.
+
+use std::collections::BTreeMap;
+use wireup_wire::collective::Collective;
+
+/// Who is in and out of every collective so far.
+#[derive(Debug)]
+pub struct Collectives {
+    size: u32,
+    epochs: Vec<Epoch>,
+}
+
+#[derive(Debug)]
+struct Epoch {
+    collective: Collective,
+    entered: u32,
+    /// Were told that it is over, or did not want to wait (a lazy fence).
+    released: u32,
+    /// Left the job by themselves while it was under way.
+    abandoned: u32,
+    /// Of a fence: the version of the kvs that it led to, as the first rank was told.
+    version: Option<u32>,
+    /// Of a ring: who is at each place, with those at both sides.
+    places: BTreeMap<u32, Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    rank: u32,
+    left: u32,
+    right: u32,
+}
+
+impl Collectives {
+    pub fn new(size: u32) -> Self {
+        Collectives { size, epochs: Vec::new() }
+    }
+
+    /// A rank enters its collective number `epoch`.
+    pub fn on_enter(&mut self, epoch: u32, collective: Collective) {
+        if self.epochs.len() <= epoch as usize {
+            let fresh =
+                Epoch { collective, entered: 0, released: 0, abandoned: 0, version: None, places: BTreeMap::new() };
+            self.epochs.push(fresh);
+        }
+        self.epochs[epoch as usize].entered += 1;
+    }
+
+    /// A rank is told that its collective number `epoch` is over.
+    pub fn on_release(&mut self, epoch: u32) -> Result<(), String> {
+        let size = self.size;
+        self.expect_complete(epoch)?;
+        let seen = &mut self.epochs[epoch as usize];
+        seen.released += 1;
+        if seen.released > size {
+            return Err(format!("collective {epoch} releases more ranks than there are"));
+        }
+        Ok(())
+    }
+
+    /// A rank's lazy fence was answered: it may go on, whoever is in.
+    pub fn on_lazy(&mut self, epoch: u32) {
+        self.epochs[epoch as usize].released += 1;
+    }
+
+    /// A rank is gone by its own will and waits for this collective no more.
+    pub fn on_abandon(&mut self, epoch: u32) {
+        self.epochs[epoch as usize].abandoned += 1;
+    }
+
+    /// All ranks have entered `epoch`.
+    pub fn expect_complete(&self, epoch: u32) -> Result<(), String> {
+        let (seen, size) = (self.epochs.get(epoch as usize), self.size);
+        match seen.map_or(0, |seen| seen.entered) {
+            entered if entered == size => Ok(()),
+            entered => Err(format!("goes on after collective {epoch} with {entered} of {size} ranks in")),
+        }
+    }
+
+    /// A rank is told the version of the kvs after fence `epoch`.
+    pub fn on_version(&mut self, epoch: u32, version: u32) -> Result<(), String> {
+        let known = *self.epochs[epoch as usize].version.get_or_insert(version);
+        if known != version {
+            return Err(format!("fence {epoch} led to version {version}, and to {known} for others"));
+        }
+        Ok(())
+    }
+
+    /// A rank is told its place in ring `epoch`.
+    pub fn on_place(&mut self, epoch: u32, position: u32, rank: u32, left: u32, right: u32) -> Result<(), String> {
+        let size = self.size;
+        let places = &mut self.epochs[epoch as usize].places;
+        if position >= size {
+            return Err(format!("has place {position} of ring {epoch}"));
+        }
+        if let Some(other) = places.insert(position, Place { rank, left, right }) {
+            return Err(format!("has place {position} of ring {epoch}, as {other:?} has"));
+        }
+        let rank_at = |position: u32| places.get(&(position % size)).map(|place| place.rank);
+        let (before, behind) = (rank_at(position + size - 1), rank_at(position + 1));
+        if before.is_some_and(|before| before != left) || behind.is_some_and(|behind| behind != right) {
+            let around = format!("{before:?} and {behind:?}");
+            return Err(format!("has {left} and {right} at its sides in ring {epoch}, at its places are {around}"));
+        }
+        let looks = |position: u32| places.get(&(position % size));
+        let seen_from_left = looks(position + size - 1).is_none_or(|place| place.right == rank);
+        let seen_from_right = looks(position + 1).is_none_or(|place| place.left == rank);
+        if !seen_from_left || !seen_from_right {
+            return Err(format!("has place {position} of ring {epoch}, and a neighbour has another one at its side"));
+        }
+        Ok(())
+    }
+
+    /// Collectives that released all ranks; `only` of one kind.
+    pub fn complete(&self, only: Option<Collective>) -> u32 {
+        let complete = |epoch: &&Epoch| epoch.released == self.size && only.is_none_or(|only| epoch.collective == only);
+        self.epochs.iter().filter(complete).count() as u32
+    }
+
+    /// The first collective that a rank entered, has not left, and did not abandon.
+    pub fn unfinished(&self) -> Option<u32> {
+        let waits = |epoch: &Epoch| epoch.entered > epoch.released + epoch.abandoned;
+        self.epochs.iter().position(waits).map(|epoch| epoch as u32)
+    }
+
+    /// Whether some ranks, not all, have entered this one.
+    pub fn is_torn(&self, epoch: u32) -> bool {
+        self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.entered < self.size)
+    }
+
+    /// Whether all ranks are in whatever anybody has entered.
+    pub fn all_entered(&self) -> bool {
+        self.epochs.iter().all(|epoch| epoch.entered == self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FENCE: Collective = Collective::Fence;
+
+    #[test]
+    fn an_early_release_is_seen() {
+        let mut fences = Collectives::new(2);
+        fences.on_enter(0, FENCE);
+        assert!(fences.on_release(0).is_err());
+        let mut fences = Collectives::new(2);
+        fences.on_enter(0, FENCE);
+        assert!(fences.is_torn(0) && !fences.all_entered());
+        fences.on_enter(0, FENCE);
+        assert_eq!(fences.on_release(0), Ok(()));
+        assert_eq!(fences.unfinished(), Some(0));
+        assert_eq!(fences.on_release(0), Ok(()));
+        assert_eq!((fences.complete(None), fences.complete(Some(Collective::Ring)), fences.unfinished()), (1, 0, None));
+        assert!(fences.on_release(0).is_err(), "a third release of two ranks");
+        assert!(fences.on_release(1).is_err());
+    }
+
+    #[test]
+    fn versions_are_the_same_everywhere() {
+        let mut fences = Collectives::new(2);
+        fences.on_enter(0, FENCE);
+        assert_eq!(fences.on_version(0, 3), Ok(()));
+        assert_eq!(fences.on_version(0, 3), Ok(()));
+        assert!(fences.on_version(0, 4).is_err());
+    }
+
+    #[test]
+    fn a_ring_is_one_ring() {
+        let places = |all: &[(u32, u32, u32, u32)]| {
+            let mut rings = Collectives::new(3);
+            rings.on_enter(0, Collective::Ring);
+            all.iter().try_for_each(|&(position, rank, left, right)| rings.on_place(0, position, rank, left, right))
+        };
+        assert_eq!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 1, 0)]), Ok(()));
+        assert!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 0, 1)]).is_err(), "sides exchanged");
+        assert!(places(&[(0, 1, 0, 2), (0, 2, 1, 0)]).is_err(), "one place twice");
+        assert!(places(&[(3, 1, 0, 2)]).is_err(), "no such place");
+        assert!(places(&[(0, 1, 0, 2), (1, 2, 0, 0)]).is_err(), "looks past its neighbour");
+    }
+}

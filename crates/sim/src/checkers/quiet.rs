@@ -1,0 +1,29 @@
+//! Quiet: when nothing is under way any more, agents hold nothing of collectives that are over.
+
+use crate::hosts::Life;
+use crate::launch::LauncherLife;
+use crate::world::World;
+
+/// Longer than any message, start or handshake takes: when nothing happens for so long, nothing is on its way.
+pub const QUIET_NS: u64 = 150_000_000;
+
+impl World {
+    /// Nothing happens for a while, and nobody waits.
+    pub(crate) fn check_quiet(&mut self) {
+        let collectives = &self.checks.collectives;
+        let is_over = collectives.all_entered() && collectives.unfinished().is_none();
+        if !is_over || self.checks.strikes > 0 || self.launcher.life != LauncherLife::Alive {
+            return;
+        }
+        for host in &self.hosts {
+            let Life::Alive(machine) = &host.life else { continue };
+            let (open, arrays) = (machine.open_exchanges(), host.arrays.count());
+            if open + arrays > 0 {
+                let agent = host.agent;
+                let problem = format!("agent {agent} holds {open} collectives that are over and {arrays} arrays");
+                return self.checks.problem(problem);
+            }
+        }
+        self.checks.quiet += 1;
+    }
+}

@@ -1,0 +1,236 @@
+//! Worlds that are about collectives: many under way, of all kinds and sizes, by every scheme, and misfortunes that
+//! strike while they are.
+
+use super::{add_mischief, draw_blocks, draw_timing};
+use crate::faults::Fault;
+use crate::rng::Rng;
+use crate::spec::WorldSpec;
+use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
+use crate::{Report, run};
+use std::rc::Rc;
+use wireup_wire::job::{ExchangeScheme, PmiFence};
+
+/// Bytes of all values of an allgather that a world may have together: a fraction of a second of this machine's time.
+const ALLGATHER_BYTES_MAX: u64 = 2 << 20;
+/// How long a rank goes on after its last collective, so that all is quiet meanwhile.
+const QUIET_NS: u64 = 500_000_000;
+
+/// A world without misfortunes.
+pub fn collective_world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "collectives");
+    let nodes = rng.between(1, 9) as u32;
+    let mut blocks = draw_blocks(rng, nodes);
+    let mut spread = nodes;
+    if rng.chance(250) {
+        // Nodes without ranks, in the middle and at the end.
+        blocks.iter_mut().for_each(|block| block.first_node += block.first_node / 2);
+        spread = nodes + nodes / 2 + rng.below(3) as u32;
+    }
+    let slots: u32 = blocks.iter().map(|block| block.nodes * block.ppn).sum();
+    let size = rng.between(1, u64::from(slots) + 2) as u32;
+    let plan = Plan::draw(rng, size);
+    let is_lazy = rng.chance(300) && !plan.overwrites;
+    let mut apps = vec![(size, Rc::new(plan.script(rng)))];
+    if size > 1 && rng.chance(400) {
+        let first = rng.between(1, u64::from(size) - 1) as u32;
+        apps = vec![(first, apps[0].1.clone()), (size - first, Rc::new(plan.script(rng)))];
+    }
+    use ExchangeScheme::{Auto, Bruck, Ring, Tree};
+    WorldSpec {
+        nodes: spread,
+        blocks,
+        apps,
+        fanout: rng.between(1, 4) as u32,
+        root_is_node: rng.chance(800),
+        profile: rng.chance(300),
+        timing: draw_timing(rng),
+        exchange: *rng.pick(&[Auto, Tree, Ring, Ring, Bruck, Bruck]),
+        pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
+        ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
+    }
+}
+
+/// The collective world of `seed` with misfortunes, most of them while frames of an exchange are on their way; `calm` is
+/// the run without them.
+pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "collective faults");
+    let mut stormy = collective_world(seed);
+    let count = if rng.chance(750) { 1 } else { rng.between(2, 3) };
+    for _ in 0..count {
+        if rng.chance(300) {
+            add_mischief(rng, &mut stormy);
+            continue;
+        }
+        let at_ns = moment(rng, calm);
+        let rank = rng.below(u64::from(stormy.job_size())) as u32;
+        let agents = stormy.agent_count();
+        let agent = rng.below(u64::from(agents)) as u32;
+        let below_root = (agents > 1).then(|| rng.between(1, u64::from(agents) - 1) as u32);
+        let fault = match (rng.below(10), below_root) {
+            (0..=1, Some(agent)) => Fault::KillAgent { agent, at_ns },
+            (2, Some(agent)) => Fault::CutLink { agent, at_ns },
+            (3, Some(agent)) => Fault::SilenceLink { agent, at_ns },
+            (4..=5, _) => Fault::CutDirect { agent, at_ns },
+            (6, _) => Fault::KillKeeper { agent, at_ns },
+            (7, _) if rng.chance(300) => Fault::NoDial { agent },
+            (8, _) if rng.chance(200) => Fault::KillAgent { agent: 0, at_ns },
+            _ => Fault::KillRank { rank, at_ns },
+        };
+        stormy.faults.push(fault);
+    }
+    stormy
+}
+
+/// When an exchange is under way, if there is any: within one link's delay of a frame that was sent.
+fn moment(rng: &mut Rng, calm: &Report) -> u64 {
+    if calm.exchange_ns.is_empty() || rng.chance(100) {
+        return rng.below(calm.elapsed_ns + 1);
+    }
+    let sent_ns = *rng.pick(&calm.exchange_ns);
+    sent_ns.saturating_sub(rng.below(50_000)) + rng.below(150_000)
+}
+
+/// What all programs of a job have in common: their collectives in order, and what they give.
+struct Plan {
+    rounds: Vec<Round>,
+    /// Our own clients start them; text clients know only some.
+    for_text: bool,
+    /// The same pairs in every round, so that nobody may put one before all have what was there; else new ones each time.
+    overwrites: bool,
+    quiet: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Round {
+    /// Pairs `first..end` are put before it.
+    Fence {
+        first: u16,
+        end: u16,
+        value_bytes: u16,
+    },
+    Allgather(Lens),
+    Ring {
+        value_bytes: u16,
+    },
+}
+
+impl Plan {
+    fn draw(rng: &mut Rng, size: u32) -> Self {
+        let for_text = rng.chance(300);
+        let mut pairs = 0;
+        let overwrites = rng.chance(300);
+        let rounds = (0..rng.between(1, 7)).map(|_| match rng.below(if for_text { 3 } else { 6 }) {
+            0..=1 => {
+                let puts = *rng.pick(&[0, 1, 1, 1, 2, 12]);
+                let first = if overwrites { 0 } else { pairs };
+                pairs += puts;
+                Round::Fence { first, end: first + puts, value_bytes: *rng.pick(&[1, 32, 33, 200, 1000]) }
+            }
+            2 => Round::Ring { value_bytes: *rng.pick(&[1, 40, 400]) },
+            _ => Round::Allgather(draw_lens(rng, size)),
+        });
+        let rounds = rounds.collect();
+        Plan { rounds, for_text, overwrites, quiet: rng.chance(400) }
+    }
+
+    fn script(&self, rng: &mut Rng) -> Script {
+        let speaks = match rng.below(3) {
+            0 if self.for_text => Speaks::Text(Dialect::Pmi2),
+            1 if self.for_text && !self.rounds.iter().any(|round| matches!(round, Round::Ring { .. })) => {
+                Speaks::Text(Dialect::Pmi1)
+            }
+            _ => Speaks::Own,
+        };
+        let is_own = speaks == Speaks::Own;
+        let mut steps = vec![Step::Init];
+        // Pairs that fences have published which the rank has waited for, as they were put last.
+        let (mut published, mut unpublished) = (Vec::new(), Vec::new());
+        for round in &self.rounds {
+            if rng.chance(150) {
+                steps.push(Step::Compute { ns: rng.below(20_000_000) });
+            }
+            match *round {
+                Round::Fence { first, end, value_bytes } => {
+                    let puts = (first..end).map(|pair| (pair, value_bytes));
+                    published.retain(|(pair, _)| !(first..end).contains(pair));
+                    steps.extend(puts.clone().map(|(pair, value_bytes)| Step::Put { pair, value_bytes }));
+                    unpublished.extend(puts);
+                    if is_own {
+                        steps.push(Step::StartFence);
+                    } else {
+                        steps.push(Step::Fence);
+                        published.append(&mut unpublished);
+                    }
+                }
+                Round::Allgather(lens) => steps.push(Step::StartAllgather { lens, shared: rng.chance(300) }),
+                Round::Ring { value_bytes } => steps.push(Step::Ring { value_bytes }),
+            }
+            if !is_own {
+                draw_gets(rng, &published, false, &mut steps);
+                continue;
+            }
+            match rng.below(5) {
+                _ if self.overwrites => steps.push(Step::Wait(Which::All)),
+                0 => steps.push(Step::Wait(*rng.pick(&[Which::Oldest, Which::Newest, Which::Random]))),
+                1..=2 => steps.push(Step::Wait(Which::All)),
+                _ => {}
+            }
+            if steps.last() == Some(&Step::Wait(Which::All)) {
+                published.append(&mut unpublished);
+                draw_gets(rng, &published, true, &mut steps);
+            }
+        }
+        for _ in 0..rng.below(3) {
+            steps.push(Step::Wait(Which::Random));
+        }
+        if is_own {
+            steps.push(Step::Wait(Which::All));
+        }
+        published.append(&mut unpublished);
+        draw_gets(rng, &published, is_own, &mut steps);
+        steps.push(Step::Finalize);
+        if self.quiet {
+            steps.push(Step::Compute { ns: QUIET_NS });
+        }
+        steps.push(Step::Exit { code: 0 });
+        Script { speaks, ..Script::new(Dialect::Pmi2, &steps) }
+    }
+}
+
+/// The length of a pair's value that is published, or on its way.
+fn known(pairs: &[(u16, u16)], pair: u16) -> Option<u16> {
+    pairs.iter().rev().find(|(known, _)| *known == pair).map(|(_, value_bytes)| *value_bytes)
+}
+
+/// Gets or look-ups of some pairs that are published.
+fn draw_gets(rng: &mut Rng, published: &[(u16, u16)], may_look_up: bool, steps: &mut Vec<Step>) {
+    for _ in 0..rng.below(3) {
+        if published.is_empty() {
+            return;
+        }
+        let (pair, _) = *rng.pick(published);
+        let value_bytes = known(published, pair).expect("it was picked among them");
+        let whose = *rng.pick(&[Whose::All, Whose::Neighbours, Whose::Random(3), Whose::Rank(0)]);
+        steps.push(match may_look_up && rng.chance(700) {
+            true => Step::LookUp { pair, value_bytes, whose },
+            false => Step::Get { pair, value_bytes, whose },
+        });
+    }
+    if rng.chance(100) {
+        steps.push(Step::GetMissing);
+    }
+}
+
+/// Values of some bytes, or so many that a subtree's exceed what travels eagerly.
+fn draw_lens(rng: &mut Rng, size: u32) -> Lens {
+    let most = (ALLGATHER_BYTES_MAX / u64::from(size)).min(1 << 16) as u32;
+    let max = (*rng.pick(&[1, 8, 18, 18, 32, 254, 255, 300, 6_000, 1 << 16])).min(most);
+    if rng.chance(500) { Lens::Fixed(max) } else { Lens::UpTo(max) }
+}
+
+/// Runs a collective world twice, as `run_with_faults` does.
+pub fn run_collectives_with_faults(seed: u64) -> [Report; 2] {
+    let calm = run(collective_world(seed));
+    let stormy = run(with_faults(seed, &calm));
+    [calm, stormy]
+}

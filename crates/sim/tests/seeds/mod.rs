@@ -1,0 +1,12 @@
+//! Which seeds a test runs: `WIREUP_SIM_SEEDS=1000..2000` (or a count), else its own.
+
+use std::ops::Range;
+
+pub fn seeds(count: u64) -> Range<u64> {
+    let Ok(text) = std::env::var("WIREUP_SIM_SEEDS") else { return 0..count };
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("WIREUP_SIM_SEEDS={text}: not a number or range"));
+    match text.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => 0..number(&text),
+    }
+}
