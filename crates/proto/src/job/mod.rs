@@ -276,6 +276,10 @@ impl Job {
         if !told || self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
             return false;
         }
+        if !self.is_ending() && (self.exchanges.open() > 0 || cx.links.direct.waits(self.id())) {
+            // Ranks here need not wait for their collectives; other nodes need what this one passes on.
+            return false;
+        }
         if self.trace.is_some() && !self.root && !cx.clock.is_known() && !self.is_forced() {
             // Its stamps would stand on a clock that nobody can tell from the others'.
             return false;

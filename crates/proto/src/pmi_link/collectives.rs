@@ -104,6 +104,7 @@ impl Turn<'_, '_> {
 
     pub(super) fn on_own_fence(&mut self, id: u32) {
         *self.outstanding += 1;
+        *self.has_put = false;
         self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::OwnFence { id } });
     }
 
