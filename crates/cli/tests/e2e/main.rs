@@ -22,6 +22,7 @@ mod sent;
 mod signals;
 mod slurm;
 mod ssh;
+mod startup_bench;
 mod stdio;
 mod terminal;
 mod travels;
