@@ -64,7 +64,7 @@ impl Flavour {
             Self::Plain => &["spew", "holder", "crash", "badpmi", "limits"],
             Self::Pmi2 => &["attrs"],
             Self::Libpmi => {
-                &["same", "extensions", "outstanding", "store", "lengths", "sealed", "pmi1", "stop", "gone"]
+                &["same", "extensions", "outstanding", "store", "lengths", "rounds", "sealed", "pmi1", "stop", "gone"]
             }
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere"],

@@ -9,6 +9,7 @@ mod env;
 mod extensions;
 mod faults;
 mod harness;
+mod held;
 mod hosts;
 mod kill;
 mod libpmi;
