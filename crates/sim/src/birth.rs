@@ -104,6 +104,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             stdin_inherit: false,
             exchange: spec.exchange,
             pmi_fence: Default::default(),
+            pmi_version: Default::default(),
         },
     }
 }
