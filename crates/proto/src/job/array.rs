@@ -6,8 +6,10 @@
 
 use crate::memory::{Memory, Shared};
 use bytes::Bytes;
+use std::cmp::Ordering;
 use wireup_coll::mapping::Mapping;
-use wireup_wire::block;
+use wireup_wire::block::{self, Block};
+use wireup_wire::ids::Rank;
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
@@ -20,37 +22,78 @@ pub fn build(
     parts: &[Bytes],
     memory: &mut dyn Memory,
 ) -> Result<Shared, String> {
-    let count = mapping.job_size();
-    let mut by_rank: Vec<Option<&[u8]>> = vec![None; count as usize];
-    let blocks: Result<Vec<_>, _> = parts.iter().cloned().flat_map(block::blocks).collect();
-    let blocks = blocks.map_err(|error| error.to_string())?;
-    for block in &blocks {
-        let mut values = values::values(&block.bytes);
-        for rank in mapping.ranks_of(block.node) {
-            let value = values.next().and_then(Result::ok);
-            let value = value.ok_or_else(|| format!("node {} gave too few values to an allgather", block.node))?;
-            by_rank[rank.index()] = Some(value);
-        }
-        if values.next().is_some() {
-            return Err(format!("node {} gave too many values to an allgather", block.node));
-        }
-    }
-    let whole: Option<Vec<&[u8]>> = by_rank.into_iter().collect();
-    let whole = whole.ok_or("not every node has given values to an allgather")?;
-    let longest = whole.iter().map(|value| value.len() as u32).max().unwrap_or(0);
-    let layout = if rows && longest <= max_len {
-        Layout::rows(count, max_len)
+    let gathered = Gathered::check(mapping, parts)?;
+    let stride = gathered.longest.max(max_len);
+    let layout = if rows && stride == max_len {
+        Layout::rows(mapping.job_size(), max_len)
     } else {
-        Layout::packed(count, longest.max(max_len), whole.iter().map(|value| values::encoded_len(value.len())).sum())
+        Layout::packed(mapping.job_size(), stride, gathered.packed_len)
     };
     let shared = memory.share(layout.total_len(), &mut |bytes| {
         let mut builder = layout.build(bytes);
-        for (rank, value) in whole.iter().enumerate() {
-            builder.place(rank as u32, value);
+        if gathered.in_order {
+            gathered.nodes.iter().for_each(|node| builder.place_all(&node.bytes));
+        } else {
+            let whole = gathered.by_rank(mapping);
+            whole.iter().zip(0..).for_each(|(value, rank)| builder.place(rank, value));
         }
         builder.finish();
     });
     shared.map_err(|error| error.to_string())
+}
+
+/// The values of all nodes, looked through once.
+struct Gathered {
+    /// By node.
+    nodes: Vec<Block>,
+    /// The ranks of one node come before those of the next: the values lie in the order of ranks.
+    in_order: bool,
+    longest: u32,
+    packed_len: usize,
+}
+
+impl Gathered {
+    fn check(mapping: &Mapping, parts: &[Bytes]) -> Result<Gathered, String> {
+        let nodes: Result<Vec<_>, _> = parts.iter().cloned().flat_map(block::blocks).collect();
+        let mut nodes = nodes.map_err(|error| error.to_string())?;
+        nodes.sort_unstable_by_key(|block| block.node);
+        if let Some(twice) = nodes.windows(2).find(|pair| pair[0].node == pair[1].node) {
+            return Err(format!("node {} gave values to an allgather twice", twice[0].node));
+        }
+        let (mut in_order, mut longest, mut packed_len, mut before) = (true, 0, 0, 0);
+        for block in &nodes {
+            let node = block.node;
+            let mut count = 0;
+            for value in values::values(&block.bytes) {
+                let value = value.map_err(|error| error.to_string())?;
+                longest = longest.max(value.len() as u32);
+                count += 1;
+            }
+            match count.cmp(&mapping.local_size(node)) {
+                Ordering::Less => return Err(format!("node {node} gave too few values to an allgather")),
+                Ordering::Greater => return Err(format!("node {node} gave too many values to an allgather")),
+                Ordering::Equal => {}
+            }
+            let mut ranks = mapping.ranks_of(node);
+            in_order &=
+                ranks.next() == Some(Rank(before)) && ranks.last().is_none_or(|last| last.0 + 1 == before + count);
+            packed_len += block.bytes.len();
+            before += count;
+        }
+        if before != mapping.job_size() {
+            return Err("not every node has given values to an allgather".into());
+        }
+        Ok(Gathered { nodes, in_order, longest, packed_len })
+    }
+
+    fn by_rank(&self, mapping: &Mapping) -> Vec<&[u8]> {
+        let mut whole: Vec<&[u8]> = vec![&[]; mapping.job_size() as usize];
+        for block in &self.nodes {
+            let values = values::values(&block.bytes).filter_map(Result::ok);
+            mapping.ranks_of(block.node).zip(values).for_each(|(rank, value)| whole[rank.index()] = value);
+        }
+        whole
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +127,33 @@ mod tests {
             read.fill(&mut buffer, 5).unwrap();
             assert_eq!(&buffer, b"zero\0one\0\0\0\0\0\0\0three");
         }
+    }
+
+    #[test]
+    fn blockwise_ranks_are_laid_out_the_same() {
+        let mapping = Mapping::new(&by_ppn(3, 2, 5), 5, 3).unwrap();
+        let mut parts = Vec::new();
+        for (node, own) in [(2, &[&b"e"[..]][..]), (0, &[b"a", b"bb"]), (1, &[b"ccc", b""])] {
+            let (mut bytes, mut part) = (Vec::new(), Vec::new());
+            own.iter().for_each(|value| values::push(&mut bytes, value));
+            block::push(&mut part, NodeId(node), false, &bytes);
+            parts.push(Bytes::from(part));
+        }
+        for rows in [true, false] {
+            let shared = build(&mapping, 3, rows, &parts, &mut Heap).unwrap();
+            let read = Rows::read(shared.bytes()).unwrap();
+            assert_eq!((read.form() == Form::Rows, read.count()), (rows, 5));
+            let mut buffer = [b'x'; 15];
+            read.fill(&mut buffer, 3).unwrap();
+            assert_eq!(&buffer, b"a\0\0bb\0ccc\0\0\0e\0\0");
+        }
+        assert!(build(&mapping, 3, true, &parts[1..], &mut Heap).unwrap_err().contains("not every node"));
+        parts.push(parts[0].clone());
+        assert!(
+            build(&mapping, 3, true, &parts, &mut Heap)
+                .unwrap_err()
+                .contains("node 2 gave values to an allgather twice")
+        );
     }
 
     #[test]

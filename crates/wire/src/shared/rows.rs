@@ -220,6 +220,37 @@ impl Builder<'_> {
         self.placed += 1;
     }
 
+    /// The values of the next ranks, one behind the other (see [`values`](crate::values)).
+    ///
+    /// # Panics
+    /// As [`place`](Self::place), or if the values are cut short.
+    pub fn place_all(&mut self, bytes: &[u8]) {
+        let count = crate::values::values(bytes).count() as u32;
+        assert!(self.placed + count <= self.layout.count, "a value of this allgather");
+        let mut values = crate::values::values(bytes).map(|value| value.expect("the exchange has looked at them"));
+        match self.layout.form {
+            Form::Rows => {
+                let stride = self.layout.stride as usize;
+                let rows = &mut self.body[self.placed as usize * stride..][..count as usize * stride];
+                if stride == 0 {
+                    values.for_each(|value| assert!(value.is_empty(), "a value of this allgather"));
+                } else {
+                    for (row, value) in rows.chunks_exact_mut(stride).zip(values) {
+                        let (head, rest) = row.split_at_mut(value.len());
+                        head.copy_from_slice(value);
+                        rest.fill(0);
+                    }
+                }
+            }
+            Form::Packed => {
+                assert!(values.all(|value| value.len() <= self.layout.stride as usize), "a value of this allgather");
+                self.body[self.offset..][..bytes.len()].copy_from_slice(bytes);
+                self.offset += bytes.len();
+            }
+        }
+        self.placed += count;
+    }
+
     /// # Panics
     /// If ranks are missing, or packed values are shorter than was said.
     pub fn finish(self) {

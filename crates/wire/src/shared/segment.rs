@@ -100,6 +100,16 @@ impl<'a> Segment<'a> {
         (0..self.slot_count).filter_map(move |slot| segment.at(slot))
     }
 
+    /// How many slots it has.
+    pub fn slot_count(&self) -> u32 {
+        self.slot_count
+    }
+
+    /// The first of [`pairs`](Self::pairs) at slot `from` or behind it, with its slot.
+    pub fn pair_from(&self, from: u32) -> Option<(u32, Pair<'a>)> {
+        (from..self.slot_count).find_map(|slot| self.at(slot).map(|pair| (slot, pair)))
+    }
+
     /// The pair that a slot points at.
     fn at(&self, slot: u32) -> Option<Pair<'a>> {
         let offset = u32_at(self.slots, slot as usize * SLOT_LEN)?.checked_sub(1)?;

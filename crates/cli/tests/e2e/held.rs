@@ -1,0 +1,16 @@
+//! What agents and ranks hold of shared memory: no more after two hundred rounds than after twenty.
+
+use crate::harness::Run;
+use crate::harness::peers::program;
+use xtask::libraries;
+use xtask::programs::Flavour;
+
+#[test]
+fn rounds_of_exchanges_leave_nothing_behind() {
+    let rounds = program(Flavour::Libpmi, "rounds").expect("the C compiler that built this test's own programs");
+    let libraries = libraries::build().unwrap_or_else(|why| panic!("{why}")).display().to_string();
+    for (placement, ranks) in [("-n 1", 1), ("-n 6 --virtual-nodes 2", 6), ("-n 16", 16)] {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", &libraries).arg(&rounds).succeed();
+        assert_eq!(outcome.out().matches(": all right\n").count(), ranks, "{outcome}");
+    }
+}
