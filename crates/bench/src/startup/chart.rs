@@ -8,7 +8,9 @@ use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
 /// Pixels; the file scales.
-const SIZE: (u32, u32) = (900, 560);
+const SIZE: (u32, u32) = (980, 560);
+/// Of that at the right.
+const LEGEND_WIDTH: u32 = 210;
 /// Told apart also by those who see red and green alike (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -28,8 +30,8 @@ pub enum Style {
     Measured,
     /// Computed from what was measured: hollow points.
     Extrapolated,
-    /// From the source: crosses, triangles, no line between them.
-    Published,
+    /// From the source: crosses, of its second scheme triangles; no line between them.
+    Published { is_first: bool },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +81,11 @@ impl Chart {
         area.fill(&WHITE)?;
         let (area, note) = area.split_vertically(SIZE.1 - 26);
         note.draw(&Text::new(self.note.clone(), (12, 2), (FONT, 13).into_font().color(&BLACK.mix(0.7))))?;
-        let sizes = (sizes.start / 1.3..sizes.end * 1.3).log_scale().base(2.0);
+        let sizes = sizes.start / 1.3..sizes.end * 1.3;
+        let octaves = ((sizes.end / sizes.start).log2().ceil() as usize).max(2);
+        let sizes = sizes.log_scale().base(2.0);
+        let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+        self.draw_legend(&legend)?;
         let mut builder = ChartBuilder::on(&area);
         builder
             .caption(&self.title, (FONT, 19))
@@ -90,15 +96,18 @@ impl Chart {
         match self.axis {
             Axis::Log => {
                 let values = (values.start / 1.5..values.end * 1.5).log_scale();
-                self.fill(builder.build_cartesian_2d(sizes, values)?)
+                self.fill(builder.build_cartesian_2d(sizes, values)?, octaves)
             }
-            Axis::Linear(most) => self.fill(builder.build_cartesian_2d(sizes, 0.0..most.max(values.end * 1.05))?),
+            Axis::Linear(most) => {
+                self.fill(builder.build_cartesian_2d(sizes, 0.0..most.max(values.end * 1.05))?, octaves)
+            }
         }
     }
 
     fn fill<'a, 'b: 'a, Y>(
         &self,
         mut chart: ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, Y>>,
+        octaves: usize,
     ) -> DrawResult
     where
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -109,52 +118,57 @@ impl Chart {
             .y_desc(self.values)
             .axis_desc_style((FONT, 15))
             .label_style((FONT, 13))
+            .x_labels(octaves)
             .light_line_style(WHITE)
             .bold_line_style(BLACK.mix(0.12))
             .x_label_formatter(&|size| format!("{size:.0}"))
             .y_label_formatter(&|value| number(*value))
             .draw()?;
-        let (mut colours, mut published) = (COLOURS.iter().cycle(), 0);
-        for line in self.lines.iter().filter(|line| !line.points.is_empty()) {
-            let colour = if line.style == Style::Published { &BLACK } else { colours.next().unwrap_or(&BLACK) };
+        for (line, colour) in self.shown() {
             let points = line.points.iter().copied();
             match line.style {
                 Style::Measured => {
                     chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
-                    chart
-                        .draw_series(points.map(|point| Circle::new(point, 3, colour.filled())))?
-                        .label(&line.name)
-                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+                    chart.draw_series(points.map(|point| Circle::new(point, 3, colour.filled())))?;
                 }
                 Style::Extrapolated => {
-                    chart
-                        .draw_series(points.map(|point| Circle::new(point, 4, colour.stroke_width(1))))?
-                        .label(&line.name)
-                        .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.stroke_width(1)));
+                    chart.draw_series(points.map(|point| Circle::new(point, 4, colour.stroke_width(1))))?;
                 }
-                Style::Published if published == 0 => {
-                    published += 1;
-                    chart
-                        .draw_series(points.map(|point| Cross::new(point, 5, BLACK.stroke_width(2))))?
-                        .label(&line.name)
-                        .legend(|(x, y)| Cross::new((x + 9, y), 5, BLACK.stroke_width(2)));
+                Style::Published { is_first: true } => {
+                    chart.draw_series(points.map(|point| Cross::new(point, 5, BLACK.stroke_width(2))))?;
                 }
-                Style::Published => {
-                    chart
-                        .draw_series(points.map(|point| TriangleMarker::new(point, 6, BLACK.filled())))?
-                        .label(&line.name)
-                        .legend(|(x, y)| TriangleMarker::new((x + 9, y), 6, BLACK.filled()));
+                Style::Published { is_first: false } => {
+                    chart.draw_series(points.map(|point| TriangleMarker::new(point, 6, BLACK.filled())))?;
                 }
             }
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()?;
         Ok(())
+    }
+
+    /// The lines' names, beside the chart, where they hide nothing.
+    fn draw_legend(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> DrawResult {
+        for (row, (line, colour)) in self.shown().enumerate() {
+            let y = 60 + 22 * row as i32;
+            match line.style {
+                Style::Measured => {
+                    area.draw(&PathElement::new([(2, y), (22, y)], colour.stroke_width(2)))?;
+                    area.draw(&Circle::new((12, y), 3, colour.filled()))?;
+                }
+                Style::Extrapolated => area.draw(&Circle::new((12, y), 4, colour.stroke_width(1)))?,
+                Style::Published { is_first: true } => area.draw(&Cross::new((12, y), 5, BLACK.stroke_width(2)))?,
+                Style::Published { is_first: false } => {
+                    area.draw(&TriangleMarker::new((12, y), 6, BLACK.filled()))?;
+                }
+            }
+            area.draw(&Text::new(line.name.clone(), (30, y - 7), (FONT, 13).into_font()))?;
+        }
+        Ok(())
+    }
+
+    /// The lines that have points, each with its colour.
+    fn shown(&self) -> impl Iterator<Item = (&Line, RGBColor)> {
+        let lines = self.lines.iter().filter(|line| !line.points.is_empty());
+        lines.zip(COLOURS.into_iter().cycle())
     }
 }
 

@@ -15,7 +15,7 @@ const US: f64 = 1e6;
 
 pub fn charts(report: &Report) -> Vec<Chart> {
     let chart = |name, title: &str, values, axis, lines: Vec<Line>| {
-        let has_published = lines.iter().any(|line| line.style == Style::Published);
+        let has_published = lines.iter().any(|line| matches!(line.style, Style::Published { .. }));
         let note = if has_published { format!("published points: {}", source::CITATION) } else { String::new() };
         let title = format!("{title} ({} cores)", report.machine.cores);
         Chart { name, title, values, axis, lines, note }
@@ -104,9 +104,11 @@ fn exchange_times(report: &Report) -> Vec<Line> {
         style: Style::Extrapolated,
         points: beyond.collect(),
     });
-    for (name, rows) in [("Fence, published", &source::FENCE), ("Allgather, published", &source::ALLGATHER)] {
+    for (name, rows, is_first) in
+        [("Fence, published", &source::FENCE, true), ("Allgather, published", &source::ALLGATHER, false)]
+    {
         let points = rows.iter().map(|row| (f64::from(row.job_size), row.total_ms)).collect();
-        lines.push(Line { name: name.into(), style: Style::Published, points });
+        lines.push(Line { name: name.into(), style: Style::Published { is_first }, points });
     }
     lines
 }
@@ -125,9 +127,11 @@ fn exchange_bytes(report: &Report) -> Vec<Line> {
     if lines.is_empty() {
         return lines;
     }
-    for (name, rows) in [("Fence, published", &source::FENCE), ("Allgather, published", &source::ALLGATHER)] {
+    for (name, rows, is_first) in
+        [("Fence, published", &source::FENCE, true), ("Allgather, published", &source::ALLGATHER, false)]
+    {
         let points = rows.iter().map(|row| (f64::from(row.job_size), f64::from(row.bytes_per_value))).collect();
-        lines.push(Line { name: name.into(), style: Style::Published, points });
+        lines.push(Line { name: name.into(), style: Style::Published { is_first }, points });
     }
     lines
 }
@@ -155,7 +159,7 @@ fn overlaps(report: &Report) -> Vec<Line> {
     }
     if lines.iter().any(|line| !line.points.is_empty()) {
         let points = vec![(16384.0, 89.0)];
-        lines.push(Line { name: "spinning, published".into(), style: Style::Published, points });
+        lines.push(Line { name: "spinning, published".into(), style: Style::Published { is_first: true }, points });
     }
     lines
 }
