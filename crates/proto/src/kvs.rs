@@ -24,7 +24,7 @@ use crate::memory::{Memory, MemoryError, Shared};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
-use wireup_wire::shared::segment::{Layout, Segment, TooLarge, pairs_of};
+use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
 /// Blobs below this are copied when they are committed.
 const COPIED_BYTES_MAX: usize = 16 << 10;
@@ -32,8 +32,8 @@ const COPIED_BYTES_MAX: usize = 16 << 10;
 /// groups never have a fence. Chosen: small beside an agent's own 3 MiB.
 const PENDING_KEPT_BYTES: usize = 256 << 10;
 /// What several fences may leave without an index, unless the segments are larger still: a job that only ever fences
-/// overwrites its own pairs. Chosen: small beside an agent's own 3 MiB.
-const COLLECTED_BYTES_MAX: usize = 1 << 20;
+/// overwrites its own pairs. Chosen: few megabytes, and yet a thousand ranks may do so many times before it costs an index.
+const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Default)]
 pub struct Kvs {
@@ -199,20 +199,18 @@ impl Kvs {
         if self.collected.is_empty() {
             return Ok(());
         }
-        let pairs = || pairs_of(self.collected.iter().map(|blob| &blob[..]));
         let layout = layout_of(&self.collected)?;
+        let blobs = || self.collected.iter().map(|blob| &blob[..]);
         let kept = self.segments.len() - self.small_before(layout.blob_len());
         let merged = &self.segments[kept..];
-        let (layout, shared) = if merged.is_empty() {
-            (layout, memory.share(layout.total_len(), &mut |out| layout.build(out, pairs()))?)
+        let (layout, shared) = if merged.is_empty() && self.collected.len() == 1 {
+            (layout, memory.share(layout.total_len(), &mut |out| _ = layout.build_packed(out, blobs()))?)
         } else {
-            // Indexed here first: it tells which of the older pairs are still worth something.
+            // Indexed here first: it tells which pairs are still worth something.
             let mut newest = vec![0; layout.total_len()];
-            layout.build(&mut newest, pairs());
-            let parts: Vec<Segment<'_>> = merged.iter().map(Indexed::read).chain([read(&newest)]).collect();
-            let mut layout = Layout::default();
-            live(&parts).try_for_each(|pair| layout.add(pair))?;
-            (layout, memory.share(layout.total_len(), &mut |out| layout.build(out, live(&parts)))?)
+            let keys = layout.build_packed(&mut newest, blobs());
+            let older: Vec<Segment<'_>> = merged.iter().map(Indexed::read).collect();
+            merge(&older, (layout, &newest, keys), memory)?
         };
         self.segments.truncate(kept);
         self.segments.push(Indexed { end: self.version, blob_len: layout.blob_len(), shared });
@@ -255,12 +253,30 @@ fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
     Ok(layout)
 }
 
-/// The pairs of several segments, oldest first, without those that a newer one overwrites.
-fn live<'s>(parts: &'s [Segment<'s>]) -> impl Iterator<Item = Pair<'s>> {
-    parts.iter().enumerate().flat_map(|(at, part)| {
-        let newer = &parts[at + 1..];
-        part.pairs().filter(|pair| newer.iter().all(|newer| newer.get(pair.key).is_none()))
-    })
+/// One segment of several, oldest first, and of a newest one: its layout, bytes and number of keys. Pairs that a newer one
+/// overwrites are left out.
+fn merge(
+    older: &[Segment<'_>],
+    (layout, newest, keys): (Layout, &[u8], u32),
+    memory: &mut dyn Memory,
+) -> Result<(Layout, Shared), KvsError> {
+    let index = read(newest);
+    let mut live = Vec::new();
+    for (at, part) in older.iter().enumerate() {
+        let newer = &older[at + 1..];
+        let is_live =
+            |pair: &Pair<'_>| index.get(pair.key).is_none() && newer.iter().all(|newer| newer.get(pair.key).is_none());
+        live.extend(part.pairs().filter(is_live));
+    }
+    if live.is_empty() && keys == layout.pair_count() {
+        // The same keys again.
+        return Ok((layout, memory.share(layout.total_len(), &mut |out| out.copy_from_slice(newest))?));
+    }
+    let pairs = || live.iter().copied().chain(index.pairs());
+    let mut layout = Layout::default();
+    pairs().try_for_each(|pair| layout.add(pair))?;
+    let shared = memory.share(layout.total_len(), &mut |out| _ = layout.build(out, pairs()))?;
+    Ok((layout, shared))
 }
 
 #[cfg(test)]

@@ -165,6 +165,10 @@ impl Layout {
         Layout { form: Form::Packed, count, stride, body_len }
     }
 
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
     /// Bytes of the array with its header.
     pub fn total_len(&self) -> usize {
         HEADER_LEN + self.body_len
@@ -220,35 +224,14 @@ impl Builder<'_> {
         self.placed += 1;
     }
 
-    /// The values of the next ranks, one behind the other (see [`values`](crate::values)).
+    /// Values of several ranks that are packed already, in rank order.
     ///
     /// # Panics
-    /// As [`place`](Self::place), or if the values are cut short.
-    pub fn place_all(&mut self, bytes: &[u8]) {
-        let count = crate::values::values(bytes).count() as u32;
-        assert!(self.placed + count <= self.layout.count, "a value of this allgather");
-        let mut values = crate::values::values(bytes).map(|value| value.expect("the exchange has looked at them"));
-        match self.layout.form {
-            Form::Rows => {
-                let stride = self.layout.stride as usize;
-                let rows = &mut self.body[self.placed as usize * stride..][..count as usize * stride];
-                if stride == 0 {
-                    values.for_each(|value| assert!(value.is_empty(), "a value of this allgather"));
-                } else {
-                    for (row, value) in rows.chunks_exact_mut(stride).zip(values) {
-                        let (head, rest) = row.split_at_mut(value.len());
-                        head.copy_from_slice(value);
-                        rest.fill(0);
-                    }
-                }
-            }
-            Form::Packed => {
-                assert!(values.all(|value| value.len() <= self.layout.stride as usize), "a value of this allgather");
-                self.body[self.offset..][..bytes.len()].copy_from_slice(bytes);
-                self.offset += bytes.len();
-            }
-        }
-        self.placed += count;
+    /// If this array holds rows, or has no room for them.
+    pub fn place_packed(&mut self, count: u32, values: &[u8]) {
+        assert_eq!(self.layout.form, Form::Packed, "packed values are placed into packed values");
+        self.body[self.offset..][..values.len()].copy_from_slice(values);
+        (self.offset, self.placed) = (self.offset + values.len(), self.placed + count);
     }
 
     /// # Panics
