@@ -114,8 +114,11 @@ impl Kvs {
 
     /// Of several puts of one key the last one stays.
     fn drop_overwritten(&mut self) {
-        let puts: BTreeMap<&[u8], &[u8]> = pairs_of([&self.pending[..]]).map(|pair| (pair.key, pair.value)).collect();
-        let mut kept = Vec::new();
+        let (mut puts, mut at, mut kept) = (BTreeMap::new(), 0, Vec::new());
+        while let Ok(Some((pair, next))) = blob::pair_at(&self.pending, at) {
+            puts.insert(pair.key, pair.value);
+            at = next;
+        }
         puts.into_iter().for_each(|(key, value)| blob::push(&mut kept, key, value));
         self.pending = kept;
         self.kept_bytes = self.pending.len();
