@@ -54,6 +54,14 @@ pub enum Entry {
     Ring { value: Bytes },
 }
 
+/// A rank that starts its next collective.
+pub struct Entering {
+    pub local: LocalRank,
+    pub rank: Rank,
+    pub entry: Entry,
+    pub ticket: Ticket,
+}
+
 /// What is to be done next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Do {
@@ -150,17 +158,10 @@ impl Exchanges {
     }
 
     /// A local rank starts its next collective. `pending` gives the pairs put on this node so far.
-    pub fn enter(
-        &mut self,
-        now: Instant,
-        (local, rank): (LocalRank, Rank),
-        entry: Entry,
-        ticket: Ticket,
-        pending: impl FnOnce() -> Bytes,
-        out: &mut Vec<Do>,
-    ) {
+    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Do>) {
+        let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
-        let collective = entry.collective();
+        let collective = entering.entry.collective();
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
             return out.push(Do::Fail { problem });
@@ -172,7 +173,7 @@ impl Exchanges {
             );
             return out.push(Do::Fail { problem });
         }
-        exchange.enter(now, site, (local, rank), entry, ticket, pending, out);
+        exchange.enter(now, site, entering, pending, out);
         self.next[local.index()] = Epoch(epoch.0 + 1);
         self.settle(now, out);
     }

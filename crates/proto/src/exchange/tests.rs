@@ -61,7 +61,12 @@ impl Net {
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
         let ticket = Ticket::Allgather { id: epoch };
-        self.nodes[node.index()].enter(Instant(1), (local, Rank(rank)), entry, ticket, || pairs.into(), &mut next);
+        self.nodes[node.index()].enter(
+            Instant(1),
+            Entering { local, rank: Rank(rank), entry, ticket },
+            || pairs.into(),
+            &mut next,
+        );
         self.carry_out(node.index(), next);
     }
 
@@ -154,7 +159,7 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
     let value = Bytes::from(format!("<{rank}.{epoch}>"));
     match kind {
         0 => Entry::Fence,
-        1 => Entry::Allgather { max_len: 40, shared: rank % 2 == 0, value },
+        1 => Entry::Allgather { max_len: 40, shared: rank.is_multiple_of(2), value },
         _ => Entry::Ring { value },
     }
 }
