@@ -1,4 +1,5 @@
 use super::*;
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
 use wireup_wire::peer::MissingAgent;
 
@@ -73,7 +74,9 @@ fn pmi_ends() {
     );
     let quiet = said(Cause::Aborted { code: 7, message: String::new() });
     assert!(quiet.contains("called abort with code 7; the other"));
-    let left = |exit, finalized, waiting| said(Cause::LeftFence { epoch: Epoch(2), exit, finalized, waiting });
+    let left = |exit, finalized, waiting| {
+        said(Cause::LeftFence { epoch: Epoch(2), collective: Collective::Fence, exit, finalized, waiting })
+    };
     assert!(left(Some(0), false, 2).contains(
         "left with exit code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were ended; \
          does every rank"
