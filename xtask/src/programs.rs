@@ -63,9 +63,19 @@ impl Flavour {
         match self {
             Self::Plain => &["spew", "holder", "crash", "badpmi", "limits"],
             Self::Pmi2 => &["attrs"],
-            Self::Libpmi => {
-                &["same", "extensions", "outstanding", "store", "lengths", "rounds", "sealed", "pmi1", "stop", "gone"]
-            }
+            Self::Libpmi => &[
+                "same",
+                "extensions",
+                "outstanding",
+                "store",
+                "lengths",
+                "rounds",
+                "sealed",
+                "traffic",
+                "pmi1",
+                "stop",
+                "gone",
+            ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere"],
             Self::Mpich4 | Self::Mpich5 | Self::Intel => &MPI,

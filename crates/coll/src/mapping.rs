@@ -10,6 +10,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 use thiserror::Error;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::Block;
@@ -114,6 +115,14 @@ impl Mapping {
                 runs.into_iter().flat_map(move |(start, end)| (base + start).min(job_size)..(base + end).min(job_size))
             })
             .map(|rank| Rank(rank as u32))
+    }
+
+    /// The ranks of a node, if there are any and it is seen at once that they are numbered without a gap.
+    pub fn run_of(&self, node: NodeId) -> Option<Range<u32>> {
+        let job_size = u64::from(self.job_size);
+        let mut runs = self.runs_of(node).map(|(start, end)| start.min(job_size) as u32..end.min(job_size) as u32);
+        let run = runs.next().filter(|run| !run.is_empty() && self.round_ranks >= job_size)?;
+        runs.next().is_none().then_some(run)
     }
 
     /// How many ranks a node has.

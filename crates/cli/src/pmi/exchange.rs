@@ -34,9 +34,10 @@ struct Times {
 }
 
 impl Times {
+    /// Of one length, so that two runs exchange the same number of bytes.
     fn to_text(self) -> String {
         let Times { clock, init_ns, put_ns, in_ns, out_ns, get_ns } = self;
-        format!("{clock},{init_ns},{put_ns},{in_ns},{out_ns},{get_ns}")
+        format!("{clock:020},{init_ns:020},{put_ns:020},{in_ns:020},{out_ns:020},{get_ns:020}")
     }
 
     fn from_text(text: &str) -> Option<Times> {

@@ -26,4 +26,5 @@ mod ssh;
 mod startup_bench;
 mod stdio;
 mod terminal;
+mod traffic;
 mod travels;

@@ -54,6 +54,14 @@ pub enum Entry {
     Ring { value: Bytes },
 }
 
+/// A rank that starts its next collective.
+pub struct Entering {
+    pub local: LocalRank,
+    pub rank: Rank,
+    pub entry: Entry,
+    pub ticket: Ticket,
+}
+
 /// What is to be done next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Do {
@@ -150,17 +158,10 @@ impl Exchanges {
     }
 
     /// A local rank starts its next collective. `pending` gives the pairs put on this node so far.
-    pub fn enter(
-        &mut self,
-        now: Instant,
-        (local, rank): (LocalRank, Rank),
-        entry: Entry,
-        ticket: Ticket,
-        pending: impl FnOnce() -> Bytes,
-        out: &mut Vec<Do>,
-    ) {
+    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Do>) {
+        let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
-        let collective = entry.collective();
+        let collective = entering.entry.collective();
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
             return out.push(Do::Fail { problem });
@@ -172,7 +173,7 @@ impl Exchanges {
             );
             return out.push(Do::Fail { problem });
         }
-        exchange.enter(now, site, (local, rank), entry, ticket, pending, out);
+        exchange.enter(now, site, entering, pending, out);
         self.next[local.index()] = Epoch(epoch.0 + 1);
         self.settle(now, out);
     }
@@ -180,7 +181,7 @@ impl Exchanges {
     /// A frame of a child.
     pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_up(now, site, child, tag.form, payload, out)
+            exchange.on_up(site, child, tag.form, payload, out)
         });
     }
 
@@ -221,6 +222,7 @@ impl Exchanges {
             let problem = format!("a frame of collective {epoch} came to a node that is at {base}");
             return out.push(Do::Fail { problem });
         };
+        exchange.on_heard(now);
         let known = exchange.collective();
         let done = if known == collective {
             act(site, exchange, out)
@@ -267,15 +269,16 @@ impl Exchanges {
         }
     }
 
-    /// A rank of the subtree will never enter `departed.epoch`. True if that is the first news of the kind, or the first
-    /// of a deserter.
+    /// A rank of the subtree will never enter `departed.epoch`. True if that is news: no earlier epoch is known to be
+    /// impossible, or it is the first deserter.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
-        let deserter = departed.deserted && !std::mem::replace(&mut self.deserter_known, departed.deserted);
-        let first = self.departed.is_none() || deserter;
-        if self.departed.is_none_or(|known| departed.epoch < known.epoch) {
+        let is_first_deserter = departed.deserted && !self.deserter_known;
+        self.deserter_known |= departed.deserted;
+        let is_earlier = self.departed.is_none_or(|known| departed.epoch < known.epoch);
+        if is_earlier {
             self.departed = Some(departed);
         }
-        first
+        is_earlier || is_first_deserter
     }
 
     /// The departure that makes a collective under way impossible, with that epoch.

@@ -15,7 +15,7 @@
 //! frames (see `coll`), a frame up with 8 bytes for each link of the tree, and, where the root chose it, a frame down without
 //! payload. Source: S1 V; the choice at the root is ours.
 
-use super::{Do, Entry, Finished, Outcome, Site};
+use super::{Do, Entering, Entry, Finished, Outcome, Site};
 use crate::pmi_link::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use wireup_coll::allgather::{Direct, Step};
 use wireup_coll::scan::{Down, RingScan, Up};
 use wireup_wire::block::{self, Block};
 use wireup_wire::collective::{Algorithm, Collective, Form, ROUNDS_MAX, RoundTag, Tag};
-use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{Epoch, LocalRank, NodeId};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::{EAGER_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::peer::FenceTrace;
@@ -112,6 +112,11 @@ impl Exchange {
         self.since.unwrap_or_default()
     }
 
+    /// Somebody elsewhere is in.
+    pub fn on_heard(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
     pub fn is_delivered(&self) -> bool {
         self.delivered
     }
@@ -143,12 +148,11 @@ impl Exchange {
         &mut self,
         now: Instant,
         site: &Site,
-        (local, rank): (LocalRank, Rank),
-        entry: Entry,
-        ticket: Ticket,
+        entering: Entering,
         pending: impl FnOnce() -> Bytes,
         out: &mut Vec<Do>,
     ) {
+        let Entering { local, rank, entry, ticket } = entering;
         if self.waiting.is_empty() {
             self.trace.first_in_ns = now.0;
         }
@@ -221,14 +225,12 @@ impl Exchange {
     /// A child's subtree is in.
     pub fn on_up(
         &mut self,
-        now: Instant,
         site: &Site,
         child: usize,
         form: Form,
         payload: Bytes,
         out: &mut Vec<Do>,
     ) -> Result<(), String> {
-        self.since.get_or_insert(now);
         match &mut self.way {
             Way::Scan(scan) => {
                 let up = Up::decode(&payload).map_err(|error| error.to_string())?;

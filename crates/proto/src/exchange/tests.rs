@@ -61,7 +61,12 @@ impl Net {
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
         let ticket = Ticket::Allgather { id: epoch };
-        self.nodes[node.index()].enter(Instant(1), (local, Rank(rank)), entry, ticket, || pairs.into(), &mut next);
+        self.nodes[node.index()].enter(
+            Instant(1),
+            Entering { local, rank: Rank(rank), entry, ticket },
+            || pairs.into(),
+            &mut next,
+        );
         self.carry_out(node.index(), next);
     }
 
@@ -154,7 +159,7 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
     let value = Bytes::from(format!("<{rank}.{epoch}>"));
     match kind {
         0 => Entry::Fence,
-        1 => Entry::Allgather { max_len: 40, shared: rank % 2 == 0, value },
+        1 => Entry::Allgather { max_len: 40, shared: rank.is_multiple_of(2), value },
         _ => Entry::Ring { value },
     }
 }
@@ -280,7 +285,8 @@ fn a_departure_breaks_only_what_it_misses() {
         assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
         net.enter(0, Entry::Fence);
         assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1))));
-        assert!(!net.nodes[0].on_departed(left(0)));
+        assert!(!net.nodes[0].on_departed(left(2)), "the earliest is known");
+        assert!(net.nodes[0].on_departed(left(0)), "somebody may wait for this one elsewhere");
         assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0))));
     }
 }
@@ -305,6 +311,15 @@ fn a_node_that_waits_is_known_at_the_root() {
         net.nodes[0].on_departed(departed);
         assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0))), "{scheme:?}");
     }
+}
+
+/// A node that hears of a collective by a round alone waits from then on.
+#[test]
+fn a_wait_begins_with_the_first_that_is_heard() {
+    let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::Ring);
+    net.enter(0, Entry::Fence);
+    while net.deliver(&mut Dice(1)) {}
+    assert_eq!(net.nodes[1].stall_deadline(5), Some(Instant(2) + 5));
 }
 
 #[test]

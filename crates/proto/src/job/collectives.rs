@@ -2,7 +2,7 @@
 
 use super::processes::Life;
 use super::{Context, Job};
-use crate::exchange::{Do, Entry, Finished, Outcome};
+use crate::exchange::{Do, Entering, Entry, Finished, Outcome};
 use crate::io::Output;
 use crate::memory::Shared;
 use crate::pmi_link::{Ticket, Told};
@@ -17,7 +17,8 @@ impl Job {
     pub(super) fn on_enter(&mut self, local: LocalRank, entry: Entry, ticket: Ticket, cx: &mut Context<'_>) {
         let (kvs, rank) = (&mut self.kvs, self.processes[local.index()].rank);
         let mut next = Vec::new();
-        self.exchanges.enter(cx.now, (local, rank), entry, ticket, || kvs.take_pending(), &mut next);
+        let entering = Entering { local, rank, entry, ticket };
+        self.exchanges.enter(cx.now, entering, || kvs.take_pending(), &mut next);
         self.carry_out(next, cx);
     }
 
@@ -107,7 +108,7 @@ impl Job {
     /// A collective is over: what it brought is put in place, and the ranks here are told.
     fn on_finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
         let Finished { waiting, outcome, trace, .. } = finished;
-        let told = match outcome {
+        match outcome {
             Outcome::Pairs(blocks) => match self.publish(blocks, cx) {
                 Ok(()) => self.answer_fence(waiting, cx),
                 Err(problem) => self.fail_exchange(problem, cx),
@@ -117,19 +118,20 @@ impl Job {
                 Err(problem) => self.fail_exchange(problem, cx),
             },
             Outcome::Places(places) => {
-                let replies = waiting.into_iter().map(|(local, ticket)| {
+                for (local, ticket) in waiting {
                     let mut reply = Vec::new();
                     let told = Told::Place(&places[local.index()]);
                     self.processes[local.index()].link.answer(&ticket, &told, &mut reply);
-                    Output::Reply { job: self.spec.job, local, bytes: reply.into(), shares: Vec::new() }
-                });
-                replies.for_each(|reply| cx.out.push(reply));
+                    if !reply.is_empty() {
+                        let (job, bytes) = (self.spec.job, reply.into());
+                        cx.out.push(Output::Reply { job, local, bytes, shares: Vec::new() });
+                    }
+                }
             }
-        };
+        }
         if let Some(part) = &mut self.trace {
             part.fences.push(trace);
         }
-        told
     }
 
     /// What all nodes' pairs are after a fence.
@@ -203,6 +205,8 @@ impl Job {
             deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
             exit,
         };
+        self.groups.on_departed(local, departed);
+        self.check_group_broken(cx);
         self.on_departed(departed, cx);
     }
 

@@ -12,7 +12,7 @@ impl World {
     pub(crate) fn check_quiet(&mut self) {
         let collectives = &self.checks.collectives;
         let is_over = collectives.all_entered() && collectives.unfinished().is_none();
-        if !is_over || self.checks.strikes > 0 || self.launcher.life != LauncherLife::Alive {
+        if !is_over || !self.spec.faults.is_empty() || self.launcher.life != LauncherLife::Alive {
             return;
         }
         for host in &self.hosts {

@@ -165,6 +165,10 @@ impl Layout {
         Layout { form: Form::Packed, count, stride, body_len }
     }
 
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
     /// Bytes of the array with its header.
     pub fn total_len(&self) -> usize {
         HEADER_LEN + self.body_len
@@ -218,6 +222,16 @@ impl Builder<'_> {
             }
         }
         self.placed += 1;
+    }
+
+    /// Values of several ranks that are packed already, in rank order.
+    ///
+    /// # Panics
+    /// If this array holds rows, or has no room for them.
+    pub fn place_packed(&mut self, count: u32, values: &[u8]) {
+        assert_eq!(self.layout.form, Form::Packed, "packed values are placed into packed values");
+        self.body[self.offset..][..values.len()].copy_from_slice(values);
+        (self.offset, self.placed) = (self.offset + values.len(), self.placed + count);
     }
 
     /// # Panics

@@ -26,13 +26,23 @@ const MAGIC: u32 = u32::from_le_bytes(*b"WKV1");
 pub const HEADER_LEN: usize = 32;
 const SLOT_LEN: usize = 4;
 
-/// A key's hash: FNV-1a, then one multiplication (2^64 over the golden ratio) which lets all of its bits reach the upper
-/// half. Without it keys that differ in their last digits would have neighbouring slots.
+/// 2^64 over the golden ratio: multiplied by it, a number's lower bits reach its upper ones.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A key's hash, of which the upper half counts: eight bytes at a time, multiplied and folded, so that keys which differ in
+/// a few digits have slots far apart.
 pub fn hash(key: &[u8]) -> u64 {
-    let fnv = key
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    (fnv ^ (fnv >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    let fold = |hash: u64, word: u64| {
+        let product = (hash ^ word).wrapping_mul(SPREAD);
+        product ^ (product >> 32)
+    };
+    let mut chunks = key.chunks_exact(8);
+    let mut hash = key.len() as u64;
+    for chunk in &mut chunks {
+        hash = fold(hash, chunk.try_into().map_or(0, u64::from_le_bytes));
+    }
+    let rest = chunks.remainder().iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+    fold(hash, rest).wrapping_mul(SPREAD)
 }
 
 /// Where the search for a key begins.
@@ -100,6 +110,16 @@ impl<'a> Segment<'a> {
         (0..self.slot_count).filter_map(move |slot| segment.at(slot))
     }
 
+    /// How many slots it has.
+    pub fn slot_count(&self) -> u32 {
+        self.slot_count
+    }
+
+    /// The first of [`pairs`](Self::pairs) at slot `from` or behind it, with its slot.
+    pub fn pair_from(&self, from: u32) -> Option<(u32, Pair<'a>)> {
+        (from..self.slot_count).find_map(|slot| self.at(slot).map(|pair| (slot, pair)))
+    }
+
     /// The pair that a slot points at.
     fn at(&self, slot: u32) -> Option<Pair<'a>> {
         let offset = u32_at(self.slots, slot as usize * SLOT_LEN)?.checked_sub(1)?;
@@ -160,11 +180,39 @@ impl Layout {
     }
 
     /// Writes the segment: exactly the pairs that were counted, later ones instead of earlier ones with the same key.
+    /// Returns how many keys there are.
     ///
     /// # Panics
     /// If `out` is not [`total_len`](Self::total_len) bytes long, or `pairs` are not those that were counted.
-    pub fn build<'p>(&self, out: &mut [u8], pairs: impl Iterator<Item = Pair<'p>>) {
+    pub fn build<'p>(&self, out: &mut [u8], pairs: impl Iterator<Item = Pair<'p>>) -> u32 {
+        let blob = self.blob_of(out);
+        let end = pairs.fold(0, |offset, pair| write_pair(blob, offset, pair));
+        assert_eq!(end, blob.len(), "a segment holds the pairs that were counted");
+        self.index(out)
+    }
+
+    /// As [`build`](Self::build), from packed pairs.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn build_packed<'b>(&self, out: &mut [u8], blobs: impl Iterator<Item = &'b [u8]>) -> u32 {
+        let mut left = self.blob_of(out);
+        for blob in blobs {
+            let (place, rest) = left.split_at_mut(blob.len());
+            place.copy_from_slice(blob);
+            left = rest;
+        }
+        assert!(left.is_empty(), "a segment holds the pairs that were counted");
+        self.index(out)
+    }
+
+    fn blob_of<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
         assert_eq!(out.len(), self.total_len(), "a segment is built into a buffer of its length");
+        &mut out[self.blob_start()..]
+    }
+
+    /// Writes what stands before the blob.
+    fn index(&self, out: &mut [u8]) -> u32 {
         let (head, blob) = out.split_at_mut(self.blob_start());
         let (header, slots) = head.split_at_mut(HEADER_LEN);
         header.fill(0);
@@ -172,17 +220,17 @@ impl Layout {
             header[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
         }
         slots.fill(0);
-        let (mut count, mut offset) = (0, 0);
-        for pair in pairs {
-            let next = write_pair(blob, offset, pair);
-            self.point(slots, blob, pair.key, offset as u32);
-            (count, offset) = (count + 1, next);
+        let (mut pairs, mut keys, mut offset) = (0, 0, 0);
+        while let Ok(Some((pair, next))) = blob::pair_at(blob, offset) {
+            keys += u32::from(self.point(slots, blob, pair.key, offset as u32));
+            (pairs, offset) = (pairs + 1, next);
         }
-        assert_eq!((count, offset), (self.pairs, self.blob_len()), "a segment holds the pairs that were counted");
+        assert_eq!((pairs, offset), (self.pairs, blob.len()), "a segment holds the pairs that were counted");
+        keys
     }
 
-    /// Lets a slot point at the pair with that key at `offset`.
-    fn point(&self, slots: &mut [u8], blob: &[u8], key: &[u8], offset: u32) {
+    /// Lets a slot point at the pair with that key at `offset`; whether it is the first one.
+    fn point(&self, slots: &mut [u8], blob: &[u8], key: &[u8], offset: u32) -> bool {
         let mut slot = first_slot(key, self.slot_count());
         loop {
             let place = slot as usize * SLOT_LEN;
@@ -190,7 +238,7 @@ impl Layout {
             let other = u32_at(slots, place).and_then(|number| number.checked_sub(1));
             if other.is_none_or(|other| is_key_at(blob, other as usize, key)) {
                 slots[place..place + SLOT_LEN].copy_from_slice(&(offset + 1).to_le_bytes());
-                return;
+                return other.is_none();
             }
             slot = after(slot, self.slot_count());
         }
@@ -214,22 +262,10 @@ fn is_key_at(blob: &[u8], offset: usize, key: &[u8]) -> bool {
     blob[offset] as usize == key.len() && &blob[offset + PAIR_OVERHEAD..][..key.len()] == key
 }
 
-/// The pairs of packed blobs, one behind the other; a blob ends where it is broken.
-pub fn pairs_of<'b>(blobs: impl IntoIterator<Item = &'b [u8]>) -> impl Iterator<Item = Pair<'b>> {
-    blobs.into_iter().flat_map(|blob| {
-        let mut offset = 0;
-        core::iter::from_fn(move || {
-            let (pair, next) = blob::pair_at(blob, offset).ok()??;
-            offset = next;
-            Some(pair)
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::BTreeMap;
+    use alloc::collections::{BTreeMap, BTreeSet};
     use alloc::vec::Vec;
     use alloc::{format, vec};
     use proptest::prelude::*;
@@ -272,8 +308,14 @@ mod tests {
             let mut packed = Vec::new();
             pairs.iter().for_each(|(key, value)| blob::push(&mut packed, key, value));
             prop_assert!(bytes.ends_with(&packed));
-            let seen: Pairs = pairs_of([&packed[..]]).map(|pair| (pair.key.to_vec(), pair.value.to_vec())).collect();
-            prop_assert_eq!(seen, pairs);
+            let (left, right) = packed.split_at(packed.len() / 2);
+            let mut again = vec![0xaa; bytes.len()];
+            let mut layout = Layout::default();
+            pairs.iter().for_each(|(key, value)| layout.add(Pair { key, value }).unwrap());
+            // Wherever the blobs end.
+            let keys = layout.build_packed(&mut again, [left, right].into_iter());
+            prop_assert_eq!(again, bytes);
+            prop_assert_eq!(keys as usize, pairs.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len());
         }
 
         #[test]
@@ -301,7 +343,8 @@ mod tests {
         expected.extend_from_slice(b"WKV1\x03\0\0\0\x02\0\0\0\x0e\0\0\0");
         expected.extend_from_slice(&[0; 16]);
         let slot = first_slot(b"k", 3) as usize;
-        assert_eq!((hash(b"k"), slot), (10654129702353776446, 1));
+        assert_eq!(hash(b"key-12345"), 12453266384569042817);
+        assert_eq!((hash(b"k"), slot), (7158923045759326252, 1));
         let mut slots = [0u8; 12];
         slots[slot * 4] = 8;
         expected.extend_from_slice(&slots);
