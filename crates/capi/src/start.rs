@@ -37,7 +37,9 @@ pub fn start(dialect: Dialect) -> Result<Start, Failure> {
         Dialect::Pmi2 => (2, 0),
     };
     let (mut answered, mut spoken) = (None, None);
-    server.call(&Request::Init { version, subversion }, &mut |fields| {
+    // Some servers refuse to be asked for 1.2; ours takes this for the same question.
+    let extension = (dialect == Dialect::Pmi1).then_some(1);
+    server.call(&Request::Init { version, subversion, extension }, &mut |fields| {
         answered = fields.get("pmi_version").and_then(ints::parse::<u32>);
         spoken = fields.get("pmi_subversion").and_then(ints::parse);
     })?;

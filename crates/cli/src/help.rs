@@ -12,6 +12,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup doctor --hosts n[0-63]               whether these machines are fit for it
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
+  wireup bench exchange                       ranks' first exchange by every scheme
 
 Commands:
   run       start a job

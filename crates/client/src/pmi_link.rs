@@ -169,7 +169,7 @@ impl PmiLink {
             Dialect::Pmi1 => (1, 1),
             Dialect::Pmi2 => (2, 0),
         };
-        self.ask_at_start(&Request::Init { version, subversion }, out);
+        self.ask_at_start(&Request::Init { version, subversion, extension: None }, out);
     }
 
     /// Sends any request.
@@ -282,7 +282,7 @@ impl PmiLink {
         Ok(Some(match fields.reply_to(command)? {
             Reply::Done if command == Command::Finalize => Event::Finalized,
             Reply::Done => Event::Done,
-            Reply::BarrierOut => Event::Fenced,
+            Reply::BarrierOut { .. } => Event::Fenced,
             Reply::Value(value) if self.dialect == Dialect::Pmi2 => Event::Value(halve(value, &mut self.plain)),
             Reply::Value(value) => Event::Value(value),
             Reply::NotFound => Event::NotFound,
@@ -375,7 +375,7 @@ mod tests {
         let mut switch = false;
         while let Some(envelope) = reader.next().unwrap() {
             let reply = match envelope.request {
-                Request::Init { version, subversion } => {
+                Request::Init { version, subversion, .. } => {
                     switch = version == 2;
                     Reply::Init { version, subversion, rc: 0 }
                 }
@@ -398,7 +398,7 @@ mod tests {
                 }
                 Request::Get { key: b"k", .. } => Reply::Value(kept),
                 Request::Get { .. } => Reply::NotFound,
-                Request::Barrier { .. } => Reply::BarrierOut,
+                Request::Barrier { .. } => Reply::BarrierOut { tag: None },
                 Request::Finalize => Reply::Done,
                 _ => Reply::Failed { message: "not here" },
             };

@@ -28,8 +28,8 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             0 => 1,
             code => code,
         },
-        Cause::LeftFence { exit: Some(code @ 1..), .. } => *code,
-        Cause::LeftFence { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
+        Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
+        Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentsMissing { .. }
         | Cause::AgentLost { .. }

@@ -16,14 +16,21 @@
 //! Cost, a pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, in shared memory and once per node.
 //! While segments are made both are held; pairs that nobody asks for are indexed when they exceed
 //! [`COLLECTED_BYTES_MAX`].
+//!
+//! The barrier of a group publishes what was put, too, though only to the group, and a fence publishes it once more: what is put
+//! stays until a fence takes it, and each group has a [`Mark`] up to which it has seen it.
 
 use crate::memory::{Memory, MemoryError, Shared};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
-use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
+use wireup_wire::shared::segment::{Layout, Segment, TooLarge, pairs_of};
 
 /// Blobs below this are copied when they are committed.
 const COPIED_BYTES_MAX: usize = 16 << 10;
+/// Puts that were overwritten since are dropped once what waits for a fence has doubled, from this on: programs that only know
+/// groups never have a fence. Chosen: small beside an agent's own 3 MiB.
+const PENDING_KEPT_BYTES: usize = 256 << 10;
 /// What several fences may leave without an index, unless the segments are larger still: a job that only ever fences
 /// overwrites its own pairs. Chosen: few megabytes, and yet a thousand ranks may do so many times before it costs an index.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
@@ -31,6 +38,10 @@ const COLLECTED_BYTES_MAX: usize = 4 << 20;
 #[derive(Default)]
 pub struct Kvs {
     pending: Vec<u8>,
+    /// Tells what was pending at one time from what was at another: marks of before mean nothing.
+    generation: u64,
+    /// Bytes of what is pending after overwritten puts were dropped.
+    kept_bytes: usize,
     /// What fences brought since the last segment was made.
     collected: Vec<Bytes>,
     collected_bytes: usize,
@@ -56,6 +67,13 @@ pub struct Mapping {
     pub fresh: Vec<(u32, Shared)>,
 }
 
+/// Up to where a group has seen what waits for a fence.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Mark {
+    generation: u64,
+    at: usize,
+}
+
 /// Pairs that this node cannot hold or read.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum KvsError {
@@ -79,7 +97,29 @@ impl Kvs {
 
     /// The pairs put since the last call.
     pub fn take_pending(&mut self) -> Bytes {
+        self.generation += 1;
+        self.kept_bytes = 0;
         Bytes::from(std::mem::take(&mut self.pending))
+    }
+
+    /// A copy of the pairs put since `mark`, which moves on. The next fence takes them all the same.
+    pub fn pending_since(&mut self, mark: &mut Mark) -> Bytes {
+        if self.pending.len() > 2 * self.kept_bytes.max(PENDING_KEPT_BYTES) {
+            self.drop_overwritten();
+        }
+        let from = if mark.generation == self.generation { mark.at } else { 0 };
+        *mark = Mark { generation: self.generation, at: self.pending.len() };
+        Bytes::copy_from_slice(&self.pending[from..])
+    }
+
+    /// Of several puts of one key the last one stays.
+    fn drop_overwritten(&mut self) {
+        let puts: BTreeMap<&[u8], &[u8]> = pairs_of([&self.pending[..]]).map(|pair| (pair.key, pair.value)).collect();
+        let mut kept = Vec::new();
+        puts.into_iter().for_each(|(key, value)| blob::push(&mut kept, key, value));
+        self.pending = kept;
+        self.kept_bytes = self.pending.len();
+        self.generation += 1;
     }
 
     /// How many fences have brought pairs.
@@ -118,6 +158,29 @@ impl Kvs {
     pub fn get(&mut self, key: &[u8], memory: &mut dyn Memory) -> Result<Option<&[u8]>, KvsError> {
         self.index(memory)?;
         Ok(self.segments.iter().rev().find_map(|segment| segment.read().get(key)))
+    }
+
+    /// A pair by its number, or the first behind it, and the next number; `None` behind the last. Between two fences each pair is
+    /// met once by whoever begins at 0 and goes on with the next number.
+    ///
+    /// # Errors
+    /// What the fences brought cannot be indexed.
+    pub fn at(&mut self, number: u32, memory: &mut dyn Memory) -> Result<Option<(Pair<'_>, u32)>, KvsError> {
+        self.index(memory)?;
+        // Numbers are slots, those of the oldest segment first.
+        let mut before = 0;
+        for (place, segment) in self.segments.iter().enumerate() {
+            let (segment, newer) = (segment.read(), &self.segments[place + 1..]);
+            let mut slot = number.saturating_sub(before);
+            while let Some((found, pair)) = segment.pair_from(slot) {
+                slot = found + 1;
+                if newer.iter().all(|newer| newer.read().get(pair.key).is_none()) {
+                    return Ok(Some((pair, before + slot)));
+                }
+            }
+            before += segment.slot_count();
+        }
+        Ok(None)
     }
 
     /// What a client needs that has segments which end at `have`, oldest first.

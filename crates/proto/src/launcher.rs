@@ -172,6 +172,7 @@ impl Launcher {
                 }
             }
             Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
+            Kind::GroupUp | Kind::GroupDown => {}
         }
     }
 

@@ -10,6 +10,7 @@ pub mod clock_offset;
 mod digest;
 mod exchange;
 pub mod exit_code;
+mod groups;
 mod input;
 pub mod io;
 mod job;

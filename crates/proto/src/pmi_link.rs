@@ -4,7 +4,9 @@
 //! buffer per input, so that a batch of requests is answered by one write.
 
 mod collectives;
+mod groups;
 mod segments;
+mod walk;
 
 pub use collectives::{Ticket, Told};
 
@@ -15,7 +17,9 @@ use crate::node_attrs::{Full, NodeAttrs, Parked};
 use crate::pmi_state::{Event, Refused, State};
 use collectives::WaitingGet;
 use wireup_wire::blob::PAIR_OVERHEAD;
+use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
 
@@ -30,6 +34,8 @@ pub struct Facts<'a> {
     pub process_mapping: Option<&'a [u8]>,
     /// Fences of text clients are answered at once where they may be.
     pub lazy_fence: bool,
+    /// Which PMI-1 is spoken.
+    pub pmi_version: PmiVersion,
 }
 
 /// Who asks.
@@ -59,6 +65,8 @@ pub enum Effect {
         entry: Entry,
         ticket: Ticket,
     },
+    /// The rank enters the barrier of a group.
+    EnterGroup(Group),
     Finalized,
     Abort {
         code: i32,
@@ -79,6 +87,10 @@ pub struct PmiLink {
     reader: RequestReader,
     state: State,
     dialect: Dialect,
+    /// Of PMI-1.
+    subversion: u32,
+    /// Barriers of groups that the rank waits in.
+    groups: usize,
     /// Our own client's collectives that are under way.
     outstanding: u32,
     /// Something was put since the last fence.
@@ -95,6 +107,8 @@ impl Default for PmiLink {
             reader: RequestReader::new(),
             state: State::Fresh,
             dialect: Dialect::Pmi1,
+            subversion: 0,
+            groups: 0,
             outstanding: 0,
             has_put: false,
             lazy: 0,
@@ -141,14 +155,17 @@ impl PmiLink {
             if self.waiting_get.is_some() && self.lazy > 0 {
                 return Ok(());
             }
-            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect } = &mut *self;
+            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect, subversion, groups } =
+                &mut *self;
             let mut turn = Turn {
                 state,
                 outstanding,
                 has_put,
                 lazy,
                 waiting_get,
+                groups,
                 dialect: *dialect,
+                subversion: *subversion,
                 who,
                 facts,
                 tables: &mut *tables,
@@ -162,6 +179,7 @@ impl PmiLink {
             match turn.on_request(&envelope) {
                 Next::Go => {}
                 Next::Wait => return Ok(()),
+                Next::Agreed(spoken) => *subversion = spoken,
                 Next::SwitchToPmi2 => {
                     *dialect = Dialect::Pmi2;
                     reader.switch_to_pmi2();
@@ -188,6 +206,8 @@ enum Next {
     Go,
     /// Until the rank's lazy fences are complete.
     Wait,
+    /// PMI-1, with this subversion.
+    Agreed(u32),
     SwitchToPmi2,
 }
 
@@ -198,7 +218,9 @@ struct Turn<'a, 't> {
     has_put: &'a mut bool,
     lazy: &'a mut u32,
     waiting_get: &'a mut Option<WaitingGet>,
+    groups: &'a mut usize,
     dialect: Dialect,
+    subversion: u32,
     who: Who,
     facts: &'a Facts<'a>,
     tables: &'a mut Tables<'t>,
@@ -212,9 +234,13 @@ impl Turn<'_, '_> {
             Request::Init { version: 2, .. } => Event::Init2,
             Request::Init { .. } => Event::Init1,
             Request::FullInit { .. } => Event::FullInit,
-            Request::Barrier { .. } | Request::Ring { .. } => Event::Fence,
+            Request::Barrier { group: None } | Request::Ring { .. } => Event::Fence,
             Request::Finalize if *self.outstanding > 0 => {
                 self.answer(envelope, &Reply::Failed { message: "finalize_with_collectives_outstanding" });
+                return Next::Go;
+            }
+            Request::Finalize if *self.groups > 0 => {
+                self.answer(envelope, &Reply::Failed { message: "finalize_while_in_the_barrier_of_a_group" });
                 return Next::Go;
             }
             Request::Finalize => Event::Finalize,
@@ -238,14 +264,18 @@ impl Turn<'_, '_> {
                 self.answer(envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
                 return Next::SwitchToPmi2;
             }
-            Request::Init { version, .. } => self.on_init(envelope, *version),
-            Request::Barrier { group } => self.on_fence(envelope, *group),
+            Request::Init { version, subversion, extension } => {
+                return self.on_init(envelope, *version, *subversion, extension.is_some());
+            }
+            Request::Barrier { group: None } => self.on_fence(envelope),
+            Request::Barrier { group: Some(group) } => self.on_group(envelope, group),
             Request::Finalize => {
                 self.effects.push(Effect::Finalized);
                 self.answer(envelope, &Reply::Done);
             }
             Request::Put { key, value, kvsname } => self.on_put(envelope, *kvsname, key, value),
             Request::Get { key, kvsname, .. } => return self.on_get(envelope, *kvsname, key),
+            Request::GetByIdx { kvsname, index } => return self.on_get_by_index(envelope, *kvsname, *index),
             Request::FenceNb { id } => self.on_own_fence(*id),
             Request::Allgather { id, max_len, shared, value } => {
                 self.on_allgather(envelope, *id, *max_len, *shared, value);
@@ -259,15 +289,22 @@ impl Turn<'_, '_> {
         Next::Go
     }
 
-    /// PMI-1.1 is what is spoken: with 1.2's group barriers MPICH's client would spin while it waits.
-    fn on_init(&mut self, envelope: &Envelope<'_>, version: u32) {
-        if version == 1 {
-            self.effects.push(Effect::Initialised);
-            self.answer(envelope, &Reply::Init { version: 1, subversion: 1, rc: 0 });
-        } else {
+    /// Who asks for PMI 1.1 is answered that, unless the user wants it otherwise: with 1.2 MPICH's client would spin while it
+    /// waits in the barriers of groups.
+    fn on_init(&mut self, envelope: &Envelope<'_>, version: u32, subversion: u32, own: bool) -> Next {
+        if version != 1 {
             *self.state = State::Fresh;
             self.answer(envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
+            return Next::Go;
         }
+        let subversion = match self.facts.pmi_version {
+            PmiVersion::Asked if subversion >= 2 || own => 2,
+            PmiVersion::Asked | PmiVersion::Plain => 1,
+            PmiVersion::Groups => 2,
+        };
+        self.effects.push(Effect::Initialised);
+        self.answer(envelope, &Reply::Init { version: 1, subversion, rc: 0 });
+        Next::Agreed(subversion)
     }
 
     /// Requests whose answers are known beforehand.
@@ -409,163 +446,4 @@ fn refusal(state: State, event: Event) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::segments::UNREADABLE;
-    use super::*;
-    use crate::memory::Heap;
-    use wireup_wire::shared::segment::Segment;
-
-    /// One rank, its tables, and the text of a conversation.
-    #[derive(Default)]
-    struct Bench {
-        link: PmiLink,
-        kvs: Kvs,
-        attrs: NodeAttrs,
-        effects: Vec<Effect>,
-        lazy: bool,
-        shares: Vec<Shared>,
-    }
-
-    impl Bench {
-        fn say(&mut self, request: &str) -> String {
-            let facts = Facts {
-                nspace: "job-1",
-                job_size: 8,
-                process_mapping: Some(b"(vector,(0,2,4))"),
-                lazy_fence: self.lazy,
-            };
-            let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
-            let mut tables =
-                Tables { kvs: &mut self.kvs, attrs: &mut self.attrs, memory: &mut Heap, shares: Vec::new() };
-            let mut reply = Vec::new();
-            let said = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
-            self.shares.append(&mut tables.shares);
-            match said {
-                Ok(()) => String::from_utf8(reply).unwrap(),
-                Err(error) => format!("broken: {error}"),
-            }
-        }
-
-        fn fence(&mut self) -> String {
-            let blob = self.kvs.take_pending();
-            self.kvs.commit(blob, &mut Heap).unwrap();
-            let mut reply = Vec::new();
-            for effect in std::mem::take(&mut self.effects) {
-                if let Effect::Enter { ticket, .. } = effect {
-                    self.link.answer(&ticket, &Told::Fence { version: 1 }, &mut reply);
-                }
-            }
-            String::from_utf8(reply).unwrap()
-        }
-    }
-
-    #[test]
-    fn pmi1_from_init_to_finalize() {
-        let mut bench = Bench::default();
-        let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
-        assert_eq!(bench.say(init), "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
-        assert_eq!(bench.say("cmd=get_maxes\n"), "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
-        assert_eq!(bench.say("cmd=get_appnum\n"), "cmd=appnum rc=0 appnum=2\n");
-        assert_eq!(bench.say("cmd=get_my_kvsname\n"), "cmd=my_kvsname rc=0 kvsname=job-1\n");
-        assert_eq!(bench.say("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=8\n");
-        let mapping = bench.say("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
-        assert!(mapping.contains(" rc=0") && mapping.contains("value=(vector,(0,2,4))"), "{mapping}");
-        assert!(bench.say("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
-        assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("rc=-1"), "not before the barrier");
-        assert_eq!(bench.say("cmd=barrier_in\n"), "");
-        assert!(bench.fence().starts_with("cmd=barrier_out"));
-        assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
-        assert!(bench.say("cmd=finalize\n").starts_with("cmd=finalize_ack"));
-        assert_eq!(bench.effects, [Effect::Finalized]);
-    }
-
-    #[test]
-    fn pmi2_with_node_attributes() {
-        let framed = |body: &str| format!("{:>6}{body}", body.len());
-        let mut bench = Bench::default();
-        let greeting = bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
-        assert_eq!(greeting, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n");
-        let full = bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
-        for part in ["cmd=fullinit-response;", "rc=0;", "rank=5;", "size=8;", "appnum=2;"] {
-            assert!(full.contains(part), "{full} lacks {part}");
-        }
-        assert_eq!(bench.say(&framed("cmd=info-getnodeattr;key=a;wait=TRUE;thrid=0x7;")), "", "parked");
-        let put = bench.say(&framed("cmd=info-putnodeattr;key=a;value=b;"));
-        assert!(put.contains("cmd=info-putnodeattr-response;") && put.contains("rc=0;"), "{put}");
-        let Some(Effect::Woken { parked, value }) = bench.effects.last().cloned() else {
-            panic!("the parked get wakes up");
-        };
-        let mut woken = Vec::new();
-        bench.link.wake(&parked[0], &value, &mut woken);
-        let woken = String::from_utf8(woken).unwrap();
-        assert!(woken.contains("value=b;") && woken.contains("thrid=0x7;") && woken.contains("found=TRUE;"), "{woken}");
-        let job = bench.say(&framed("cmd=info-getjobattr;key=PMI_process_mapping;"));
-        assert!(job.contains("value=(vector,(0,2,4));"), "{job}");
-        let none = bench.say(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=-NONEXIST-KEY;"));
-        assert!(none.contains("found=FALSE;") && none.contains("rc=0;"), "{none}");
-    }
-
-    #[test]
-    fn what_is_not_allowed_is_refused_and_the_link_lives_on() {
-        let mut bench = Bench::default();
-        assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("not_initialised"));
-        bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
-        let long = "x".repeat(VALUE_LEN_MAX + 1);
-        for (request, word) in [
-            (format!("cmd=put kvsname=job-1 key=k value={long}\n"), "longer"),
-            (format!("cmd=put kvsname=job-1 key={} value=v\n", "k".repeat(65)), "longer"),
-            ("cmd=put kvsname=other key=k value=v\n".into(), "kvsname"),
-            ("cmd=put kvsname=job-1 key=PMI_x value=v\n".into(), "reserved"),
-            ("cmd=put kvsname=job-1 key=k\n".into(), "missing"),
-            ("cmd=make_tea\n".into(), "not_supported"),
-            ("cmd=barrier_in group=WORLD:0\n".into(), "group"),
-        ] {
-            let reply = bench.say(&request);
-            assert!(reply.contains(word) && !reply.contains("rc=0"), "{request} gave {reply}");
-        }
-        assert!(bench.say("cmd=put kvsname=job-1 key=k value=v\n").contains("rc=0"));
-    }
-
-    #[test]
-    fn our_own_clients_map_what_is_new() {
-        let framed = |body: &str| format!("{:>6}{body}", body.len());
-        let mut bench = Bench::default();
-        bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
-        assert!(bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
-        let none = bench.say(&framed("cmd=wireup-kvs-map;have=;"));
-        assert!(none.ends_with("rc=0;keep=0;") && bench.shares.is_empty(), "{none}");
-        for (round, have, answer) in
-            [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")]
-        {
-            let value = "x".repeat(if round == 1 { 100 } else { 10 });
-            bench.say(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
-            bench.fence();
-            let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
-            assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
-            let share = bench.shares.pop().expect("a segment comes along");
-            assert!(bench.shares.is_empty());
-            let segment = Segment::read(share.bytes()).unwrap();
-            assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
-        }
-        assert!(bench.say(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
-        assert!(bench.shares.is_empty());
-    }
-
-    #[test]
-    fn broken_pairs_end_the_job() {
-        let mut bench = Bench::default();
-        bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
-        bench.kvs.commit(bytes::Bytes::from_static(b"\x09cut"), &mut Heap).unwrap();
-        assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
-        assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
-    }
-
-    #[test]
-    fn broken_framing_ends_the_link() {
-        let mut bench = Bench::default();
-        bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
-        assert!(bench.say("abcdefcmd=fullinit;").starts_with("broken: "));
-        let mut bench = Bench::default();
-        assert!(bench.say(&"x".repeat(200_000)).starts_with("broken: "));
-    }
-}
+mod tests;

@@ -127,6 +127,8 @@ impl World {
         proc.doing = Doing::Reply;
         if proc.collecting.waits.is_none() || proc.collecting.take_awaited() {
             self.step_done(rank);
+        } else if proc.socket != [true; 2] {
+            self.pmi_fails(rank);
         }
     }
 

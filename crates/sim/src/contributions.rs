@@ -30,13 +30,13 @@ impl Lens {
     }
 }
 
-/// A rank's value in an allgather: any bytes, among them those that PMI must escape.
+/// A rank's value in an allgather: any bytes that a C string can hold, among them those that PMI must escape.
 pub fn value(seed: u64, rank: u32, epoch: u32, lens: Lens) -> Vec<u8> {
     let len = lens.of(seed, rank, epoch);
     let mut state = mix(seed ^ (u64::from(epoch) << 32 | u64::from(rank)));
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend_from_slice(&state.to_le_bytes());
+        bytes.extend(state.to_le_bytes().map(|byte| byte.max(1)));
         if state & 7 == 0 {
             bytes.extend_from_slice(b";;a;");
         }

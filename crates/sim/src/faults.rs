@@ -21,7 +21,7 @@ pub enum Fault {
     StopTerminal { at_ns: u64, for_ns: u64 },
     /// The launcher's process gets a signal.
     Signal { signal: u8, at_ns: u64 },
-    /// A link of an agent beside the tree breaks, if it has one.
+    /// A link of an agent beside the tree breaks, or of the next agent that has one.
     CutDirect { agent: u32, at_ns: u64 },
     /// Nobody can dial an agent beside the tree.
     NoDial { agent: u32 },

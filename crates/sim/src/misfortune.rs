@@ -52,12 +52,16 @@ impl World {
         how(&mut self.net, &mut self.clock, link);
     }
 
+    /// The link of this agent, or of the next one that has any.
     fn cut_direct(&mut self, agent: u32) {
-        let links = self.hosts[agent as usize].links.iter().copied();
-        let direct: Vec<u32> = links.filter(|link| self.net.is_direct(*link)).collect();
-        if direct.is_empty() || !self.hosts[agent as usize].is_alive() {
-            return;
-        }
+        let count = self.hosts.len() as u32;
+        let direct_of = |agent: u32| {
+            let host = &self.hosts[agent as usize];
+            let links = host.links.iter().copied().filter(|_| host.is_alive());
+            links.filter(|link| self.net.is_direct(*link)).collect::<Vec<u32>>()
+        };
+        let mut next = (0..count).map(|step| (agent + step) % count).map(|agent| (agent, direct_of(agent)));
+        let Some((agent, direct)) = next.find(|(_, direct)| !direct.is_empty()) else { return };
         let link = *self.rng.pick(&direct);
         // Nobody may need it any more.
         self.checks.blame(Culprit::Agent(agent), false);

@@ -60,7 +60,7 @@ impl OwnClient {
     pub(crate) fn ask(&mut self, op: Op<'_>) -> Option<Bytes> {
         let (mut room, have) = (Vec::new(), self.have());
         let request = match op {
-            Op::Init => Request::Init { version: 2, subversion: 0 },
+            Op::Init => Request::Init { version: 2, subversion: 0, extension: None },
             Op::Put { key, value } => Request::Put { kvsname: None, key: key.as_bytes(), value: value.as_bytes() },
             Op::Fence => Request::Barrier { group: None },
             Op::Get { key } => Request::Get { kvsname: None, key: key.as_bytes(), source: Some(-1) },
@@ -126,7 +126,7 @@ impl OwnClient {
             }
             // Nobody waits for it.
             (Command::Put, Reply::Done) => return Ok(true),
-            (Command::Barrier, Reply::BarrierOut) => Answer::Fence,
+            (Command::Barrier, Reply::BarrierOut { .. }) => Answer::Fence,
             (Command::Get, Reply::Value(value)) => Answer::Get(Some(value.to_vec())),
             (Command::Get, Reply::NotFound) => Answer::Get(None),
             (Command::Ring, Reply::Ring { count, left, right }) => {

@@ -167,9 +167,14 @@ impl World {
             }
             return true;
         }
+        self.pmi_fails(rank);
+        false
+    }
+
+    /// A rank finds its socket closed.
+    pub(crate) fn pmi_fails(&mut self, rank: u32) {
         self.checks.blame(Culprit::Rank(rank), true);
         self.end_rank(rank, ExitStatus::Exited(PMI_FAILED_CODE));
-        false
     }
 
     /// Puts bytes into the PMI socket, now and then in pieces.

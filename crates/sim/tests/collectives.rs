@@ -5,7 +5,8 @@ mod seeds;
 
 use std::collections::BTreeMap;
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::random::collectives::{collective_world, run_collectives_with_faults};
+use wireup_sim::random::collectives::{collective_world, with_faults};
+use wireup_sim::workload::Step;
 use wireup_sim::{Report, run};
 use wireup_wire::peer::Cause;
 
@@ -16,20 +17,31 @@ const END_NS_MAX: u64 = 40_000_000_000;
 #[test]
 fn every_rule_holds_in_every_collective_world() {
     let (mut calm_sum, mut quiet, mut causes) = (0, 0, BTreeMap::new());
+    let mut broken = Vec::new();
     for seed in seeds::seeds(300) {
         // Shown only if this seed panics.
         println!("seed {seed}");
-        let [calm, stormy] = run_collectives_with_faults(seed);
-        let calm = calm.expect_good();
-        assert_eq!(calm.code, Some(0), "seed {seed}: {:?}", calm.notices);
+        let (calm, stormy, may_hang) = run_both(seed);
+        let is_late = stormy.elapsed_ns > calm.elapsed_ns + END_NS_MAX || (cause(&stormy) == "TimedOut" && !may_hang);
+        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
+        if let Some(problem) = problems.or((calm.code != Some(0) || is_late).then(|| "fails, or is late".into())) {
+            broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
+        }
         calm_sum += calm.collectives;
         quiet += calm.quiet;
-        let stormy = stormy.expect_good();
-        assert!(stormy.elapsed_ns < calm.elapsed_ns + END_NS_MAX, "seed {seed}: over after {} ns", stormy.elapsed_ns);
         *causes.entry(cause(&stormy)).or_insert(0) += 1;
     }
+    assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
     println!("{calm_sum} collectives; all was quiet {quiet} times; stormy runs ended by {causes:?}");
     assert!(quiet > 0, "what agents hold was looked at");
+}
+
+/// A world without and with its misfortunes, and whether a rank of it may hang by its own will.
+fn run_both(seed: u64) -> (Report, Report, bool) {
+    let calm = run(collective_world(seed));
+    let stormy = with_faults(seed, &calm);
+    let may_hang = stormy.apps.iter().any(|(_, script)| script.steps.contains(&Step::Hang));
+    (calm, run(stormy), may_hang)
 }
 
 fn cause(report: &Report) -> String {
@@ -48,5 +60,19 @@ fn cause(report: &Report) -> String {
 fn same_seed_same_run() {
     for seed in 0..10 {
         assert_eq!(run(collective_world(seed)), run(collective_world(seed)), "seed {seed}");
+    }
+}
+
+/// Seeds that once showed something, and what.
+#[test]
+fn kept_seeds() {
+    for (seed, what) in [
+        (3521, "a job was over on a node whose lazy fence was not, and the node's part in the ring undone"),
+        (5240, "the same, and a rank elsewhere waited for it for ever"),
+    ] {
+        println!("seed {seed}: {what}");
+        let (calm, stormy, _) = run_both(seed);
+        assert_eq!(calm.expect_good().code, Some(0), "seed {seed}");
+        stormy.expect_good();
     }
 }

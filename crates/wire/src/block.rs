@@ -18,9 +18,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::ids::NodeId;
-
-/// Longest varint (bytes): 33 bits of node and flag, 32 bits of length.
-const VARINT_LEN_MAX: usize = 5;
+use crate::varint::{self, Cut};
 
 /// A node's part of an exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +33,12 @@ pub struct Block {
 #[error("the blocks of an exchange are cut short")]
 pub struct Truncated;
 
+impl From<Cut> for Truncated {
+    fn from(_: Cut) -> Self {
+        Truncated
+    }
+}
+
 impl Block {
     /// The block alone, as it travels.
     pub fn encode(&self) -> Bytes {
@@ -46,7 +50,7 @@ impl Block {
 
 /// Bytes that the block of `node` with `len` bytes takes, its header included.
 pub fn encoded_len(node: NodeId, len: usize) -> usize {
-    varint_len(u64::from(node.0) << 1) + varint_len(len as u64) + len
+    varint::len(u64::from(node.0) << 1) + varint::len(len as u64) + len
 }
 
 /// Appends one block.
@@ -56,8 +60,8 @@ pub fn encoded_len(node: NodeId, len: usize) -> usize {
 pub fn push(out: &mut Vec<u8>, node: NodeId, compressed: bool, bytes: &[u8]) {
     assert!(u32::try_from(bytes.len()).is_ok(), "a block is shorter than 4 GiB");
     out.reserve(encoded_len(node, bytes.len()));
-    push_varint(out, u64::from(node.0) << 1 | u64::from(compressed));
-    push_varint(out, bytes.len() as u64);
+    varint::push(out, u64::from(node.0) << 1 | u64::from(compressed));
+    varint::push(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
@@ -120,39 +124,14 @@ struct Header {
 }
 
 fn header(bytes: &[u8]) -> Result<Header, Truncated> {
-    let (node, node_len) = read_varint(bytes)?;
-    let (len, len_len) = read_varint(&bytes[node_len..])?;
+    let (node, node_len) = varint::read(bytes)?;
+    let (len, len_len) = varint::read(&bytes[node_len..])?;
     let start = node_len + len_len;
     let len = usize::try_from(len).map_err(|_| Truncated)?;
     let end = start.checked_add(len).filter(|&end| end <= bytes.len()).ok_or(Truncated)?;
     let compressed = node & 1 == 1;
     let node = NodeId(u32::try_from(node >> 1).map_err(|_| Truncated)?);
     Ok(Header { node, compressed, start, end })
-}
-
-const fn varint_len(number: u64) -> usize {
-    let bits = u64::BITS - number.leading_zeros();
-    if bits == 0 { 1 } else { bits.div_ceil(7) as usize }
-}
-
-fn push_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// The number at the head of `bytes`, and how many bytes it took.
-fn read_varint(bytes: &[u8]) -> Result<(u64, usize), Truncated> {
-    let mut number = 0;
-    for (place, byte) in bytes.iter().take(VARINT_LEN_MAX).enumerate() {
-        number |= u64::from(byte & 0x7f) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Ok((number, place + 1));
-        }
-    }
-    Err(Truncated)
 }
 
 #[cfg(test)]

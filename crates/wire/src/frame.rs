@@ -76,6 +76,11 @@ byte_enum! {
         Trace = 8,
         /// Between any two agents: a round of a collective; `stream` and `arg` as the exchange says.
         Direct = 9,
+        /// Up: all members of a group below are in its barrier; the payload is the group ([`crate::group`]), then packed pairs.
+        GroupUp = 10,
+        /// Down: the barrier is over. `stream` 1: members below are waited for; `arg` is how many [`Kind::GroupUp`] frames of the
+        /// child had come by then.
+        GroupDown = 11,
     }
 }
 

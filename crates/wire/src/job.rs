@@ -107,6 +107,18 @@ pub enum PmiFence {
     Lazy,
 }
 
+/// Which PMI-1 its clients are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum PmiVersion {
+    /// The one that they ask for.
+    #[default]
+    Asked,
+    /// 1.1: barriers are of all ranks.
+    Plain,
+    /// 1.2: barriers of groups too.
+    Groups,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobOptions {
     pub pmi: PmiFlavour,
@@ -134,6 +146,7 @@ pub struct JobOptions {
     /// How nodes exchange what fences and allgathers bring.
     pub exchange: ExchangeScheme,
     pub pmi_fence: PmiFence,
+    pub pmi_version: PmiVersion,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
     pub stdin_inherit: bool,
 }

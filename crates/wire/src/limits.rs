@@ -7,9 +7,9 @@ pub const KEY_LEN_MAX: usize = 64;
 /// PMI: longest value announced. Even, because MPICH's writer and reader cut long values by
 /// `(max-2)/2` and `(max-1)/2`, which agree only for an even number.
 pub const VALUE_LEN_MAX: usize = 1024;
-/// PMI-1: longest request line. Key, value, kvs name and the words around them, with room for long
-/// spawn arguments, which are one line each.
-pub const PMI1_LINE_MAX: usize = 64 * 1024;
+/// PMI-1: longest request line. The longest is a barrier of [`GROUP_RANKS_MAX`] ranks, each with up to seven digits and a comma;
+/// spawn arguments, one line each, are shorter.
+pub const PMI1_LINE_MAX: usize = 512 << 10;
 /// PMI-2: longest body. Slurm's client and server take 64 KiB; our own client's longest is an allgather's value with each `;` doubled.
 pub const PMI2_BODY_MAX: usize = 2 * ALLGATHER_LEN_MAX + 1024;
 /// Packed puts of one node between two fences, for the frame they leave in (bytes).
@@ -26,6 +26,10 @@ pub const THREAD_LEN_MAX: usize = 64;
 pub const ALLGATHER_LEN_MAX: usize = 64 << 10;
 /// Collectives that one rank may have outstanding (each costs its agent some hundred bytes).
 pub const EXCHANGES_MAX: usize = 16 << 10;
+/// Ranks that a barrier of a group may list; without a list it is for the whole job or the whole node.
+pub const GROUP_RANKS_MAX: usize = 64 << 10;
+/// Barriers of groups that one rank may wait in at once: one a thread.
+pub const GROUP_BARRIERS_PER_RANK_MAX: usize = 64;
 /// A subtree's part of a collective travels up the tree as long as it is at most that (bytes); else its size alone, and the root
 /// finds another way. Chosen: below what a parent with 32 children takes in within a few milliseconds.
 pub const EAGER_BYTES_MAX: usize = 256 << 10;
@@ -34,8 +38,9 @@ pub const EAGER_BYTES_MAX: usize = 256 << 10;
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Connections accepted but not yet authenticated, at once; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
-/// Time for an unauthenticated peer to finish its handshake.
-pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+/// Time for an unauthenticated peer to finish its handshake. Long, because a machine that starts thousands of ranks at once gives
+/// an agent little time; a full house of strangers is cleared earlier.
+pub const HANDSHAKE_NS_MAX: u64 = 30_000_000_000;
 
 /// Bytes of frames that may wait for one direct link to be made: no more than the longest frame, which is the result of the
 /// largest exchange, passes through one agent to another.

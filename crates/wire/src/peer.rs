@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -229,6 +229,8 @@ pub enum Cause {
     Interrupted { signal: i32 },
     /// The launcher's own work failed (a full disk below `--output-dir`, for one).
     Launcher { problem: String },
+    /// Others wait in the barrier of a group that this rank can no longer enter.
+    LeftGroup { group: String, finalized: bool, exit: Option<u8> },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.
@@ -308,6 +310,19 @@ pub struct StallReport {
     /// Ranks of the node that have not entered, the first few, with their pids.
     pub missing: Vec<(Rank, u32)>,
     /// How many have not entered.
+    pub missing_count: u32,
+    /// Barriers of groups that ranks of the node wait in, or are waited for; the first few.
+    pub groups: Vec<GroupStall>,
+}
+
+/// What one agent knows about the barrier of a group that is not complete.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GroupStall {
+    /// In words: which ranks.
+    pub group: String,
+    /// Members on the node that wait in it, and that have not entered: the first few with their pids, and how many.
+    pub arrived: u32,
+    pub missing: Vec<(Rank, u32)>,
     pub missing_count: u32,
 }
 

@@ -10,9 +10,9 @@ use wireup_wire::job::{
     AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PmiFlavour, PtySpec, Resource, StdinTarget,
 };
 use wireup_wire::peer::{
-    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Hello,
-    MissingAgent, Note, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError, SpawnStep,
-    StallReport, TracePart, Traffic, encode, probe,
+    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, GroupStall,
+    Hello, MissingAgent, Note, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError,
+    SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
 
 fn job() -> JobSpec {
@@ -40,6 +40,7 @@ fn job() -> JobSpec {
             stdin_inherit: true,
             exchange: Default::default(),
             pmi_fence: Default::default(),
+            pmi_version: Default::default(),
         },
     }
 }
@@ -89,6 +90,12 @@ fn controls() -> Vec<(&'static str, Control)> {
         arrived: 3,
         missing: vec![(Rank(5), 55)],
         missing_count: 1,
+        groups: vec![GroupStall {
+            group: "ranks 1-3 (tag 2)".into(),
+            arrived: 2,
+            missing: vec![(Rank(5), 55)],
+            missing_count: 1,
+        }],
     };
     let error = SpawnError { step: SpawnStep::Find, what: "./a".into(), errno: 2 };
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "cut".into() };
@@ -112,6 +119,10 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-keeper", Control::Failed(failure(Cause::KeeperLost))),
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
+        (
+            "failed-left-group",
+            Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), finalized: true, exit: Some(0) })),
+        ),
         ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
         ("departed", Control::Departed(departed)),
         ("done", Control::Done(done)),

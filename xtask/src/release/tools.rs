@@ -52,16 +52,19 @@ impl Tools {
         let path = env::join_paths(std::iter::once(bin.clone()).chain(env::split_paths(&path)))
             .map_err(|e| format!("{}: {e}", bin.display()))?;
         cargo.env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", bin.join("python"));
-        cargo.env("CC", self.compiler(architecture)?);
+        cargo.env("CC", self.compiler(architecture, "musl")?);
+        // What loads a library into itself is linked to the C library that others use.
+        let target = format!("gnu.{}", super::GLIBC);
+        cargo.env("CC_SHARED", self.compiler(architecture, &target)?);
         Ok(())
     }
 
     /// A C compiler in one word, which is all that `CC` may be.
-    fn compiler(&self, architecture: &str) -> Result<PathBuf> {
-        let at = self.at.join(format!("bin/cc-{architecture}"));
+    fn compiler(&self, architecture: &str, libc: &str) -> Result<PathBuf> {
+        let at = self.at.join(format!("bin/cc-{architecture}-{libc}"));
         let python = self.at.join("bin/python");
         let script =
-            format!("#!/bin/sh\nexec {:?} -m ziglang cc -target {architecture}-linux-musl -s \"$@\"\n", python);
+            format!("#!/bin/sh\nexec {:?} -m ziglang cc -target {architecture}-linux-{libc} -s \"$@\"\n", python);
         write_program(&at, &script).map_err(|e| format!("write {}: {e}", at.display()))?;
         Ok(at)
     }

@@ -15,7 +15,7 @@ pub const RANKS: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
 pub const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
 /// Behind the route's name: these jobs are no place to look for times.
-pub const BYTES_MARK: &str = ", bytes";
+pub const BYTES_MARK: &str = " bytes";
 /// The name of `PMI2_Init`'s figures, and of those of a job at rest.
 pub const JOIN: &str = "join";
 pub const MEMORY: &str = "memory";

@@ -30,6 +30,7 @@ hides behind other work.
   --memory NxP       exchange: nodes and ranks a node of the job whose memory is read (default: 256x64)
   --work-ms N        init: local work of each rank, asleep (default: 20)
   --delay-ms N       overlap: delay of the links between agents while the clients spin (default: 10; 0: none)
+  --mpi-ranks A,..   init: job sizes of the MPI program, 4 ranks a node (default: 8,16,32,64,128)
   --mpi-program PATH init: an MPI program that does init, barrier, finalize (default: target/programs/mpich5/initfin)
   --peer PATH        exchange: Hydra's mpiexec (default: as bench launch finds it)
   --library PATH     libpmi2.so.0 (default: beside this program, or in ../lib)
@@ -90,6 +91,7 @@ pub struct Flags {
     pub memory: Place,
     pub work: Duration,
     pub delay_ms: u32,
+    pub mpi_ranks: Vec<u32>,
     pub mpi_program: Option<PathBuf>,
     pub peer: Option<PathBuf>,
     pub library: Option<PathBuf>,
@@ -119,6 +121,7 @@ impl Flags {
             memory: Place { node_count: 256, ppn: 64 },
             work: Duration::from_millis(20),
             delay_ms: 10,
+            mpi_ranks: vec![8, 16, 32, 64, 128],
             mpi_program: None,
             peer: None,
             library: None,
@@ -146,6 +149,8 @@ impl Flags {
 
 /// The word for: no `--exchange` flag.
 pub const AUTO: &str = "auto";
+/// Ranks a node of a real MPI: few, so that there are several nodes, without which MPICH exchanges nothing.
+pub const MPI_PPN: u32 = 4;
 /// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
 const JOB_SIZE_MAX: u32 = 65_536;
 /// More are no better (chosen).
@@ -176,6 +181,7 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
             Long("memory") => flags.memory = place(&word(parser)?)?,
             Long("work-ms") => flags.work = Duration::from_millis(parser.value()?.parse()?),
             Long("delay-ms") => flags.delay_ms = parser.value()?.parse()?,
+            Long("mpi-ranks") => flags.mpi_ranks = sizes(&word(parser)?)?,
             Long("mpi-program") => flags.mpi_program = Some(parser.value()?.into()),
             Long("peer") => flags.peer = Some(parser.value()?.into()),
             Long("library") => flags.library = Some(parser.value()?.into()),
@@ -201,6 +207,9 @@ fn check(flags: &Flags) -> Result<(), lexopt::Error> {
     // Five digits are the longest rank.
     if !(flags.lengths.key == 0 || (5..=KEY_LEN_MAX).contains(&flags.lengths.key)) {
         return Err(format!("--key-bytes {}: expected 0, or 5 to {KEY_LEN_MAX}", flags.lengths.key).into());
+    }
+    if let Some(ranks) = flags.mpi_ranks.iter().find(|ranks| *ranks % MPI_PPN != 0) {
+        return Err(format!("{ranks} ranks are no whole number of nodes with {MPI_PPN} each").into());
     }
     for ranks in flags.ranks.iter().chain(&flags.bytes_ranks) {
         if ranks % flags.ppn.min(*ranks) != 0 {

@@ -59,7 +59,7 @@ fn find(flags: &Flags, surroundings: &Surroundings) -> Result<Contestant, Failur
     let named: Vec<(String, PathBuf)> = flags.peer.iter().map(|path| ("peer".to_owned(), path.clone())).collect();
     let found = peers::find(&named, &surroundings.scratch, &surroundings.interrupt);
     let known = |c: &Contestant| c.kind == Kind::Peer(PeerKind::Hydra) && major(&c.version).unwrap_or(0) >= 5;
-    let chosen = found.peers.into_iter().filter(|c| c.name == "peer" || flags.peer.is_none() && known(c)).next_back();
+    let chosen = found.peers.into_iter().rfind(|c| c.name == "peer" || flags.peer.is_none() && known(c));
     chosen.ok_or_else(|| wrong("no Hydra 5 is installed"))
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::flags::{AUTO, Flags};
+use super::flags::{AUTO, Flags, MPI_PPN};
 use super::report::{Cell, Key, Report};
 use super::surroundings::Surroundings;
 use crate::cases::Place;
@@ -17,15 +17,12 @@ use crate::stats;
 pub const MPI: &str = "mpi";
 /// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
-/// Job sizes: an MPI's start costs some 10 ms of CPU time for each rank.
-const RANKS: [u32; 5] = [8, 16, 32, 64, 128];
-/// Ranks a node: few, so that there are several nodes, without which MPICH exchanges nothing.
-const PPN: u32 = 4;
+/// An MPI's start costs some 10 ms of CPU time for each rank.
 const ROUNDS: u32 = 3;
 
 pub fn describe(flags: &Flags) -> String {
     let rounds = flags.rounds.unwrap_or(ROUNDS);
-    RANKS.map(|ranks| format!("mpi, {}x{PPN}: {rounds} rounds\n", ranks / PPN)).concat()
+    flags.mpi_ranks.iter().map(|ranks| format!("mpi, {}: {rounds} rounds\n", place(*ranks))).collect()
 }
 
 pub fn run(flags: &Flags, surroundings: &Surroundings, report: &mut Report) {
@@ -33,17 +30,21 @@ pub fn run(flags: &Flags, surroundings: &Surroundings, report: &mut Report) {
         report.warnings.push(format!("mpi: no {MPI_PROGRAM} here: see --mpi-program"));
         return;
     };
-    for ranks in RANKS {
+    for ranks in &flags.mpi_ranks {
         if surroundings.interrupt.is_set() {
             return;
         }
-        let place = Place { node_count: ranks / PPN, ppn: PPN };
+        let place = place(*ranks);
         eprintln!("wireup bench init: mpi, {place}");
         let key = Key { place, exchange: MPI.into(), scheme: MPI.into(), lengths: flags.lengths };
         let runs = (0..=flags.rounds.unwrap_or(ROUNDS)).map(|_| once(flags, surroundings, place, &program));
         let cell = runs.collect::<Result<Vec<_>, _>>().map(|runs| vec![Cell { key, runs }]);
         report.add(&format!("mpi, {place}"), cell);
     }
+}
+
+fn place(ranks: u32) -> Place {
+    Place { node_count: ranks / MPI_PPN, ppn: MPI_PPN }
 }
 
 fn program(flags: &Flags) -> Option<PathBuf> {

@@ -128,7 +128,7 @@ fn job(
 pub fn exchange_name(kind: Kind) -> String {
     match kind {
         Kind::Sleep => AUTO.into(),
-        Kind::Spin => format!("{AUTO}, {}", kind.name()),
+        Kind::Spin => format!("{AUTO} {}", kind.name()),
     }
 }
 

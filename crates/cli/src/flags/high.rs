@@ -111,6 +111,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         stall_report_ns: low.stall_report_ns.unwrap_or(if low.verbose { STALL_REPORT_NS } else { 0 }),
         exchange: low.exchange.unwrap_or_default(),
         pmi_fence: low.pmi_fence.unwrap_or_default(),
+        pmi_version: low.pmi_version.unwrap_or_default(),
         stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
     let (apps, warnings) = apps(low.sections, &ranks, &here, local)?;

@@ -13,7 +13,7 @@ use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{BindTo, ExchangeScheme, PmiFence, PmiFlavour};
+use wireup_wire::job::{BindTo, ExchangeScheme, PmiFence, PmiFlavour, PmiVersion};
 
 /// What a command line of `wireup run` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,6 +59,7 @@ pub struct Low {
     pub stall_report_ns: Option<u64>,
     pub exchange: Option<ExchangeScheme>,
     pub pmi_fence: Option<PmiFence>,
+    pub pmi_version: Option<PmiVersion>,
     pub profile: Option<PathBuf>,
     pub record: Option<String>,
     pub dry_run: bool,
@@ -224,6 +225,10 @@ impl Low {
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
                 self.pmi_fence = Some(behind.choice(&list, "choose strict or lazy")?);
+            }
+            Id::PmiVersion => {
+                let list = [("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
+                self.pmi_version = Some(behind.choice(&list, "choose 1.1 or 1.2")?);
             }
             Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS, "choose even, none, core, thread or socket")?),
             Id::Stdin => self.stdin = Some(behind.stdin()?),

@@ -28,6 +28,7 @@ pub enum Id {
     Pmi,
     Exchange,
     PmiFence,
+    PmiVersion,
     BindTo,
     Stdin,
     Label,
@@ -270,7 +271,15 @@ pub const FLAGS: &[Flag] = &[
         &["pmi-fence"],
         Word("WHEN"),
         Environment,
-        "strict (default): a fence ends when all ranks are in. lazy: at once after puts; gets wait instead.",
+        "strict (default): a fence ends when all ranks are in. lazy: at once after puts, gets wait instead; unsafe where a fence \
+         orders anything but pairs.",
+    ),
+    flag(
+        Id::PmiVersion,
+        &["pmi-version"],
+        Word("VERSION"),
+        Environment,
+        "What PMI-1 programs are answered: 1.1, or 1.2 with barriers of groups. Default: as they ask.",
     ),
     flag(Id::Stdin, &["stdin"], Word("WHO"), Output, "Who reads standard input: a rank (default: 0), all, none."),
     flag(

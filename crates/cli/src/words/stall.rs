@@ -1,7 +1,8 @@
 //! Who has not arrived: reports of many nodes, told as they come and summed up when all have answered.
 
 use super::{count, ranges};
-use wireup_wire::peer::StallReport;
+use wireup_wire::ids::Rank;
+use wireup_wire::peer::{GroupStall, StallReport};
 
 /// Nodes that are named in one round; the summary counts the others.
 const NODES_SHOWN: u32 = 16;
@@ -15,6 +16,8 @@ pub struct Stalls {
     arrived: u64,
     missing: u64,
     nodes_missing: u32,
+    /// Somebody waits in the barrier of a group.
+    groups: bool,
 }
 
 impl Stalls {
@@ -27,6 +30,7 @@ impl Stalls {
             arrived: 0,
             missing: 0,
             nodes_missing: 0,
+            groups: false,
         }
     }
 
@@ -49,44 +53,66 @@ impl Stalls {
                 lines.push(node_line(report));
             }
         }
+        for group in report.groups.iter().filter(|group| group.arrived > 0 || group.missing_count > 0) {
+            self.groups = true;
+            if self.shown < NODES_SHOWN {
+                self.shown += 1;
+                lines.push(group_line(report, group));
+            }
+        }
         if self.answers == self.node_count {
-            lines.push(self.summary(report));
+            lines.extend(self.summary(report));
             *self = Stalls::new(self.node_count);
         }
         lines
     }
 
-    fn summary(&self, report: &StallReport) -> String {
+    fn summary(&self, report: &StallReport) -> Option<String> {
         let all = self.arrived + self.missing;
         let epoch = report.epoch;
-        match (self.arrived, self.missing) {
+        Some(match (self.arrived, self.missing) {
+            (0, _) if self.groups => return None,
             (0, _) => format!("fence {epoch}: no rank waits in it; the job computes, or hangs by itself"),
             (_, 0) => format!("fence {epoch}: all {all} ranks have arrived"),
             (arrived, _) => format!(
                 "fence {epoch}: {arrived} of {all} ranks wait for those on {}",
                 count(self.nodes_missing, "node")
             ),
-        }
+        })
     }
 }
 
 fn node_line(report: &StallReport) -> String {
-    let StallReport { node, host, epoch, arrived, missing, missing_count } = report;
+    let StallReport { node, host, epoch, arrived, missing, missing_count, .. } = report;
+    format!("fence {epoch}: node {node} {host}: {arrived} arrived, missing {}", ranks(missing, *missing_count))
+}
+
+fn group_line(report: &StallReport, group: &GroupStall) -> String {
+    let (StallReport { node, host, .. }, GroupStall { group, arrived, missing, missing_count }) = (report, group);
+    let missing = match missing_count {
+        0 => "none missing here".to_owned(),
+        count => format!("missing {}", ranks(missing, *count)),
+    };
+    format!("barrier of {group}: node {node} {host}: {arrived} arrived, {missing}")
+}
+
+/// `ranks 5-7 (pid 105, ...)`
+fn ranks(missing: &[(Rank, u32)], missing_count: u32) -> String {
     let ranks = ranges(missing.iter().map(|(rank, _)| rank.0));
     let more = match missing_count.saturating_sub(missing.len() as u32) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let noun = if *missing_count == 1 { "rank" } else { "ranks" };
-    let pid = missing.first().map(|(_, pid)| format!(" (pid {pid}{})", if *missing_count > 1 { ", ..." } else { "" }));
+    let noun = if missing_count == 1 { "rank" } else { "ranks" };
+    let pid = missing.first().map(|(_, pid)| format!(" (pid {pid}{})", if missing_count > 1 { ", ..." } else { "" }));
     let pid = pid.unwrap_or_default();
-    format!("fence {epoch}: node {node} {host}: {arrived} arrived, missing {noun} {ranks}{more}{pid}")
+    format!("{noun} {ranks}{more}{pid}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::ids::{Epoch, NodeId, Rank};
+    use wireup_wire::ids::{Epoch, NodeId};
 
     fn report(node: u32, arrived: u32, missing: &[u32], missing_count: u32) -> StallReport {
         StallReport {
@@ -96,7 +122,26 @@ mod tests {
             arrived,
             missing: missing.iter().map(|&rank| (Rank(rank), 100 + rank)).collect(),
             missing_count,
+            groups: Vec::new(),
         }
+    }
+
+    #[test]
+    fn barriers_of_groups_are_named() {
+        let mut stalls = Stalls::new(2);
+        let group = |arrived, missing: &[(Rank, u32)]| GroupStall {
+            group: "ranks 1-3 (tag 7)".into(),
+            arrived,
+            missing: missing.to_vec(),
+            missing_count: missing.len() as u32,
+        };
+        let first = StallReport { groups: vec![group(2, &[])], ..report(0, 0, &[], 0) };
+        assert_eq!(stalls.lines(&first), ["barrier of ranks 1-3 (tag 7): node 0 node0: 2 arrived, none missing here"]);
+        let second = StallReport { groups: vec![group(0, &[(Rank(3), 103)])], ..report(1, 0, &[], 0) };
+        assert_eq!(
+            stalls.lines(&second),
+            ["barrier of ranks 1-3 (tag 7): node 1 node1: 0 arrived, missing rank 3 (pid 103)"]
+        );
     }
 
     #[test]

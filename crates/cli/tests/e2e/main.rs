@@ -23,6 +23,7 @@ mod sent;
 mod signals;
 mod slurm;
 mod ssh;
+mod startup_bench;
 mod stdio;
 mod terminal;
 mod travels;

@@ -1,9 +1,9 @@
 //! Under the real Slurm: what our libraries answer to `srun --mpi=pmi2`, and that nothing is left of its jobs.
 
+use crate::harness::libraries::{ALL_RIGHT, library_path, own};
 use crate::harness::machines::{self, Machines};
 use crate::harness::peers::program;
 use crate::harness::{Outcome, Run};
-use crate::harness::libraries::{ALL_RIGHT, library_path, own};
 use crate::libpmi::expect_same;
 use xtask::programs::Flavour;
 

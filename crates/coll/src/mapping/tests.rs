@@ -102,7 +102,7 @@ proptest! {
             }
             prop_assert_eq!(mapping.local_size(node), count);
             if let Some(run) = mapping.run_of(node) {
-                prop_assert!(run.len() > 0 && run.map(Rank).eq(mapping.ranks_of(node)));
+                prop_assert!(!run.is_empty() && run.map(Rank).eq(mapping.ranks_of(node)));
             } else {
                 prop_assert!(count == 0 || blocks.len() > 1 || u64::from(job_size) > u64::from(blocks[0].nodes) * u64::from(blocks[0].ppn));
             }

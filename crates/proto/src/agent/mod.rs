@@ -304,6 +304,10 @@ impl Agent {
             return self.turn_away(link);
         }
         self.links.on_up(link, peer, &mut self.out);
+        if matches!(peer, Peer::Direct(_)) {
+            // Whose frames had waited for the link may be over now.
+            self.with_all_jobs(now, |_, _| ());
+        }
         if peer == Peer::Parent {
             self.with_all_jobs(now, |job, cx| job.on_linked(cx.now, cx.out));
             if self.jobs.values().any(Job::is_profiled) {

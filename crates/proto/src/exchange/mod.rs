@@ -180,7 +180,7 @@ impl Exchanges {
     /// A frame of a child.
     pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_up(now, site, child, tag.form, payload, out)
+            exchange.on_up(site, child, tag.form, payload, out)
         });
     }
 
@@ -221,6 +221,7 @@ impl Exchanges {
             let problem = format!("a frame of collective {epoch} came to a node that is at {base}");
             return out.push(Do::Fail { problem });
         };
+        exchange.on_heard(now);
         let known = exchange.collective();
         let done = if known == collective {
             act(site, exchange, out)
@@ -267,15 +268,16 @@ impl Exchanges {
         }
     }
 
-    /// A rank of the subtree will never enter `departed.epoch`. True if that is the first news of the kind, or the first
-    /// of a deserter.
+    /// A rank of the subtree will never enter `departed.epoch`. True if that is news: no earlier epoch is known to be
+    /// impossible, or it is the first deserter.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
-        let deserter = departed.deserted && !std::mem::replace(&mut self.deserter_known, departed.deserted);
-        let first = self.departed.is_none() || deserter;
-        if self.departed.is_none_or(|known| departed.epoch < known.epoch) {
+        let is_first_deserter = departed.deserted && !self.deserter_known;
+        self.deserter_known |= departed.deserted;
+        let is_earlier = self.departed.is_none_or(|known| departed.epoch < known.epoch);
+        if is_earlier {
             self.departed = Some(departed);
         }
-        first
+        is_earlier || is_first_deserter
     }
 
     /// The departure that makes a collective under way impossible, with that epoch.

@@ -112,6 +112,11 @@ impl Exchange {
         self.since.unwrap_or_default()
     }
 
+    /// Somebody elsewhere is in.
+    pub fn on_heard(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
     pub fn is_delivered(&self) -> bool {
         self.delivered
     }
@@ -221,14 +226,12 @@ impl Exchange {
     /// A child's subtree is in.
     pub fn on_up(
         &mut self,
-        now: Instant,
         site: &Site,
         child: usize,
         form: Form,
         payload: Bytes,
         out: &mut Vec<Do>,
     ) -> Result<(), String> {
-        self.since.get_or_insert(now);
         match &mut self.way {
             Way::Scan(scan) => {
                 let up = Up::decode(&payload).map_err(|error| error.to_string())?;

@@ -280,7 +280,8 @@ fn a_departure_breaks_only_what_it_misses() {
         assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
         net.enter(0, Entry::Fence);
         assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1))));
-        assert!(!net.nodes[0].on_departed(left(0)));
+        assert!(!net.nodes[0].on_departed(left(2)), "the earliest is known");
+        assert!(net.nodes[0].on_departed(left(0)), "somebody may wait for this one elsewhere");
         assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0))));
     }
 }
@@ -305,6 +306,15 @@ fn a_node_that_waits_is_known_at_the_root() {
         net.nodes[0].on_departed(departed);
         assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0))), "{scheme:?}");
     }
+}
+
+/// A node that hears of a collective by a round alone waits from then on.
+#[test]
+fn a_wait_begins_with_the_first_that_is_heard() {
+    let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::Ring);
+    net.enter(0, Entry::Fence);
+    while net.deliver(&mut Dice(1)) {}
+    assert_eq!(net.nodes[1].stall_deadline(5), Some(Instant(2) + 5));
 }
 
 #[test]

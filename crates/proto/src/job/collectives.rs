@@ -203,6 +203,8 @@ impl Job {
             deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
             exit,
         };
+        self.groups.on_departed(local, departed);
+        self.check_group_broken(cx);
         self.on_departed(departed, cx);
     }
 

@@ -238,11 +238,16 @@ impl Job {
 
     /// A wait became long: the root asks everybody.
     pub(super) fn check_stall(&mut self, cx: &mut Context<'_>) {
-        let due = self.exchanges.stall_deadline(self.spec.options.stall_report_ns);
-        if due.is_some_and(|due| cx.now >= due) {
+        if self.stall_deadline().is_some_and(|due| cx.now >= due) {
             self.exchanges.on_asked();
+            self.groups.on_asked();
             self.ask_stall(cx);
         }
+    }
+
+    pub(super) fn stall_deadline(&self) -> Option<Instant> {
+        let after_ns = self.spec.options.stall_report_ns;
+        self.exchanges.stall_deadline(after_ns).into_iter().chain(self.groups.stall_deadline(after_ns)).min()
     }
 
     /// Somebody wants to know who is missing.
@@ -256,6 +261,7 @@ impl Job {
 
     pub(super) fn on_stall_ask(&mut self, cx: &mut Context<'_>) {
         self.exchanges.on_asked();
+        self.groups.on_asked();
         self.forward_down(&Control::StallAsk, cx);
         let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
             return;
@@ -272,6 +278,7 @@ impl Job {
             arrived: self.exchanges.arrived(),
             missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
             missing_count: missing().count() as u32,
+            groups: self.group_stalls(),
         };
         cx.links.control_up(self.id(), &Control::Stall(report), cx.out);
     }

@@ -7,12 +7,14 @@
 mod array;
 mod collectives;
 mod ends;
+mod groups;
 mod pmi;
 mod processes;
 mod stdio;
 
 use crate::clock_offset::ClockOffset;
 use crate::exchange::{Exchanges, Site};
+use crate::groups::Groups;
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, SpawnPlan, Stream};
 use crate::kvs::Kvs;
@@ -24,6 +26,7 @@ use crate::output::{OutputStream, Style};
 use crate::plan::{app_of, spawn_plan};
 use crate::time::Instant;
 use ends::Ends;
+use groups::Whereabouts;
 use processes::Process;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -69,7 +72,9 @@ pub struct Job {
     closed_sockets: VecDeque<(Instant, LocalRank)>,
     mapping: Arc<Mapping>,
     process_mapping: Option<Vec<u8>>,
+    whereabouts: Whereabouts,
     exchanges: Exchanges,
+    groups: Groups,
     traffic: ExchangeTraffic,
     kvs: Kvs,
     attrs: NodeAttrs,
@@ -140,7 +145,9 @@ impl Job {
             closed_sockets: VecDeque::new(),
             process_mapping: mapping.process_mapping(),
             mapping: Arc::new(mapping.clone()),
+            whereabouts: Whereabouts { me, node, tree: *tree },
             exchanges: Exchanges::new(site),
+            groups: Groups::new(children.len()),
             traffic: ExchangeTraffic::default(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
@@ -174,10 +181,11 @@ impl Job {
         self.check_closed_sockets(cx);
         self.check_ends(cx);
         self.check_stall(cx);
+        self.check_groups(cx);
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let stall = self.exchanges.stall_deadline(self.spec.options.stall_report_ns);
+        let stall = self.stall_deadline().into_iter().chain(self.groups.deadline());
         let lines = self.output.iter().filter_map(OutputStream::deadline);
         lines.chain(stall).chain(self.ends.deadline()).chain(self.closed_socket_deadline()).min()
     }
@@ -276,6 +284,10 @@ impl Job {
         if !told || self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
             return false;
         }
+        if !self.is_ending() && (self.exchanges.open() > 0 || cx.links.direct.waits(self.id())) {
+            // Ranks here need not wait for their collectives; other nodes need what this one passes on.
+            return false;
+        }
         if self.trace.is_some() && !self.root && !cx.clock.is_known() && !self.is_forced() {
             // Its stamps would stand on a clock that nobody can tell from the others'.
             return false;
@@ -362,6 +374,7 @@ impl Job {
     pub fn on_frame(&mut self, from: Option<AgentId>, frame: Frame, cx: &mut Context<'_>) {
         match (from, frame.kind) {
             (Some(_), Kind::ExchangeUp) | (None, Kind::ExchangeDown) => self.on_exchange(from, frame, cx),
+            (Some(_), Kind::GroupUp) | (None, Kind::GroupDown) => self.on_group(from, frame, cx),
             (Some(agent), Kind::Output) => self.on_child_output(agent, frame),
             (None, Kind::OutputCredit) => self.on_output_credit(&frame),
             (None, Kind::Input) => self.on_input(frame, cx),
@@ -378,7 +391,9 @@ impl Job {
                 | Kind::Input
                 | Kind::InputCredit
                 | Kind::Trace
-                | Kind::Direct,
+                | Kind::Direct
+                | Kind::GroupUp
+                | Kind::GroupDown,
             ) => {}
         }
     }

@@ -22,6 +22,7 @@ impl Job {
             job_size: self.job_size,
             process_mapping: self.process_mapping.as_deref(),
             lazy_fence: self.spec.options.pmi_fence == PmiFence::Lazy,
+            pmi_version: self.spec.options.pmi_version,
         };
         let who = Who { local, rank: process.rank, appnum: process.appnum };
         let (kvs, attrs) = (&mut self.kvs, &mut self.attrs);
@@ -52,6 +53,7 @@ impl Job {
                 process.trace.init_ns = cx.now.0;
             }
             Effect::Enter { entry, ticket } => self.on_enter(local, entry, ticket, cx),
+            Effect::EnterGroup(group) => self.on_enter_group(local, group, cx),
             Effect::Finalized => {
                 let process = &mut self.processes[local.index()];
                 process.finalized = true;

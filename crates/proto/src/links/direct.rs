@@ -182,6 +182,11 @@ impl Direct {
         }
     }
 
+    /// Whether frames of a job wait for a link.
+    pub fn waits(&self, job: JobId) -> bool {
+        self.peers.values().any(|peer| peer.waiting.iter().any(|frame| frame.job == job.0))
+    }
+
     /// A job is over.
     pub fn forget(&mut self, job: JobId) {
         for peer in self.peers.values_mut() {

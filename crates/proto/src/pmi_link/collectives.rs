@@ -41,9 +41,18 @@ pub enum Told<'a> {
 }
 
 /// A get behind a lazy fence.
-pub(super) struct WaitingGet {
-    key: Vec<u8>,
-    thread: Option<Vec<u8>>,
+pub(super) enum WaitingGet {
+    Key {
+        key: Vec<u8>,
+        thread: Option<Vec<u8>>,
+    },
+    /// A step of the walk over all pairs.
+    Number(u32),
+}
+
+/// PMI 1.2's clients tell barriers by their tags; that of all ranks is none of a group's and has 0, as Hydra's.
+fn barrier_out(subversion: u32) -> Reply<'static> {
+    Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
 }
 
 impl PmiLink {
@@ -56,7 +65,9 @@ impl PmiLink {
             encode_reply(self.dialect, command, thread.as_deref(), answer, reply);
         };
         match (ticket, told) {
-            (Ticket::Fence { thread }, Told::Fence { .. }) => encode(Command::Barrier, thread, &Reply::BarrierOut),
+            (Ticket::Fence { thread }, Told::Fence { .. }) => {
+                encode(Command::Barrier, thread, &barrier_out(self.subversion))
+            }
             (Ticket::Ring { thread }, Told::Place(place)) => {
                 let answer = Reply::Ring { count: place.position as i32, left: &place.left, right: &place.right };
                 encode(Command::Ring, thread, &answer);
@@ -85,18 +96,13 @@ impl PmiLink {
 }
 
 impl Turn<'_, '_> {
-    pub(super) fn on_fence(&mut self, envelope: &Envelope<'_>, group: Option<&[u8]>) {
-        if group.is_some() {
-            *self.state = State::Ready;
-            self.answer(envelope, &Reply::Failed { message: "group_barriers_need_PMI_1.2" });
-            return;
-        }
+    pub(super) fn on_fence(&mut self, envelope: &Envelope<'_>) {
         let has_put = std::mem::take(self.has_put);
         if self.facts.lazy_fence && has_put {
             *self.state = State::Ready;
             *self.lazy += 1;
             self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::Lazy });
-            return self.answer(envelope, &Reply::BarrierOut);
+            return self.answer(envelope, &barrier_out(self.subversion));
         }
         let ticket = Ticket::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
         self.effects.push(Effect::Enter { entry: Entry::Fence, ticket });
@@ -104,6 +110,7 @@ impl Turn<'_, '_> {
 
     pub(super) fn on_own_fence(&mut self, id: u32) {
         *self.outstanding += 1;
+        *self.has_put = false;
         self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::OwnFence { id } });
     }
 
@@ -143,14 +150,16 @@ impl Turn<'_, '_> {
             self.answer_get(key, envelope.thread);
             return Next::Go;
         }
-        *self.waiting_get = Some(WaitingGet { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
+        *self.waiting_get = Some(WaitingGet::Key { key: key.to_vec(), thread: envelope.thread.map(<[u8]>::to_vec) });
         Next::Wait
     }
 
     /// Answers the get that has waited.
     pub(super) fn answer_waiting(&mut self) {
-        if let Some(WaitingGet { key, thread }) = self.waiting_get.take() {
-            self.answer_get(&key, thread.as_deref());
+        match self.waiting_get.take() {
+            None => {}
+            Some(WaitingGet::Key { key, thread }) => self.answer_get(&key, thread.as_deref()),
+            Some(WaitingGet::Number(number)) => self.answer_number(number),
         }
     }
 

@@ -2,11 +2,11 @@
 //! strike while they are.
 
 use super::{add_mischief, draw_blocks, draw_timing};
+use crate::Report;
 use crate::faults::Fault;
 use crate::rng::Rng;
 use crate::spec::WorldSpec;
 use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
-use crate::{Report, run};
 use std::rc::Rc;
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 
@@ -70,9 +70,9 @@ pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
             (0..=1, Some(agent)) => Fault::KillAgent { agent, at_ns },
             (2, Some(agent)) => Fault::CutLink { agent, at_ns },
             (3, Some(agent)) => Fault::SilenceLink { agent, at_ns },
-            (4..=5, _) => Fault::CutDirect { agent, at_ns },
+            (4..=5, _) if calm.direct_links > 0 => Fault::CutDirect { agent, at_ns },
             (6, _) => Fault::KillKeeper { agent, at_ns },
-            (7, _) if rng.chance(300) => Fault::NoDial { agent },
+            (7, _) if calm.direct_links > 0 && rng.chance(300) => Fault::NoDial { agent },
             (8, _) if rng.chance(200) => Fault::KillAgent { agent: 0, at_ns },
             _ => Fault::KillRank { rank, at_ns },
         };
@@ -226,11 +226,4 @@ fn draw_lens(rng: &mut Rng, size: u32) -> Lens {
     let most = (ALLGATHER_BYTES_MAX / u64::from(size)).min(1 << 16) as u32;
     let max = (*rng.pick(&[1, 8, 18, 18, 32, 254, 255, 300, 6_000, 1 << 16])).min(most);
     if rng.chance(500) { Lens::Fixed(max) } else { Lens::UpTo(max) }
-}
-
-/// Runs a collective world twice, as `run_with_faults` does.
-pub fn run_collectives_with_faults(seed: u64) -> [Report; 2] {
-    let calm = run(collective_world(seed));
-    let stormy = run(with_faults(seed, &calm));
-    [calm, stormy]
 }

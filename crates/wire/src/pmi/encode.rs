@@ -69,6 +69,16 @@ pub fn encode_reply(dialect: Dialect, to: Command, thread: Option<&[u8]>, reply:
     encode_named(dialect, to, name, thread, reply, out);
 }
 
+/// Appends a refusal of a group's barrier. It carries the tag, since that is what PMI 1.2's clients know an answer by.
+pub fn encode_barrier_refusal(tag: i32, message: &str, out: &mut Vec<u8>) {
+    let (dialect, to) = (Dialect::Pmi1, Command::Barrier);
+    let mut writer = MessageWriter::begin(dialect, (to.pmi1_reply_name().unwrap_or_default().as_bytes(), ""), out);
+    writer.raw("rc", b"-1");
+    write_failure(dialect, to, message, &mut writer);
+    Reply::BarrierOut { tag: Some(tag) }.encode_fields(dialect, &mut writer);
+    writer.end();
+}
+
 /// Appends a refusal of a command that the table does not know, under that command's own name.
 pub fn encode_unknown(dialect: Dialect, name: &[u8], thread: Option<&[u8]>, out: &mut Vec<u8>) {
     let name = match dialect {

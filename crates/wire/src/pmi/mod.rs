@@ -31,7 +31,7 @@ pub mod table;
 mod tests;
 mod value;
 
-pub use encode::{NotInDialect, encode_reply, encode_request, encode_unknown};
+pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_request, encode_unknown};
 pub use error::{Excerpt, PmiError, Problem};
 pub use read_reply::{ReplyFields, ReplyReader};
 pub use read_request::{Envelope, RequestReader};

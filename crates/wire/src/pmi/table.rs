@@ -45,6 +45,8 @@ commands! {
     Init ["init" => "response_to_init"] [] -> Init {
         version: u32 = ["pmi_version"] [];
         subversion: u32 = ["pmi_subversion"] [] or "0";
+        /// PMI-1, our own clients: they take PMI 1.2 for an answer, which they could not ask every server for.
+        extension: Option<u32> = ["wireup"] [];
     }
     /// PMI-2's second request: who is asking.
     FullInit [] ["fullinit"] -> FullInit {
@@ -164,7 +166,10 @@ replies! {
     /// Nothing but success.
     Done
     /// All have entered the barrier.
-    BarrierOut
+    BarrierOut {
+        /// PMI 1.2: the group's; 0 for a barrier without one.
+        tag: Option<i32> = ["tag"] [];
+    }
     /// The pair's value.
     Value(value: &'a [u8] = ["value"] ["value"])
     /// What the server will speak; `rc` other than 0 refuses.

@@ -68,7 +68,7 @@ fn garbage_is_an_error_of_the_link() {
 fn the_switch_applies_to_bytes_already_there() {
     let mut reader = RequestReader::new();
     reader.push(b"cmd=init pmi_version=2 pmi_subversion=0\n13    cmd=finalize;").unwrap();
-    assert_eq!(reader.next().unwrap().unwrap().request, Request::Init { version: 2, subversion: 0 });
+    assert_eq!(reader.next().unwrap().unwrap().request, Request::Init { version: 2, subversion: 0, extension: None });
     reader.switch_to_pmi2();
     assert_eq!(reader.next().unwrap().unwrap().request, Request::Finalize);
     assert_eq!(reader.held_bytes(), 0);

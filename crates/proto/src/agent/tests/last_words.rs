@@ -55,6 +55,7 @@ fn job() -> JobSpec {
             stdin_inherit: false,
             exchange: Default::default(),
             pmi_fence: Default::default(),
+            pmi_version: Default::default(),
         },
     }
 }

@@ -60,6 +60,7 @@ pub(super) fn job(id: u32) -> JobSpec {
             stdin_inherit: false,
             exchange: Default::default(),
             pmi_fence: Default::default(),
+            pmi_version: Default::default(),
         },
     }
 }

@@ -1,0 +1,127 @@
+//! `wireup bench exchange | init | overlap` on tiny jobs: everything is there, every value right; no time is asserted.
+
+use crate::harness::Run;
+use crate::harness::libraries::folder;
+use crate::harness::peers::program;
+use std::fs;
+use std::path::PathBuf;
+use xtask::programs::Flavour;
+
+/// A folder for what a benchmark writes; removed when dropped.
+struct Results(PathBuf);
+
+impl Results {
+    fn of(name: &str) -> Results {
+        let folder = std::env::temp_dir().join(format!("wireup-startup-bench-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Results(folder)
+    }
+
+    /// Runs the benchmark and gives the lines of its CSV file.
+    fn run(&self, words: &str) -> Vec<String> {
+        let library = folder().join(xtask::libraries::file("pmi2"));
+        let at = |name: &str| self.0.join(name).display().to_string();
+        let files = ["--json", &at("out.json"), "--csv", &at("out.csv"), "--svg", &self.0.display().to_string()]
+            .map(str::to_owned);
+        let words = ["bench"].into_iter().chain(words.split_whitespace()).map(str::to_owned);
+        let library = ["--library".to_owned(), library.display().to_string()];
+        let outcome = Run::wireup(words.chain(library).chain(files)).succeed();
+        assert!(!outcome.out().contains("  ! ") || outcome.out().contains("machine is busy"), "{outcome}");
+        let json: serde_json::Value = serde_json::from_slice(&fs::read(at("out.json")).unwrap()).unwrap();
+        assert_eq!(json["warnings"], serde_json::json!([]), "{outcome}");
+        fs::read_to_string(at("out.csv")).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn has_figure(&self, name: &str) {
+        let text = fs::read_to_string(self.0.join(name)).unwrap_or_default();
+        assert!(text.starts_with("<svg") && text.contains("ranks"), "{name}: {text}");
+    }
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The counted value of a metric, which must be there.
+fn value(lines: &[String], head: &str, metric: &str) -> f64 {
+    let found = lines.iter().rev().find(|line| line.starts_with(head) && line.contains(&format!(",{metric},")));
+    let line = found.unwrap_or_else(|| panic!("no {metric} of {head}: {lines:#?}"));
+    line.rsplit(',').next().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn every_scheme_of_an_exchange() {
+    let results = Results::of("exchange");
+    let lines = results.run(
+        "exchange --ranks 8,12 --ppn 4 --rounds 1 --repeat 2 --bytes-ranks 16 --memory 2x2 --part times,bytes,memory",
+    );
+    for scheme in [
+        "text-fence",
+        "text-get-2",
+        "text-get-all",
+        "fence",
+        "fence-get-2",
+        "fence-get-all",
+        "ifence",
+        "allgather-copy",
+        "allgather",
+        "iallgather-copy",
+        "iallgather",
+        "ring",
+    ] {
+        for (ranks, nodes) in [(8, 2), (12, 3)] {
+            let head = format!("exchange,{ranks},{nodes},4,auto,18,9,{scheme},1");
+            assert!(value(&lines, &head, "time") > 0.0 && value(&lines, &head, "agent-cpu") > 0.0);
+        }
+    }
+    // What comes into a node by direct links is the other nodes' values with a byte of length each, and a few bytes beside.
+    for exchange in ["ring", "log"] {
+        let head = format!("exchange,16,4,4,{exchange} bytes,18,9,allgather,0");
+        let bytes = value(&lines, &head, "direct-in-per-value");
+        assert!((19.0 * 0.75..19.0 * 0.75 + 2.0).contains(&bytes), "{exchange}: {bytes}");
+    }
+    assert!(value(&lines, "exchange,16,4,4,tree bytes,18,9,allgather,0", "down-in-per-value") >= 19.0);
+    assert!(value(&lines, "exchange,4,2,2,auto,18,9,memory,0", "agent-memory") > 0.0);
+    assert_eq!(value(&lines, "exchange,4,2,2,auto,18,9,memory,0", "pair-bytes"), 108.0);
+    results.has_figure("exchange-time.svg");
+    results.has_figure("exchange-bytes.svg");
+}
+
+#[test]
+fn initialisation_by_every_scheme_and_of_a_real_mpi() {
+    let results = Results::of("init");
+    let lines = results.run("init --ranks 8 --ppn 4 --rounds 1 --work-ms 1 --part schemes");
+    for scheme in ["work", "text-fence", "fence-get-2", "allgather", "ifence", "iallgather"] {
+        assert!(value(&lines, &format!("init,8,2,4,auto,18,9,{scheme},1"), "ready-median") >= 1e-3);
+    }
+    results.has_figure("init-schemes.svg");
+    let Some(mpi) = program(Flavour::Mpich5, "initfin") else { return };
+    let words = format!("init --part mpi --mpi-ranks 8 --rounds 1 --mpi-program {}", mpi.display());
+    let lines = results.run(&words);
+    let (all, exchange) = ("mpi-init", "mpi-exchange");
+    let figure = |metric| value(&lines, "init,8,2,4,mpi,18,9,mpi,1", metric);
+    assert!(0.0 < figure(exchange) && figure(exchange) < figure(all));
+}
+
+#[test]
+fn overlap_of_sleeping_and_spinning_ranks() {
+    let results = Results::of("overlap");
+    let lines = results.run("overlap --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
+    for scheme in ["ifence+sleep", "iallgather+sleep"] {
+        assert!(value(&lines, &format!("overlap,8,2,4,auto,18,9,{scheme},1"), "overlap") <= 2.0);
+    }
+    let spinning = |line: &&String| line.contains("auto spin") && line.contains("fence,1,time");
+    let blocking = lines.iter().find(spinning).unwrap_or_else(|| panic!("{lines:#?}"));
+    // Up and down one link that holds every frame up for 2 ms; the clock starts with the last rank.
+    assert!(blocking.rsplit(',').next().unwrap().parse::<f64>().unwrap() >= 2e-3, "{blocking}");
+    results.has_figure("overlap.svg");
+}
+
+#[test]
+fn a_plan_is_told_and_wrong_words_are_refused() {
+    let outcome = Run::wireup(["bench", "exchange", "--dry-run", "--ranks", "16,2048"]).succeed();
+    assert!(outcome.out().contains("128x16, auto: 7 rounds of text-fence"), "{outcome}");
+    assert!(!outcome.out().contains("128x16, auto: 7 rounds of text-fence text-get-2 text-get-all"), "{outcome}");
+}

@@ -1,0 +1,68 @@
+//! Where the members of a group are, as seen from one agent of the tree.
+
+use wireup_coll::mapping::Mapping;
+use wireup_wire::group::Members;
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spread {
+    /// Ascending.
+    pub locals: Vec<LocalRank>,
+    /// Those with members below them, by their place among the job's children; ascending.
+    pub children: Vec<usize>,
+    /// No member is elsewhere.
+    pub apex: bool,
+}
+
+/// The way to a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Here,
+    Child(usize),
+    Parent,
+}
+
+impl Spread {
+    /// `node`: this agent's own; `children`: how many the job has here. A list costs a look at each of its ranks.
+    pub fn of(
+        members: &Members,
+        mapping: &Mapping,
+        node: Option<NodeId>,
+        children: usize,
+        is_root: bool,
+        mut way: impl FnMut(NodeId) -> Way,
+    ) -> Spread {
+        let all = || {
+            let local_size = node.map_or(0, |node| mapping.local_size(node));
+            (0..local_size).map(|local| LocalRank(local as u16)).collect()
+        };
+        let runs = match members {
+            Members::World => return Spread { locals: all(), children: (0..children).collect(), apex: is_root },
+            Members::Node => return Spread { locals: all(), children: Vec::new(), apex: true },
+            Members::List(runs) => runs,
+        };
+        let mut spread = Spread { locals: Vec::new(), children: Vec::new(), apex: true };
+        let mut looked_at = Vec::new();
+        for rank in runs.iter().flat_map(|run| run.first..run.first + run.count).map(Rank) {
+            let (of, local) = mapping.place(rank).expect("a group was read with the size of the job");
+            if Some(of) == node {
+                spread.locals.push(local);
+            }
+            if looked_at.len() <= of.index() {
+                looked_at.resize(of.index() + 1, false);
+            }
+            if std::mem::replace(&mut looked_at[of.index()], true) {
+                continue;
+            }
+            match way(of) {
+                Way::Here => {}
+                Way::Child(child) => spread.children.push(child),
+                Way::Parent => spread.apex = false,
+            }
+        }
+        spread.locals.sort_unstable();
+        spread.children.sort_unstable();
+        spread.children.dedup();
+        spread
+    }
+}

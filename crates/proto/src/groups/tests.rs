@@ -1,0 +1,412 @@
+//! Agents of a tree wired together by queues that deliver in any order that links allow.
+
+use super::spread::Way;
+use super::*;
+use proptest::prelude::*;
+use wireup_coll::mapping::{Mapping, by_slot};
+use wireup_coll::tree::{Hop, Tree};
+use wireup_wire::blob;
+use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
+
+enum Flying {
+    Up(Group, Bytes),
+    Down(Group, Bytes),
+    Ask(Group, u32),
+}
+
+struct Net {
+    tree: Tree,
+    mapping: Mapping,
+    nodes: Vec<Groups>,
+    /// By (from, to).
+    links: BTreeMap<(usize, usize), VecDeque<Flying>>,
+    /// By rank: the rounds of each group that it has entered, and been told of.
+    entered: BTreeMap<(u32, Group), u32>,
+    told: BTreeMap<(u32, Group), u32>,
+    /// By node: keys that were published there.
+    seen: Vec<Vec<String>>,
+    sent: usize,
+    failed: Vec<String>,
+}
+
+/// A small generator: the order of everything follows from the seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+fn group(text: &str, size: u32) -> Group {
+    Group::parse(text.as_bytes(), size).unwrap()
+}
+
+/// The spread of a group at each agent; agents are numbered as nodes.
+fn spread(tree: &Tree, mapping: &Mapping, me: usize, members: &Members) -> Spread {
+    let children = children(tree, mapping, me);
+    let node = Some(NodeId(me as u32));
+    Spread::of(members, mapping, node, children.len(), me == 0, |node| {
+        match tree.next_hop(AgentId(me as u32), AgentId(node.0)) {
+            Hop::Here => Way::Here,
+            Hop::Parent => Way::Parent,
+            Hop::Child(agent) => Way::Child(children.iter().position(|child| *child == agent.index()).unwrap()),
+        }
+    })
+}
+
+/// Those with ranks below them.
+fn children(tree: &Tree, mapping: &Mapping, me: usize) -> Vec<usize> {
+    let has_ranks = |child: &AgentId| tree.subtree(*child).any(|below| mapping.local_size(NodeId(below.0)) > 0);
+    tree.children(AgentId(me as u32)).map(AgentId).filter(has_ranks).map(AgentId::index).collect()
+}
+
+impl Net {
+    fn new(slots: &[u32], fanout: u32) -> Net {
+        let (count, size) = (slots.len() as u32, slots.iter().sum());
+        let tree = Tree::new(count, fanout);
+        let mapping = Mapping::new(&by_slot(slots, size), size, count).unwrap();
+        let nodes = (0..slots.len()).map(|me| Groups::new(children(&tree, &mapping, me).len())).collect();
+        Net {
+            tree,
+            mapping,
+            nodes,
+            links: BTreeMap::new(),
+            entered: BTreeMap::new(),
+            told: BTreeMap::new(),
+            seen: vec![Vec::new(); slots.len()],
+            sent: 0,
+            failed: Vec::new(),
+        }
+    }
+
+    fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Groups, Spread, &mut Vec<Do>)) {
+        let spread = spread(&self.tree, &self.mapping, me, &group.members);
+        let mut next = Vec::new();
+        act(&mut self.nodes[me], spread, &mut next);
+        self.carry_out(me, next);
+    }
+
+    /// The rank puts a pair that names the round, and enters.
+    fn enter(&mut self, now: Instant, rank: u32, of: &Group) {
+        let (node, local) = self.mapping.place(Rank(rank)).unwrap();
+        let round = self.entered.entry((rank, of.clone())).or_default();
+        let mut pairs = Vec::new();
+        blob::push(&mut pairs, key(rank, of, *round).as_bytes(), b"v");
+        *round += 1;
+        self.act(node.index(), of, |groups, spread, out| {
+            groups.enter(now, of.clone(), || spread, local, pairs.into(), out);
+        });
+    }
+
+    fn carry_out(&mut self, me: usize, next: Vec<Do>) {
+        let below = children(&self.tree, &self.mapping, me);
+        for one in next {
+            let (to, what) = match one {
+                Do::Up { group, pairs } => {
+                    (self.tree.parent(AgentId(me as u32)).unwrap().index(), Flying::Up(group, pairs))
+                }
+                Do::Down { group, child, pairs } => (below[child], Flying::Down(group, pairs)),
+                Do::Ask { group, child, seen } => (below[child], Flying::Ask(group, seen)),
+                Do::Over { group, waiting, pairs } => {
+                    self.over(me, &group, waiting, &pairs);
+                    continue;
+                }
+                Do::Fail { problem } => {
+                    self.failed.push(problem);
+                    continue;
+                }
+            };
+            self.sent += 1;
+            self.links.entry((me, to)).or_default().push_back(what);
+        }
+    }
+
+    fn over(&mut self, me: usize, group: &Group, waiting: Vec<LocalRank>, pairs: &[u8]) {
+        let mut at = 0;
+        while let Some((pair, next)) = blob::pair_at(pairs, at).unwrap() {
+            self.seen[me].push(String::from_utf8(pair.key.to_vec()).unwrap());
+            at = next;
+        }
+        let ranks: Vec<Rank> = self.mapping.ranks_of(NodeId(me as u32)).collect();
+        for local in waiting {
+            let told = self.told.entry((ranks[local.index()].0, group.clone())).or_default();
+            *told += 1;
+            let told = *told;
+            for rank in self.members(me, group) {
+                let entered = self.entered.get(&(rank, group.clone())).copied().unwrap_or(0);
+                assert!(entered >= told, "round {told} of {group:?} is over without rank {rank}");
+                let key = key(rank, group, told - 1);
+                assert!(self.seen[me].contains(&key), "{key} is not seen on node {me}");
+            }
+        }
+    }
+
+    fn members(&self, me: usize, group: &Group) -> Vec<u32> {
+        match group.members {
+            Members::Node => self.mapping.ranks_of(NodeId(me as u32)).map(|rank| rank.0).collect(),
+            _ => (0..self.mapping.job_size()).filter(|rank| group.members.contains(Rank(*rank))).collect(),
+        }
+    }
+
+    /// Delivers one thing; `false`: nothing is under way.
+    fn deliver(&mut self, now: Instant, dice: &mut Dice) -> bool {
+        self.links.retain(|_, queue| !queue.is_empty());
+        if self.links.is_empty() {
+            return false;
+        }
+        let at = dice.below(self.links.len());
+        let (&(from, to), queue) = self.links.iter_mut().nth(at).unwrap();
+        let what = queue.pop_front().unwrap();
+        let child = children(&self.tree, &self.mapping, to).iter().position(|child| *child == from);
+        match what {
+            Flying::Up(of, pairs) => self.act(to, &of.clone(), |groups, spread, out| {
+                groups.on_up(now, child.unwrap(), of, || spread, pairs, out);
+            }),
+            Flying::Down(of, pairs) => self.act(to, &of.clone(), |groups, _, out| groups.on_down(of, pairs, out)),
+            Flying::Ask(of, seen) => self.act(to, &of.clone(), |groups, spread, out| {
+                groups.on_ask(now, of, || spread, seen, out);
+            }),
+        }
+        true
+    }
+
+    fn tick(&mut self, now: Instant) {
+        for me in 0..self.nodes.len() {
+            let mut next = Vec::new();
+            self.nodes[me].on_tick(now, &mut next);
+            self.carry_out(me, next);
+        }
+    }
+
+    fn depart(&mut self, rank: u32) {
+        let (node, local) = self.mapping.place(Rank(rank)).unwrap();
+        self.nodes[node.index()].on_departed(local, departed(rank));
+    }
+
+    fn broken(&self) -> Vec<u32> {
+        self.nodes.iter().filter_map(Groups::broken).map(|(departed, _)| departed.rank.0).collect()
+    }
+}
+
+fn key(rank: u32, of: &Group, round: u32) -> String {
+    format!("{rank} {} {} {round}", of.members, of.tag)
+}
+
+fn departed(rank: u32) -> Departed {
+    Departed {
+        rank: Rank(rank),
+        pid: 7,
+        node: NodeId(0),
+        epoch: Epoch(0),
+        finalized: true,
+        deserted: false,
+        exit: None,
+    }
+}
+
+const T: Instant = Instant(1_000_000_000);
+
+/// Every rank runs through the groups that it is in, `rounds` times, at most `ahead` barriers outstanding, with long waits now
+/// and then; then all depart.
+fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
+    let mut net = Net::new(slots, fanout);
+    let size = net.mapping.job_size();
+    let all: Vec<Group> = texts.iter().map(|text| group(text, size)).collect();
+    let plans: Vec<Vec<&Group>> = (0..size)
+        .map(|rank| (0..rounds).flat_map(|_| all.iter().filter(move |one| one.members.contains(Rank(rank)))).collect())
+        .collect();
+    let mut at = vec![0; size as usize];
+    let (mut dice, mut now) = (Dice(seed), T);
+    loop {
+        let outstanding = |net: &Net, rank: u32| {
+            let sum = |of: &BTreeMap<(u32, Group), u32>| {
+                of.iter().filter(|((of, _), _)| *of == rank).map(|(_, n)| n).sum::<u32>()
+            };
+            sum(&net.entered) - sum(&net.told)
+        };
+        let rank = dice.below(size as usize);
+        if dice.below(20) == 0 {
+            now = now + ASK_AFTER_NS;
+            net.tick(now);
+        } else if dice.below(3) == 0 && at[rank] < plans[rank].len() && outstanding(&net, rank as u32) < ahead {
+            net.enter(now, rank as u32, plans[rank][at[rank]]);
+            at[rank] += 1;
+        } else if !net.deliver(now, &mut dice) && at.iter().zip(&plans).all(|(at, plan)| *at == plan.len()) {
+            break;
+        }
+    }
+    assert_eq!(net.failed, Vec::<String>::new());
+    assert_eq!(net.entered, net.told, "every round is over for everybody");
+    for (me, node) in net.nodes.iter().enumerate() {
+        assert!(node.live.is_empty(), "node {me} forgets what is over");
+    }
+    (0..size).for_each(|rank| net.depart(rank));
+    net.tick(now + ASK_AFTER_NS);
+    assert_eq!(net.broken(), Vec::<u32>::new());
+}
+
+fn texts() -> impl Strategy<Value = Vec<String>> {
+    let list = proptest::collection::btree_set(0u32..1000, 1..12);
+    let one = prop_oneof![
+        1 => Just("WORLD".to_string()),
+        1 => Just("NODE".to_string()),
+        3 => list.prop_map(|ranks| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+    ];
+    proptest::collection::vec((one, 0..3), 1..5)
+        .prop_map(|all| all.into_iter().map(|(who, tag)| format!("{who}:{tag}")).collect())
+}
+
+/// The ranks of a list brought into a job of that size, each group once.
+fn fitted(texts: Vec<String>, size: u32) -> Vec<String> {
+    let mut all: Vec<String> = texts
+        .iter()
+        .map(|text| {
+            let (who, tag) = text.split_once(':').unwrap();
+            if who == "WORLD" || who == "NODE" {
+                return text.clone();
+            }
+            let mut ranks: Vec<u32> = who.split(',').map(|rank| rank.parse::<u32>().unwrap() % size).collect();
+            ranks.sort_unstable();
+            ranks.dedup();
+            format!("{}:{tag}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn all_rounds_end_for_all_members_at_the_right_time(
+        slots in proptest::collection::vec(0u32..4, 1..9).prop_filter("a job has ranks", |slots| slots.iter().sum::<u32>() > 0),
+        fanout in 1u32..4,
+        texts in texts(),
+        rounds in 1u32..4,
+        ahead in 1u32..4,
+        seed: u64,
+    ) {
+        let texts = fitted(texts, slots.iter().sum());
+        run(&slots, fanout, &texts, rounds, ahead, seed);
+    }
+
+    #[test]
+    fn whoever_departs_breaks_what_others_wait_in(
+        slots in proptest::collection::vec(1u32..4, 2..9),
+        fanout in 1u32..4,
+        ranks in proptest::collection::btree_set(0u32..1000, 2..12),
+        gone: prop::sample::Index,
+        seed: u64,
+    ) {
+        let size = slots.iter().sum::<u32>();
+        let text: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        let text = fitted(vec![text.join(",") + ":1"], size).pop().unwrap();
+        let (mut net, of, mut dice, mut now) = (Net::new(&slots, fanout), group(&text, size), Dice(seed), T);
+        let members = net.members(0, &of);
+        let gone = members[gone.index(members.len())];
+        // A round that is well, to have counters that moved.
+        members.iter().for_each(|rank| net.enter(now, *rank, &of));
+        while net.deliver(now, &mut dice) {}
+        let early = dice.below(2) == 0;
+        if early {
+            net.depart(gone);
+        }
+        prop_assert!(net.broken().is_empty());
+        members.iter().filter(|rank| **rank != gone).for_each(|rank| net.enter(now, *rank, &of));
+        for _ in 0..10 {
+            while net.deliver(now, &mut dice) {}
+            now = now + ASK_AFTER_NS;
+            net.tick(now);
+        }
+        if !early {
+            net.depart(gone);
+        }
+        let expected = if members.len() > 1 { vec![gone] } else { Vec::new() };
+        prop_assert_eq!(net.broken(), expected);
+        prop_assert!(net.failed.is_empty(), "{:?}", net.failed);
+    }
+}
+
+#[test]
+fn messages_go_no_higher_than_they_must() {
+    // 0 ─ 1, 2; 1 ─ 3, 4; 2 ─ 5, 6
+    for (text, frames) in [
+        ("NODE:0", 0),
+        ("6,7:0", 0),
+        ("2:0", 0),
+        ("6,8:0", 4),
+        ("2,6:0", 2),
+        ("6,10:0", 8),
+        ("WORLD:0", 12),
+        ("0,1,2,3,4,5,6,7,8,9,10,11,12,13:1", 12),
+    ] {
+        let mut net = Net::new(&[2; 7], 2);
+        let of = group(text, 14);
+        let node = net.mapping.place(Rank(6)).unwrap().0;
+        for rank in net.members(node.index(), &of) {
+            net.enter(T, rank, &of);
+        }
+        while net.deliver(T, &mut Dice(1)) {}
+        assert_eq!(net.entered, net.told, "{text}");
+        assert_eq!(net.sent, frames, "{text}");
+    }
+}
+
+#[test]
+fn an_old_question_is_told_from_a_new_one() {
+    let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
+    net.enter(T, 0, &of);
+    let late = T + ASK_AFTER_NS;
+    // Asked while the answer is on its way.
+    net.enter(T, 1, &of);
+    net.tick(late);
+    while net.deliver(late, &mut Dice(1)) {}
+    assert_eq!(net.nodes[1].stalls().count(), 1, "waits in the round that it entered, and in no other");
+    net.enter(late, 2, &of);
+    while net.deliver(late, &mut Dice(1)) {}
+    assert_eq!(net.entered, net.told);
+    assert!(net.nodes.iter().all(|node| node.live.is_empty()));
+}
+
+#[test]
+fn frames_that_nobody_should_send() {
+    let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1:5", 3));
+    net.act(1, &of, |groups, _, out| groups.on_down(of.clone(), Bytes::new(), out));
+    net.act(0, &of, |groups, spread, out| groups.on_up(T, 1, of.clone(), || spread, Bytes::new(), out));
+    assert_eq!(net.failed.len(), 2, "{:?}", net.failed);
+    assert!(net.failed[0].contains("the barrier of ranks 0-1 (tag 5) ends or begins where it should not"));
+}
+
+#[test]
+fn stalls_name_who_is_missing() {
+    let (mut net, of) = (Net::new(&[2, 2], 1), group("0,2,3:5", 4));
+    net.enter(T, 2, &of);
+    assert_eq!(net.nodes[1].stall_deadline(9), Some(T + 9));
+    assert_eq!(net.nodes[1].stall_deadline(0), None);
+    let wanted = Stall { group: of.clone(), arrived: 1, missing: vec![LocalRank(1)] };
+    assert_eq!(net.nodes[1].stalls().collect::<Vec<_>>(), [wanted]);
+    net.nodes[1].on_asked();
+    assert_eq!(net.nodes[1].stall_deadline(9), None);
+    assert_eq!(net.nodes[0].stalls().count(), 0, "has not heard of it");
+    net.enter(T, 3, &of);
+    while net.deliver(T, &mut Dice(1)) {}
+    let wanted = Stall { group: of, arrived: 0, missing: vec![LocalRank(0)] };
+    assert_eq!(net.nodes[0].stalls().collect::<Vec<_>>(), [wanted]);
+}
+
+#[test]
+fn marks_are_few() {
+    let mut groups = Groups::new(0);
+    let mut kvs = crate::kvs::Kvs::default();
+    kvs.put(b"k", b"v");
+    for rank in 0..3 * MARKS_MAX as u32 {
+        let of = group(&format!("{rank}:0"), u32::MAX);
+        assert!(!kvs.pending_since(groups.mark(&of.members)).is_empty());
+        assert!(kvs.pending_since(groups.mark(&of.members)).is_empty());
+        assert!(groups.marks.len() <= MARKS_MAX);
+    }
+}

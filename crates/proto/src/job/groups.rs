@@ -1,0 +1,165 @@
+//! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
+
+use super::{Child, Context, Job};
+use crate::groups::Do;
+use crate::groups::spread::{Spread, Way};
+use crate::io::Output;
+use bytes::Bytes;
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree::{Hop, Tree};
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::group::{Group, Members};
+use wireup_wire::ids::{AgentId, LocalRank, NodeId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::limits::STALL_NAMES_MAX;
+use wireup_wire::peer::{Cause, GroupStall};
+
+/// `stream` of a frame down: the barrier is over; members are waited for.
+const OVER: u16 = 0;
+const ASK: u16 = 1;
+
+/// What tells where the ranks of the job are.
+pub(super) struct Whereabouts {
+    pub me: AgentId,
+    pub node: Option<NodeId>,
+    pub tree: Tree,
+}
+
+impl Job {
+    pub(super) fn on_enter_group(&mut self, local: LocalRank, group: Group, cx: &mut Context<'_>) {
+        let pairs = self.kvs.pending_since(self.groups.mark(&group.members));
+        let Job { groups, mapping, spec, children, whereabouts, .. } = self;
+        let members = group.members.clone();
+        let spread = || whereabouts.spread(&members, mapping, spec, children);
+        let mut next = Vec::new();
+        groups.enter(cx.now, group, spread, local, pairs, &mut next);
+        self.carry_out_groups(next, cx);
+    }
+
+    /// A frame along the tree: a child's, or (`None`) the parent's.
+    pub(super) fn on_group(&mut self, from: Option<AgentId>, mut frame: Frame, cx: &mut Context<'_>) {
+        let group = match Group::decode(&frame.payload, self.job_size) {
+            Ok((group, len)) if group.members != Members::Node => {
+                let pairs = frame.payload.split_off(len);
+                frame.payload = pairs;
+                group
+            }
+            Ok(_) => return self.fail_group("the barrier of a node's ranks reached another node".into(), cx),
+            Err(malformed) => return self.fail_group(malformed.to_string(), cx),
+        };
+        let bytes = frame.payload.len();
+        let child = from.map(|agent| self.child_index(agent));
+        let Job { groups, mapping, spec, children, whereabouts, traffic, .. } = self;
+        let members = group.members.clone();
+        let spread = || whereabouts.spread(&members, mapping, spec, children);
+        let mut next = Vec::new();
+        match (child, frame.stream) {
+            (Some(None), _) => return,
+            (Some(Some(child)), _) => {
+                traffic.up.count_in(bytes);
+                groups.on_up(cx.now, child, group, spread, frame.payload, &mut next);
+            }
+            (None, ASK) => groups.on_ask(cx.now, group, spread, frame.arg, &mut next),
+            (None, _) => {
+                traffic.down.count_in(bytes);
+                groups.on_down(group, frame.payload, &mut next);
+            }
+        }
+        self.carry_out_groups(next, cx);
+    }
+
+    pub(super) fn check_groups(&mut self, cx: &mut Context<'_>) {
+        let mut next = Vec::new();
+        self.groups.on_tick(cx.now, &mut next);
+        self.carry_out_groups(next, cx);
+    }
+
+    fn carry_out_groups(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
+        for one in next {
+            match one {
+                Do::Up { group, pairs } => {
+                    self.traffic.up.count_out(pairs.len());
+                    let frame = self.group_frame(Kind::GroupUp, OVER, 0, &group, &pairs);
+                    cx.links.send_up(frame, cx.out);
+                }
+                Do::Down { group, child, pairs } => {
+                    self.traffic.down.count_out(pairs.len());
+                    let frame = self.group_frame(Kind::GroupDown, OVER, 0, &group, &pairs);
+                    cx.links.send_child(self.children[child].agent, frame, cx.out);
+                }
+                Do::Ask { group, child, seen } => {
+                    let frame = self.group_frame(Kind::GroupDown, ASK, seen, &group, &[]);
+                    cx.links.send_child(self.children[child].agent, frame, cx.out);
+                }
+                Do::Over { group, waiting, pairs } => self.on_group_over(&group, waiting, pairs, cx),
+                Do::Fail { problem } => self.fail_group(problem, cx),
+            }
+        }
+        self.check_group_broken(cx);
+    }
+
+    fn group_frame(&self, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
+        let mut payload = Vec::new();
+        group.encode(&mut payload);
+        payload.extend_from_slice(pairs);
+        Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg, payload: payload.into() }
+    }
+
+    fn on_group_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, cx: &mut Context<'_>) {
+        if let Err(error) = self.kvs.commit(pairs, cx.memory) {
+            return self.fail_group(error.to_string(), cx);
+        }
+        for local in waiting {
+            let mut reply = Vec::new();
+            self.processes[local.index()].link.answer_group(group.tag, &mut reply);
+            if !reply.is_empty() {
+                cx.out.push(Output::Reply { job: self.id(), local, bytes: reply.into(), shares: Vec::new() });
+            }
+        }
+    }
+
+    fn fail_group(&mut self, problem: String, cx: &mut Context<'_>) {
+        self.fail_here(Cause::Pmi { problem }, cx);
+    }
+
+    pub(super) fn check_group_broken(&mut self, cx: &mut Context<'_>) {
+        if let Some((departed, group)) = self.groups.broken() {
+            let group = words(group);
+            let cause = Cause::LeftGroup { group, finalized: departed.finalized, exit: departed.exit };
+            self.fail_departed(&departed, cause, cx);
+        }
+    }
+
+    /// For a stall report.
+    pub(super) fn group_stalls(&self) -> Vec<GroupStall> {
+        let stalls = self.groups.stalls().take(STALL_NAMES_MAX);
+        let who = |local: &LocalRank| (self.processes[local.index()].rank, self.processes[local.index()].pid);
+        stalls
+            .map(|stall| GroupStall {
+                group: words(&stall.group),
+                arrived: stall.arrived,
+                missing: stall.missing.iter().take(STALL_NAMES_MAX).map(who).collect(),
+                missing_count: stall.missing.len() as u32,
+            })
+            .collect()
+    }
+}
+
+fn words(group: &Group) -> String {
+    format!("{} (tag {})", group.members, group.tag)
+}
+
+impl Whereabouts {
+    fn spread(&self, members: &Members, mapping: &Mapping, spec: &JobSpec, children: &[Child]) -> Spread {
+        Spread::of(members, mapping, self.node, children.len(), self.me == AgentId(0), |node| {
+            match self.tree.next_hop(self.me, spec.nodes[node.index()].agent) {
+                Hop::Here => Way::Here,
+                Hop::Parent => Way::Parent,
+                Hop::Child(agent) => {
+                    let place = children.iter().position(|child| child.agent == agent);
+                    Way::Child(place.expect("who has ranks of the job below takes part in it"))
+                }
+            }
+        })
+    }
+}

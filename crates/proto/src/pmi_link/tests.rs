@@ -1,0 +1,159 @@
+//! One rank's conversations, as text.
+
+use super::segments::UNREADABLE;
+use super::*;
+use crate::memory::Heap;
+use wireup_wire::shared::segment::Segment;
+
+/// One rank, its tables, and the text of a conversation.
+#[derive(Default)]
+struct Bench {
+    link: PmiLink,
+    kvs: Kvs,
+    attrs: NodeAttrs,
+    effects: Vec<Effect>,
+    lazy: bool,
+    version: PmiVersion,
+    shares: Vec<Shared>,
+}
+
+impl Bench {
+    fn say(&mut self, request: &str) -> String {
+        let facts = Facts {
+            nspace: "job-1",
+            job_size: 8,
+            process_mapping: Some(b"(vector,(0,2,4))"),
+            lazy_fence: self.lazy,
+            pmi_version: self.version,
+        };
+        let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
+        let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs, memory: &mut Heap, shares: Vec::new() };
+        let mut reply = Vec::new();
+        let said = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
+        self.shares.append(&mut tables.shares);
+        match said {
+            Ok(()) => String::from_utf8(reply).unwrap(),
+            Err(error) => format!("broken: {error}"),
+        }
+    }
+
+    fn fence(&mut self) -> String {
+        let blob = self.kvs.take_pending();
+        self.kvs.commit(blob, &mut Heap).unwrap();
+        let mut reply = Vec::new();
+        for effect in std::mem::take(&mut self.effects) {
+            if let Effect::Enter { ticket, .. } = effect {
+                self.link.answer(&ticket, &Told::Fence { version: 1 }, &mut reply);
+            }
+        }
+        String::from_utf8(reply).unwrap()
+    }
+}
+
+#[test]
+fn pmi1_from_init_to_finalize() {
+    let mut bench = Bench::default();
+    let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+    assert_eq!(bench.say(init), "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    assert_eq!(bench.say("cmd=get_maxes\n"), "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
+    assert_eq!(bench.say("cmd=get_appnum\n"), "cmd=appnum rc=0 appnum=2\n");
+    assert_eq!(bench.say("cmd=get_my_kvsname\n"), "cmd=my_kvsname rc=0 kvsname=job-1\n");
+    assert_eq!(bench.say("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=8\n");
+    let mapping = bench.say("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
+    assert!(mapping.contains(" rc=0") && mapping.contains("value=(vector,(0,2,4))"), "{mapping}");
+    assert!(bench.say("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
+    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("rc=-1"), "not before the barrier");
+    assert_eq!(bench.say("cmd=barrier_in\n"), "");
+    assert!(bench.fence().starts_with("cmd=barrier_out"));
+    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
+    assert!(bench.say("cmd=finalize\n").starts_with("cmd=finalize_ack"));
+    assert_eq!(bench.effects, [Effect::Finalized]);
+}
+
+#[test]
+fn pmi2_with_node_attributes() {
+    let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let mut bench = Bench::default();
+    let greeting = bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
+    assert_eq!(greeting, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n");
+    let full = bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    for part in ["cmd=fullinit-response;", "rc=0;", "rank=5;", "size=8;", "appnum=2;"] {
+        assert!(full.contains(part), "{full} lacks {part}");
+    }
+    assert_eq!(bench.say(&framed("cmd=info-getnodeattr;key=a;wait=TRUE;thrid=0x7;")), "", "parked");
+    let put = bench.say(&framed("cmd=info-putnodeattr;key=a;value=b;"));
+    assert!(put.contains("cmd=info-putnodeattr-response;") && put.contains("rc=0;"), "{put}");
+    let Some(Effect::Woken { parked, value }) = bench.effects.last().cloned() else {
+        panic!("the parked get wakes up");
+    };
+    let mut woken = Vec::new();
+    bench.link.wake(&parked[0], &value, &mut woken);
+    let woken = String::from_utf8(woken).unwrap();
+    assert!(woken.contains("value=b;") && woken.contains("thrid=0x7;") && woken.contains("found=TRUE;"), "{woken}");
+    let job = bench.say(&framed("cmd=info-getjobattr;key=PMI_process_mapping;"));
+    assert!(job.contains("value=(vector,(0,2,4));"), "{job}");
+    let none = bench.say(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=-NONEXIST-KEY;"));
+    assert!(none.contains("found=FALSE;") && none.contains("rc=0;"), "{none}");
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_and_the_link_lives_on() {
+    let mut bench = Bench::default();
+    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("not_initialised"));
+    bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
+    let long = "x".repeat(VALUE_LEN_MAX + 1);
+    for (request, word) in [
+        (format!("cmd=put kvsname=job-1 key=k value={long}\n"), "longer"),
+        (format!("cmd=put kvsname=job-1 key={} value=v\n", "k".repeat(65)), "longer"),
+        ("cmd=put kvsname=other key=k value=v\n".into(), "kvsname"),
+        ("cmd=put kvsname=job-1 key=PMI_x value=v\n".into(), "reserved"),
+        ("cmd=put kvsname=job-1 key=k\n".into(), "missing"),
+        ("cmd=make_tea\n".into(), "not_supported"),
+        ("cmd=barrier_in group=WORLD:0\n".into(), "group"),
+    ] {
+        let reply = bench.say(&request);
+        assert!(reply.contains(word) && !reply.contains("rc=0"), "{request} gave {reply}");
+    }
+    assert!(bench.say("cmd=put kvsname=job-1 key=k value=v\n").contains("rc=0"));
+}
+
+#[test]
+fn our_own_clients_map_what_is_new() {
+    let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let mut bench = Bench::default();
+    bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
+    assert!(bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
+    let none = bench.say(&framed("cmd=wireup-kvs-map;have=;"));
+    assert!(none.ends_with("rc=0;keep=0;") && bench.shares.is_empty(), "{none}");
+    for (round, have, answer) in [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")] {
+        let value = "x".repeat(if round == 1 { 100 } else { 10 });
+        bench.say(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
+        bench.fence();
+        let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
+        assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
+        let share = bench.shares.pop().expect("a segment comes along");
+        assert!(bench.shares.is_empty());
+        let segment = Segment::read(share.bytes()).unwrap();
+        assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
+    }
+    assert!(bench.say(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
+    assert!(bench.shares.is_empty());
+}
+
+#[test]
+fn broken_pairs_end_the_job() {
+    let mut bench = Bench::default();
+    bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.kvs.commit(bytes::Bytes::from_static(b"\x09cut"), &mut Heap).unwrap();
+    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
+    assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
+}
+
+#[test]
+fn broken_framing_ends_the_link() {
+    let mut bench = Bench::default();
+    bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
+    assert!(bench.say("abcdefcmd=fullinit;").starts_with("broken: "));
+    let mut bench = Bench::default();
+    assert!(bench.say(&"x".repeat(600_000)).starts_with("broken: "));
+}

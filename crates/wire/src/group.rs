@@ -1,0 +1,295 @@
+//! The ranks that share a barrier (PMI 1.2), as clients write them and as agents do.
+//!
+//! A client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: who, and a number that tells barriers of the same ranks apart; a list is in
+//! any order. Agents write
+//!
+//! ```text
+//! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list
+//! | who  | tag     | runs            | runs times: gap, length          |   gap: ranks left out since the run before
+//! | u8   | i32 LE  | varint, if list | varint, varint                   |
+//! +------+---------+-----------------+----------------------------------+
+//! ```
+//!
+//! Cost of a list: 2 bytes for each run of consecutive ranks, as long as runs and gaps are short.
+
+use crate::ids::Rank;
+use crate::limits::GROUP_RANKS_MAX;
+use crate::varint;
+use alloc::vec::Vec;
+use core::fmt;
+use thiserror::Error;
+
+/// A barrier of its own: no other group's, and no other tag's, ends it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Group {
+    pub members: Members,
+    pub tag: i32,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Members {
+    /// All ranks of the job.
+    World,
+    /// All ranks of the caller's node.
+    Node,
+    /// Some ranks: runs in ascending order, with gaps between.
+    List(Vec<Run>),
+}
+
+/// Consecutive ranks; at least one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Run {
+    pub first: u32,
+    pub count: u32,
+}
+
+/// A text that names no group of the job.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoGroup {
+    #[error("the group's tag is no number")]
+    Tag,
+    #[error("a rank of the group is no number")]
+    NotANumber,
+    #[error("a rank of the group is not in the job")]
+    OutOfRange,
+    #[error("a rank is in the group twice")]
+    Twice,
+    #[error("the group lists more than {GROUP_RANKS_MAX} ranks")]
+    TooMany,
+}
+
+/// An agent's bytes that are no group.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("the group of a barrier is cut short, or is none of the job")]
+pub struct Malformed;
+
+/// The tag of a group's text, whatever else is wrong with it; 0 where it has none.
+pub fn tag_of(text: &[u8]) -> Result<i32, NoGroup> {
+    let Some(at) = text.iter().position(|byte| *byte == b':') else {
+        return Ok(0);
+    };
+    core::str::from_utf8(&text[at + 1..]).ok().and_then(|tag| tag.parse().ok()).ok_or(NoGroup::Tag)
+}
+
+impl Group {
+    /// Reads a client's text.
+    ///
+    /// # Errors
+    /// [`NoGroup`]: the request is to be refused.
+    pub fn parse(text: &[u8], job_size: u32) -> Result<Group, NoGroup> {
+        let tag = tag_of(text)?;
+        let members = match text.split(|byte| *byte == b':').next().unwrap_or_default() {
+            b"WORLD" => Members::World,
+            b"NODE" => Members::Node,
+            list => Members::List(runs(list, job_size)?),
+        };
+        Ok(Group { members, tag })
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let who = match self.members {
+            Members::World => 0,
+            Members::Node => 1,
+            Members::List(_) => 2,
+        };
+        out.push(who);
+        out.extend_from_slice(&self.tag.to_le_bytes());
+        let Members::List(runs) = &self.members else {
+            return;
+        };
+        varint::push(out, runs.len() as u64);
+        let mut end = 0;
+        for run in runs {
+            varint::push(out, u64::from(run.first - end));
+            varint::push(out, u64::from(run.count));
+            end = run.first + run.count;
+        }
+    }
+
+    /// Reads an agent's bytes; also how many they were.
+    ///
+    /// # Errors
+    /// [`Malformed`]: no agent of ours has written them.
+    pub fn decode(bytes: &[u8], job_size: u32) -> Result<(Group, usize), Malformed> {
+        let [who, a, b, c, d, rest @ ..] = bytes else {
+            return Err(Malformed);
+        };
+        let tag = i32::from_le_bytes([*a, *b, *c, *d]);
+        let mut at = bytes.len() - rest.len();
+        let members = match who {
+            0 => Members::World,
+            1 => Members::Node,
+            2 => {
+                let mut number = || {
+                    let (number, len) = varint::read(&bytes[at..]).map_err(|_| Malformed)?;
+                    at += len;
+                    Ok(number)
+                };
+                let count = number()?;
+                let (mut runs, mut end) = (Vec::new(), 0);
+                for _ in 0..count {
+                    let (gap, length) = (number()?, number()?);
+                    let first = end + gap;
+                    end = first + length;
+                    if (gap == 0 && !runs.is_empty()) || length == 0 || end > u64::from(job_size) {
+                        return Err(Malformed);
+                    }
+                    runs.push(Run { first: first as u32, count: length as u32 });
+                }
+                if runs.is_empty() {
+                    return Err(Malformed);
+                }
+                Members::List(runs)
+            }
+            _ => return Err(Malformed),
+        };
+        Ok((Group { members, tag }, at))
+    }
+}
+
+impl Members {
+    pub fn contains(&self, rank: Rank) -> bool {
+        match self {
+            Members::World | Members::Node => true,
+            Members::List(runs) => {
+                let at = runs.partition_point(|run| run.first <= rank.0);
+                at > 0 && rank.0 - runs[at - 1].first < runs[at - 1].count
+            }
+        }
+    }
+}
+
+/// The ranks of a list, each once, in order.
+fn runs(list: &[u8], job_size: u32) -> Result<Vec<Run>, NoGroup> {
+    let mut ranks = Vec::new();
+    for word in list.split(|byte| *byte == b',') {
+        if ranks.len() == GROUP_RANKS_MAX {
+            return Err(NoGroup::TooMany);
+        }
+        let rank = core::str::from_utf8(word).ok().and_then(|word| word.parse::<u32>().ok());
+        let rank = rank.ok_or(NoGroup::NotANumber)?;
+        if rank >= job_size {
+            return Err(NoGroup::OutOfRange);
+        }
+        ranks.push(rank);
+    }
+    ranks.sort_unstable();
+    let mut runs: Vec<Run> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some(last) if rank < last.first + last.count => return Err(NoGroup::Twice),
+            Some(last) if rank == last.first + last.count => last.count += 1,
+            _ => runs.push(Run { first: rank, count: 1 }),
+        }
+    }
+    Ok(runs)
+}
+
+/// For people: `ranks 0-3,8`.
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// A list for people ends somewhere.
+        const RUNS_SHOWN: usize = 8;
+        let runs = match self {
+            Members::World => return f.write_str("all ranks"),
+            Members::Node => return f.write_str("the ranks of a node"),
+            Members::List(runs) => runs,
+        };
+        f.write_str(if let [Run { count: 1, .. }] = runs[..] { "rank " } else { "ranks " })?;
+        for (at, run) in runs.iter().take(RUNS_SHOWN).enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            match run.count {
+                1 => write!(f, "{comma}{}", run.first)?,
+                count => write!(f, "{comma}{}-{}", run.first, run.first + count - 1)?,
+            }
+        }
+        if runs.len() > RUNS_SHOWN { f.write_str(",...") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+    use std::string::String;
+
+    fn parse(text: &str) -> Result<Group, NoGroup> {
+        Group::parse(text.as_bytes(), 100)
+    }
+
+    fn list(runs: &[(u32, u32)]) -> Members {
+        Members::List(runs.iter().map(|&(first, count)| Run { first, count }).collect())
+    }
+
+    #[test]
+    fn texts_of_clients() {
+        assert_eq!(parse("WORLD:7"), Ok(Group { members: Members::World, tag: 7 }));
+        assert_eq!(parse("NODE:-2147483648"), Ok(Group { members: Members::Node, tag: i32::MIN }));
+        assert_eq!(parse("WORLD"), Ok(Group { members: Members::World, tag: 0 }));
+        assert_eq!(parse("9,3,1,2,99:0"), Ok(Group { members: list(&[(1, 3), (9, 1), (99, 1)]), tag: 0 }));
+        assert_eq!(parse("0:5").unwrap().members, list(&[(0, 1)]));
+    }
+
+    #[test]
+    fn what_is_no_group_is_told_apart() {
+        for text in ["1,2:", "1,2:x", "1:2:3", "WORLD:9999999999"] {
+            assert_eq!(parse(text), Err(NoGroup::Tag), "{text}");
+        }
+        for text in ["", ":1", "1,,2:1", "1,-1:1", "a:1", "world:1", "1,2,:1"] {
+            assert_eq!(parse(text), Err(NoGroup::NotANumber), "{text}");
+        }
+        assert_eq!(parse("0,100:1"), Err(NoGroup::OutOfRange));
+        assert_eq!(parse("4,3,2,3:1"), Err(NoGroup::Twice));
+        let many: String = (0..=GROUP_RANKS_MAX).map(|rank| rank.to_string() + ",").collect();
+        assert_eq!(Group::parse(many.trim_end_matches(',').as_bytes(), u32::MAX), Err(NoGroup::TooMany));
+        assert_eq!((tag_of(b"0,100:12"), tag_of(b"0,1"), tag_of(b"0:")), (Ok(12), Ok(0), Err(NoGroup::Tag)));
+    }
+
+    #[test]
+    fn the_layout_is_as_drawn() {
+        let mut out = Vec::new();
+        Group { members: list(&[(3, 2), (9, 1)]), tag: 258 }.encode(&mut out);
+        assert_eq!(out, [2, 2, 1, 0, 0, 2, 3, 2, 4, 1]);
+        for wrong in [&[][..], &[3, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 1, 3], &[2, 0, 0, 0, 0, 1, 3, 0]]
+        {
+            assert_eq!(Group::decode(wrong, 100), Err(Malformed), "{wrong:?}");
+        }
+        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 2, 3, 2, 0, 1], 100), Err(Malformed), "two runs that are one");
+        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 1, 99, 2], 100), Err(Malformed), "beyond the job");
+    }
+
+    #[test]
+    fn for_people() {
+        assert_eq!(list(&[(0, 4), (8, 1)]).to_string(), "ranks 0-3,8");
+        assert_eq!(list(&[(7, 1)]).to_string(), "rank 7");
+        let many: Vec<_> = (0..9).map(|at| (at * 2, 1)).collect();
+        assert!(list(&many).to_string().ends_with("12,14,..."));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_goes_round(ranks in proptest::collection::btree_set(0u32..5000, 1..60), tag: i32, tail: u8) {
+            let mut backwards: Vec<u32> = ranks.iter().copied().collect();
+            backwards.reverse();
+            let text: Vec<String> = backwards.iter().map(u32::to_string).collect();
+            let group = Group::parse(std::format!("{}:{tag}", text.join(",")).as_bytes(), 5000).unwrap();
+            prop_assert!((0..5000).all(|rank| group.members.contains(Rank(rank)) == ranks.contains(&rank)));
+            let mut bytes = Vec::new();
+            group.encode(&mut bytes);
+            let len = bytes.len();
+            bytes.push(tail);
+            prop_assert_eq!(Group::decode(&bytes, 5000), Ok((group, len)));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok((group, len)) = Group::decode(&bytes, 1000) {
+                let mut again = Vec::new();
+                group.encode(&mut again);
+                prop_assert!(len <= bytes.len() && again.len() <= len);
+            }
+            let _ = Group::parse(&bytes, 1000);
+        }
+    }
+}
