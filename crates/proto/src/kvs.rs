@@ -24,7 +24,7 @@ use crate::memory::{Memory, MemoryError, Shared};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
-use wireup_wire::shared::segment::{Layout, Segment, TooLarge, pairs_of};
+use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
 /// Blobs below this are copied when they are committed.
 const COPIED_BYTES_MAX: usize = 16 << 10;
