@@ -229,8 +229,8 @@ pub enum Cause {
     Interrupted { signal: i32 },
     /// The launcher's own work failed (a full disk below `--output-dir`, for one).
     Launcher { problem: String },
-    /// Others wait in the barrier of a group that this rank can no longer enter.
-    LeftGroup { group: String, finalized: bool, exit: Option<u8> },
+    /// Others wait in the barrier of a group that this rank can no longer enter: it has said PMI finalize, or is gone.
+    LeftGroup { group: String, exit: Option<u8> },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.

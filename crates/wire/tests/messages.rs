@@ -126,10 +126,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-keeper", Control::Failed(failure(Cause::KeeperLost))),
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
-        (
-            "failed-left-group",
-            Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), finalized: true, exit: Some(0) })),
-        ),
+        ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
         ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
         ("departed", Control::Departed(departed)),
         ("done", Control::Done(done)),

@@ -36,10 +36,9 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
                  MPI_Init to MPI_Finalize?"
             )
         }
-        Cause::LeftGroup { group, exit, finalized } => {
-            let exit = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-            let how = if *finalized { "after PMI finalize" } else { "without PMI finalize" };
-            format!("{who} left{exit} {how} while others wait for it in the barrier of {group}{others}")
+        Cause::LeftGroup { group, exit } => {
+            let how = exit.map_or("after PMI finalize".to_owned(), |code| format!("with exit code {code}"));
+            format!("{who} left {how} while others wait for it in the barrier of {group}{others}")
         }
         Cause::NotFinalized => format!(
             "{who} left with exit code 0 without MPI_Finalize, others may wait for it for ever{others}; call MPI_Finalize, \

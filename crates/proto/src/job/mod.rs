@@ -231,7 +231,10 @@ impl Job {
         };
         match message {
             Control::Started { ranks } => child.started = Some(ranks),
-            Control::Done(done) => child.done = Some(done),
+            Control::Done(done) => {
+                child.done = Some(done);
+                self.on_child_done(agent, cx);
+            }
             Control::Failed(failure) => self.fail(failure, cx),
             Control::Departed(departed) => self.on_departed(departed, cx),
             Control::StallAsk { collective } => self.ask_stall(collective, cx),

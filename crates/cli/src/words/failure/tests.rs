@@ -82,7 +82,7 @@ fn pmi_ends() {
          does every rank"
     ));
     assert!(left(None, true, 1).contains("left after PMI finalize while 1 rank waits for it in fence 2"));
-    let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None, finalized: true });
+    let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None });
     assert!(left.contains("left after PMI finalize while others wait for it in the barrier of ranks 0-3 (tag 7);"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
     assert!(broke.contains("broke the PMI protocol: unknown command; the other ranks were ended; is its PMI library"));

@@ -143,8 +143,29 @@ fn a_member_that_leaves_fails_the_job() {
         if !early {
             bench.say(10, "cmd=finalize");
         }
-        let wanted = Cause::LeftGroup { group: "ranks 1,6,10 (tag 7)".into(), finalized: true, exit: None };
+        let wanted = Cause::LeftGroup { group: "ranks 1,6,10 (tag 7)".into(), exit: None };
         assert_eq!(bench.failed, [wanted]);
+    }
+}
+
+/// Then its agent has forgotten the job.
+#[test]
+fn a_whole_subtree_that_leaves_fails_the_job() {
+    for early in [true, false] {
+        // 2 - (5, 6)
+        let mut bench = bench(7, |_| ());
+        if !early {
+            assert_eq!(bench.say(0, "cmd=barrier_in group=0,13,11:7"), "");
+        }
+        for rank in [4, 5, 10, 11, 12, 13] {
+            bench.say(rank, "cmd=finalize");
+            bench.exit(rank, 0);
+        }
+        if early {
+            assert!(bench.failed.is_empty());
+            assert_eq!(bench.say(0, "cmd=barrier_in group=0,13,11:7"), "");
+        }
+        assert_eq!(bench.failed, [Cause::LeftGroup { group: "ranks 0,11,13 (tag 7)".into(), exit: Some(0) }]);
     }
 }
 
