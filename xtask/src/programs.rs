@@ -31,7 +31,8 @@ pub enum Flavour {
     Intel,
 }
 
-const MPI: [&str; 7] = ["hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit"];
+/// The first needs MPI 4.
+const MPI: [&str; 8] = ["sessions", "hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit"];
 
 impl Flavour {
     pub const ALL: [Self; 8] = [
@@ -61,7 +62,7 @@ impl Flavour {
 
     fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Plain => &["spew", "holder", "crash", "badpmi", "limits"],
+            Self::Plain => &["spew", "holder", "crash", "badpmi", "limits", "lazy"],
             Self::Pmi2 => &["attrs"],
             Self::Libpmi => &[
                 "same",
@@ -73,12 +74,15 @@ impl Flavour {
                 "sealed",
                 "traffic",
                 "pmi1",
+                "groups",
+                "left",
                 "stop",
                 "gone",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere"],
-            Self::Mpich4 | Self::Mpich5 | Self::Intel => &MPI,
+            Self::Mpich4 | Self::Intel => &MPI[1..],
+            Self::Mpich5 => &MPI,
         }
     }
 

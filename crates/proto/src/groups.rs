@@ -14,7 +14,7 @@
 //!
 //! A member that has departed would be waited for for ever. Its agent knows it, but may not know that somebody waits: whoever
 //! waits for long asks those below who are missing; where one has departed, the job fails. `seen`, how many frames of the child
-//! had come by then, tells an old question from a new one.
+//! had come by then, tells an old question from a new one. Of a child that has said that all below it are gone nobody will come.
 //!
 //! Cost: a frame up and one down for each link between the members' agents and the apex.
 
@@ -52,6 +52,15 @@ pub enum Do {
     Fail { problem: String },
 }
 
+/// A member that will not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// A rank of this node.
+    Here(Departed),
+    /// One below this child, where nobody is left.
+    Below(usize),
+}
+
 /// The members on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stall {
@@ -65,6 +74,8 @@ pub struct Groups {
     marks: BTreeMap<Members, Mark>,
     /// Local ranks that will enter nothing any more.
     departed: BTreeMap<LocalRank, Departed>,
+    /// Children below whom nobody is left.
+    done: Vec<bool>,
     /// Frames that said of a round that all are in: of each child, and to the parent.
     ups_in: Vec<u32>,
     ups_out: u32,
@@ -102,6 +113,7 @@ impl Groups {
             live: BTreeMap::new(),
             marks: BTreeMap::new(),
             departed: BTreeMap::new(),
+            done: vec![false; children],
             ups_in: vec![0; children],
             ups_out: 0,
         }
@@ -207,14 +219,17 @@ impl Groups {
         self.departed.insert(local, departed);
     }
 
-    /// The departure of a rank here that others wait for, in this group.
-    pub fn broken(&self) -> Option<(Departed, &Group)> {
-        if self.departed.is_empty() {
-            return None;
-        }
+    /// Nobody is left below a child.
+    pub fn on_child_done(&mut self, child: usize) {
+        self.done[child] = true;
+    }
+
+    /// Who has left that others wait for, and in which group.
+    pub fn broken(&self) -> Option<(Left, &Group)> {
         self.rounds().find_map(|(group, spread, round)| {
-            let departed = round.missing(spread).find_map(|local| self.departed.get(&local));
-            departed.map(|departed| (*departed, group))
+            let here = round.missing(spread).find_map(|local| self.departed.get(&local)).map(|one| Left::Here(*one));
+            let below = || round.missing_children(spread).find(|child| self.done[*child]).map(Left::Below);
+            here.or_else(below).map(|left| (left, group))
         })
     }
 
@@ -310,13 +325,17 @@ impl Round {
         spread.locals.iter().zip(&self.locals_in).filter(|(_, is_in)| !**is_in).map(|(local, _)| *local)
     }
 
+    fn missing_children<'a>(&'a self, spread: &'a Spread) -> impl Iterator<Item = usize> + 'a {
+        spread.children.iter().zip(&self.children_in).filter(|(_, is_in)| !**is_in).map(|(child, _)| *child)
+    }
+
     fn ask_at(&self) -> Option<Instant> {
         (!self.asked && self.children_in.contains(&false)).then(|| self.since + ASK_AFTER_NS)
     }
 
     fn ask(&mut self, group: &Group, spread: &Spread, ups_in: &[u32], out: &mut Vec<Do>) {
         self.asked = true;
-        for (&child, _) in spread.children.iter().zip(&self.children_in).filter(|(_, is_in)| !**is_in) {
+        for child in self.missing_children(spread) {
             out.push(Do::Ask { group: group.clone(), child, seen: ups_in[child] });
         }
     }

@@ -193,7 +193,7 @@ impl Launcher {
             | Control::Signal { .. }
             | Control::Resize { .. }
             | Control::Kill { .. }
-            | Control::StallAsk
+            | Control::StallAsk { .. }
             | Control::Shutdown
             | Control::StartFor { .. }
             | Control::NotStarted(_)
@@ -274,7 +274,7 @@ impl Launcher {
 
     fn on_signal(&mut self, now: Instant, signal: i32) {
         match signal {
-            SIGALRM => self.control(&Control::StallAsk),
+            SIGALRM => self.control(&Control::StallAsk { collective: None }),
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
                 self.control(&Control::Signal { signal });

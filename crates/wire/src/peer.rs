@@ -157,7 +157,7 @@ pub enum Control {
     /// ↓ End all ranks: gently, after `grace_ns` by force.
     Kill { grace_ns: u64 },
     /// ↓ Say who has not arrived.
-    StallAsk,
+    StallAsk { collective: Option<Collective> },
     /// ↑ The answer of one agent; passed on as it is.
     Stall(StallReport),
     /// ↓ End the session: agents leave when their jobs have.
@@ -210,7 +210,7 @@ pub enum Cause {
     /// The rank called PMI abort.
     Aborted { code: i32, message: String },
     /// Others wait in a fence that this rank can no longer enter.
-    LeftFence { epoch: Epoch, exit: Option<u8>, finalized: bool, waiting: u32 },
+    LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
     /// The rank left with exit code 0 after PMI init and without finalize; others may wait for it for ever.
     NotFinalized,
     /// The rank's PMI requests broke the protocol.
@@ -229,8 +229,8 @@ pub enum Cause {
     Interrupted { signal: i32 },
     /// The launcher's own work failed (a full disk below `--output-dir`, for one).
     Launcher { problem: String },
-    /// Others wait in the barrier of a group that this rank can no longer enter.
-    LeftGroup { group: String, finalized: bool, exit: Option<u8> },
+    /// Others wait in the barrier of a group that this rank can no longer enter: it has said PMI finalize, or is gone.
+    LeftGroup { group: String, exit: Option<u8> },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.
@@ -305,6 +305,8 @@ pub struct StallReport {
     pub node: NodeId,
     pub host: String,
     pub epoch: Epoch,
+    /// What the epoch is, if somebody waits in it.
+    pub collective: Option<Collective>,
     /// Ranks of the node inside the fence.
     pub arrived: u32,
     /// Ranks of the node that have not entered, the first few, with their pids.

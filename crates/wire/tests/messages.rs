@@ -86,6 +86,7 @@ fn controls() -> Vec<(&'static str, Control)> {
     let stall = StallReport {
         node: NodeId(1),
         host: "n1".into(),
+        collective: None,
         epoch: Epoch(2),
         arrived: 3,
         missing: vec![(Rank(5), 55)],
@@ -100,7 +101,13 @@ fn controls() -> Vec<(&'static str, Control)> {
     let error = SpawnError { step: SpawnStep::Find, what: "./a".into(), errno: 2 };
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "cut".into() };
     let direct = Cause::NoDirectLink { agent: AgentId(4), host: "n4".into(), problem: "refused".into() };
-    let left = Cause::LeftFence { epoch: Epoch(1), exit: Some(0), finalized: false, waiting: 3 };
+    let left = Cause::LeftFence {
+        epoch: Epoch(1),
+        collective: Collective::Fence,
+        exit: Some(0),
+        finalized: false,
+        waiting: 3,
+    };
     let done = Done { ranks: 2, pmi_clients: 1 };
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
     vec![
@@ -119,17 +126,14 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-keeper", Control::Failed(failure(Cause::KeeperLost))),
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
-        (
-            "failed-left-group",
-            Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), finalized: true, exit: Some(0) })),
-        ),
+        ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
         ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
         ("departed", Control::Departed(departed)),
         ("done", Control::Done(done)),
         ("signal", Control::Signal { signal: 15 }),
         ("resize", Control::Resize { rows: 24, columns: 80 }),
         ("kill", Control::Kill { grace_ns: 500 }),
-        ("stall-ask", Control::StallAsk),
+        ("stall-ask", Control::StallAsk { collective: Some(Collective::Ring) }),
         ("stall", Control::Stall(stall)),
         ("shutdown", Control::Shutdown),
         (

@@ -5,6 +5,7 @@ use super::hydra::{self, BESIDE_HYDRA, HYDRA};
 use super::overlap::{self, Kind, PAIRS};
 use super::report::{Cell, Judged, Report, at_most, faster, met};
 use crate::metric::{Metric, Unit};
+use crate::stats;
 use crate::verdict::Verdict;
 
 /// The route of an unmodified client's fence: gather and broadcast.
@@ -15,6 +16,8 @@ const BYTES_FACTOR: f64 = 1.05;
 /// CPU time of a starting call (seconds), and its growth from the smallest job to the largest.
 const START_CPU_MAX: f64 = 30e-6;
 const START_CPU_GROWTH_MAX: f64 = 1.3;
+/// Of a repeated exchange from first to later rounds: none, and some noise (chosen).
+const GROWTH_MAX: f64 = 1.1;
 const AGENT_PLUS: f64 = 3.0 * 1048576.0;
 
 const OVERLAP_SLEEPING: f64 = 0.98;
@@ -115,6 +118,17 @@ fn exchange(report: &Report) -> Vec<Judged> {
             ask(format!("{later} and wait against {blocking}, {size}"), "<= 1.05 x", "no overhead", verdict);
         }
     }
+    for size in report.job_sizes().into_iter().filter(|size| *size >= 1024) {
+        for scheme in ["text-fence", "fence"] {
+            let verdict = growth(cell(size, scheme, &OURS));
+            ask(
+                format!("put and fence again and again, {scheme}, {size}: later half of rounds to first"),
+                "<= 1.1 x",
+                "",
+                verdict,
+            );
+        }
+    }
     ask(
         "Fence and two gets to Ring, 16384".into(),
         ">= 3 x",
@@ -123,6 +137,19 @@ fn exchange(report: &Report) -> Vec<Judged> {
     );
     ask("16384 clients alive, memory of the largest agent".into(), "<= 3 MiB + 2 x pairs", "", memory(report));
     all
+}
+
+/// Whether an exchange takes no longer the more have gone before.
+fn growth(cell: Option<&Cell>) -> Verdict {
+    let values: Vec<f64> =
+        cell.map(|cell| cell.values(Metric::Time)).unwrap_or_default().into_iter().flatten().collect();
+    let (first, later) = values.split_at(values.len() / 2);
+    match (stats::median(first), stats::median(later)) {
+        (Some(first), Some(later)) if values.len() >= 4 => {
+            met(later <= GROWTH_MAX * first, format!("{:.2} x", later / first))
+        }
+        _ => Verdict::NotJudged("fewer than 4 rounds".into()),
+    }
 }
 
 fn bytes(report: &Report, size: u32) -> Verdict {
@@ -182,4 +209,84 @@ fn memory(report: &Report) -> Verdict {
         return Verdict::NotJudged(format!("{} ranks: {figure}", cell.key.place.job_size()));
     }
     met(agent + shared <= AGENT_PLUS + 2.0 * pairs, figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Place;
+    use crate::machine::Machine;
+    use crate::metric::Sample;
+    use crate::startup::report::Key;
+    use crate::startup::scheme::Lengths;
+
+    fn report(benchmark: Benchmark, cells: &[(&str, &str, u32, Metric, &[f64])]) -> Report {
+        let mut report = Report::new(benchmark, Machine::look());
+        report.cells.extend(cells.iter().map(|(scheme, exchange, size, metric, values)| Cell {
+            key: Key {
+                place: Place { node_count: size / 16, ppn: 16 },
+                exchange: (*exchange).into(),
+                scheme: (*scheme).into(),
+                lengths: Lengths { value: 18, key: 9 },
+            },
+            runs: values.iter().map(|value| Sample(vec![(*metric, *value)])).collect(),
+        }));
+        report
+    }
+
+    fn verdict(judged: &[Judged], what: &str) -> Verdict {
+        judged.iter().find(|judged| judged.what.contains(what)).unwrap_or_else(|| panic!("{what}")).verdict.clone()
+    }
+
+    #[test]
+    fn bytes_are_judged_by_the_better_of_ring_and_log() {
+        let bytes = |ring| {
+            let cells = [
+                ("allgather", "tree bytes", 4096, Metric::InPerValue, &[20.4][..]),
+                ("allgather", "ring bytes", 4096, Metric::InPerValue, ring),
+                ("allgather", "log bytes", 4096, Metric::InPerValue, &[20.5]),
+            ];
+            verdict(&judge(&report(Benchmark::Exchange, &cells)), "Allgather, 4096")
+        };
+        assert_eq!(bytes(&[19.9]), Verdict::Met("ring 19.90, log 20.50, tree 20.40".into()));
+        assert!(matches!(bytes(&[20.0]), Verdict::Missed(_)));
+        assert!(matches!(verdict(&judge(&report(Benchmark::Exchange, &[])), "Allgather, 4096"), Verdict::NotJudged(_)));
+    }
+
+    #[test]
+    fn the_baseline_is_taken_from_the_tree_where_that_was_run() {
+        let cells = [
+            ("text-fence", "auto", 16384, Metric::Time, &[9.0, 1.0, 1.0][..]),
+            ("text-fence", "tree", 16384, Metric::Time, &[9.0, 4.0, 4.0]),
+            ("allgather", "auto", 16384, Metric::Time, &[9.0, 1.0, 2.0]),
+        ];
+        let judged = judge(&report(Benchmark::Exchange, &cells));
+        assert_eq!(verdict(&judged, "baseline Fence without gets"), Verdict::Met("0.375 x text-fence".into()));
+        let judged = judge(&report(Benchmark::Exchange, &[cells[0], cells[2]]));
+        assert_eq!(verdict(&judged, "baseline Fence without gets"), Verdict::Missed("1.500 x text-fence".into()));
+    }
+
+    #[test]
+    fn growth_over_rounds_and_over_sizes_is_seen() {
+        let cells = [
+            ("fence", "auto", 1024, Metric::Time, &[9.0, 1.0, 1.0, 1.2, 1.2][..]),
+            ("ifence", "auto", 16, Metric::StartCpu, &[1.0, 2e-6]),
+            ("ifence", "auto", 16384, Metric::StartCpu, &[1.0, 2.8e-6]),
+        ];
+        let judged = judge(&report(Benchmark::Exchange, &cells));
+        assert_eq!(verdict(&judged, "again, fence, 1024"), Verdict::Missed("1.20 x".into()));
+        assert_eq!(verdict(&judged, "smallest job, ifence"), Verdict::Missed("1.40 x".into()));
+        assert_eq!(verdict(&judged, "starting call, ifence"), Verdict::Met("at most 2.80 us, at 16384 ranks".into()));
+    }
+
+    #[test]
+    fn overlap_is_judged_by_the_kind_of_work() {
+        let cells = [
+            ("ifence+sleep", "auto", 256, Metric::Overlap, &[0.5, 0.97][..]),
+            ("ifence+spin", "auto spin", 256, Metric::Overlap, &[0.5, 0.97]),
+        ];
+        let judged = judge(&report(Benchmark::Overlap, &cells));
+        assert_eq!(verdict(&judged, "ifence+sleep, 256"), Verdict::Missed("97.0 %".into()));
+        assert_eq!(verdict(&judged, "ifence+spin, 256"), Verdict::Met("97.0 %".into()));
+    }
 }

@@ -95,7 +95,8 @@ impl Chart {
             .y_label_area_size(84);
         match self.axis {
             Axis::Log => {
-                let values = (values.start / 1.5..values.end * 1.5).log_scale();
+                // From a round number: else there may be no tick below.
+                let values = (10f64.powf(values.start.log10().floor())..values.end * 1.5).log_scale();
                 self.fill(builder.build_cartesian_2d(sizes, values)?, octaves)
             }
             Axis::Linear(most) => {

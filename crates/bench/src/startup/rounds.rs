@@ -1,8 +1,11 @@
 //! Interleaved rounds within one job: A B C, A B C, … so that whatever disturbs the machine disturbs all schemes alike.
 use super::job::Job;
 use super::report::{Cell, Key};
-use super::scheme::{Scheme, Step, named};
+use super::scheme::{Gets, Operation, Scheme, Step};
 use crate::command::Failure;
+
+/// Rounds of a step that takes seconds (chosen).
+const LONG_ROUNDS_MAX: u32 = 3;
 
 /// One step that is repeated, and where its figures go.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,9 +26,15 @@ pub fn default_count(job_size: u32) -> u32 {
     }
 }
 
-/// Rounds of one scheme: gets by message of all from all take seconds each where they are many (chosen).
+/// Rounds of a scheme at most: gets take seconds each where they are many, since every node indexes all pairs (chosen).
 pub fn rounds_max(scheme: Scheme, job_size: u32) -> u32 {
-    if scheme == named("text-get-all") && job_size >= 512 { 3 } else { u32::MAX }
+    let is_long = match scheme.gets {
+        Gets::None => false,
+        Gets::Neighbours => job_size >= 4096,
+        Gets::All => job_size >= 512,
+    };
+    let has_keys = matches!(scheme.operation, Operation::TextFence | Operation::Fence);
+    if is_long && has_keys { LONG_ROUNDS_MAX } else { u32::MAX }
 }
 
 /// A round that warms up, then `rounds` that count.

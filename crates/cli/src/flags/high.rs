@@ -108,7 +108,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         umask: here.umask,
         limits: here.limits.clone(),
         kill_grace_ns: low.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
-        stall_report_ns: low.stall_report_ns.unwrap_or(if low.verbose { STALL_REPORT_NS } else { 0 }),
+        stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: low.exchange.unwrap_or_default(),
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),

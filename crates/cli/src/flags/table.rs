@@ -317,7 +317,7 @@ pub const FLAGS: &[Flag] = &[
         &["stall-report"],
         Word("SECONDS"),
         Ends,
-        "Name the ranks that others have been waiting for in a fence that long; 0: never. Default: 0, with --verbose 30.",
+        "Name the ranks that others have been waiting for in a fence that long; 0: never. Default: 30.",
     ),
     flag(
         Id::Verbose,

@@ -27,19 +27,18 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             let message = if message.is_empty() { String::new() } else { format!(": {}", message.trim_end()) };
             format!("{who} called abort with code {code}{message}{others}")
         }
-        Cause::LeftFence { epoch, exit, finalized, waiting } => {
+        Cause::LeftFence { epoch, collective, exit, finalized, waiting } => {
             let exit = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
             let how = if *finalized { "after PMI finalize" } else { "without PMI finalize" };
             let waiting = if *waiting == 1 { "1 rank waits".to_owned() } else { format!("{waiting} ranks wait") };
             format!(
-                "{who} left{exit} {how} while {waiting} for it in fence {epoch}{others}; does every rank get from \
+                "{who} left{exit} {how} while {waiting} for it in {collective} {epoch}{others}; does every rank get from \
                  MPI_Init to MPI_Finalize?"
             )
         }
-        Cause::LeftGroup { group, exit, finalized } => {
-            let exit = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-            let how = if *finalized { "after PMI finalize" } else { "without PMI finalize" };
-            format!("{who} left{exit} {how} while others wait for it in the barrier of {group}{others}")
+        Cause::LeftGroup { group, exit } => {
+            let how = exit.map_or("after PMI finalize".to_owned(), |code| format!("with exit code {code}"));
+            format!("{who} left {how} while others wait for it in the barrier of {group}{others}")
         }
         Cause::NotFinalized => format!(
             "{who} left with exit code 0 without MPI_Finalize, others may wait for it for ever{others}; call MPI_Finalize, \

@@ -69,22 +69,27 @@ impl Stalls {
 
     fn summary(&self, report: &StallReport) -> Option<String> {
         let all = self.arrived + self.missing;
-        let epoch = report.epoch;
+        let what = name(report);
         Some(match (self.arrived, self.missing) {
             (0, _) if self.groups => return None,
-            (0, _) => format!("fence {epoch}: no rank waits in it; the job computes, or hangs by itself"),
-            (_, 0) => format!("fence {epoch}: all {all} ranks have arrived"),
-            (arrived, _) => format!(
-                "fence {epoch}: {arrived} of {all} ranks wait for those on {}",
-                count(self.nodes_missing, "node")
-            ),
+            (0, _) => format!("{what}: no rank waits in it; the job computes, or hangs by itself"),
+            (_, 0) => format!("{what}: all {all} ranks have arrived"),
+            (arrived, _) => {
+                format!("{what}: {arrived} of {all} ranks wait for those on {}", count(self.nodes_missing, "node"))
+            }
         })
     }
 }
 
+/// `allgather 3`; where nobody is known to wait, it may be a fence that comes next.
+fn name(report: &StallReport) -> String {
+    format!("{} {}", report.collective.unwrap_or_default(), report.epoch)
+}
+
 fn node_line(report: &StallReport) -> String {
-    let StallReport { node, host, epoch, arrived, missing, missing_count, .. } = report;
-    format!("fence {epoch}: node {node} {host}: {arrived} arrived, missing {}", ranks(missing, *missing_count))
+    let StallReport { node, host, arrived, missing, missing_count, .. } = report;
+    let what = name(report);
+    format!("{what}: node {node} {host}: {arrived} arrived, missing {}", ranks(missing, *missing_count))
 }
 
 fn group_line(report: &StallReport, group: &GroupStall) -> String {
@@ -119,6 +124,7 @@ mod tests {
             node: NodeId(node),
             host: format!("node{node}"),
             epoch: Epoch(3),
+            collective: None,
             arrived,
             missing: missing.iter().map(|&rank| (Rank(rank), 100 + rank)).collect(),
             missing_count,

@@ -37,6 +37,26 @@ fn every_call_of_pmi_1_on_every_placement() {
     }
 }
 
+/// Our library asks our server for PMI 1.2.
+#[test]
+fn barriers_of_groups_on_every_placement() {
+    let groups = own("groups");
+    for (placement, ranks) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&groups).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
+    }
+}
+
+/// The others say goodbye, one of them first: that is no failure as such.
+#[test]
+fn a_member_that_leaves_fails_the_barrier_of_its_group() {
+    for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
+        let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("left"));
+        let outcome = run.finish().expect_code(1);
+        outcome.expect_err_line(&["rank 1", " left ", "the barrier of ranks 0-1 (tag "]);
+    }
+}
+
 #[test]
 fn alone() {
     for (name, arg) in [("extensions", ""), ("pmi1", "alone"), ("same", ""), ("gone", "")] {

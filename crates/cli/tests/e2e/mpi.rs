@@ -8,15 +8,24 @@ use xtask::programs::{Flavour, environment};
 
 /// `wireup run PLACEMENT PROGRAM`; nothing if the peer is not here.
 fn run(flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
+    run_with(flavour, name, placement, &[])
+}
+
+fn run_with(flavour: Flavour, name: &str, placement: &str, env: &[(&str, &str)]) -> Option<Outcome> {
     let program = program(flavour, name)?;
-    Some(Run::job(placement).arg(program).envs(environment(flavour)).succeed())
+    let run = Run::job(placement).arg(program).envs(environment(flavour));
+    Some(env.iter().fold(run, |run, (name, value)| run.env(name, *value)).succeed())
 }
 
 /// The four programs with `ranks` ranks, placed by each of `placements`.
 fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
+    all_four_with(flavour, ranks, placements, &[]);
+}
+
+fn all_four_with(flavour: Flavour, ranks: usize, placements: &[&str], env: &[(&str, &str)]) {
     for nodes in placements {
         let placement = format!("-n {ranks} {nodes}");
-        let Some(hello) = run(flavour, "hello", &placement) else { return };
+        let Some(hello) = run_with(flavour, "hello", &placement, env) else { return };
         let said: Vec<String> = hello.sorted_lines();
         assert_eq!(said.len(), ranks, "{hello}");
         for (rank, line) in said.iter().enumerate() {
@@ -27,7 +36,7 @@ fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
             ("ring", format!("ring of {ranks}: token {0}, expected {0}\n", ranks * (ranks - 1) / 2)),
             ("allreduce", format!("allreduce over {ranks} ranks: 4096 sums are right\n")),
         ] {
-            let outcome = run(flavour, name, &placement).expect("this peer was here a moment ago");
+            let outcome = run_with(flavour, name, &placement, env).expect("this peer was here a moment ago");
             assert_eq!(outcome.out(), expected, "{outcome}");
             outcome.expect_quiet();
         }
@@ -63,6 +72,33 @@ fn intel_on_one_node() {
 #[test]
 fn intel_across_nodes() {
     all_four(Flavour::Intel, 4, &["--virtual-nodes 2"]);
+}
+
+/// Answers to fences come before all are in; what is got waits.
+#[test]
+fn lazy_fences() {
+    let placements = ["--pmi-fence=lazy", "--pmi-fence=lazy --virtual-nodes 2"];
+    for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
+        all_four(flavour, 4, &placements);
+    }
+}
+
+#[test]
+fn mpich_5_by_pmi_2() {
+    let placements = ["", "--virtual-nodes 2", "--pmi-fence=lazy", "--pmi-fence=lazy --virtual-nodes 2"];
+    all_four_with(Flavour::Mpich5, 4, &placements, &[("MPIR_CVAR_PMI_VERSION", "2")]);
+}
+
+/// MPICH then sends all requests under a lock of its own and reads answers for whoever they are.
+#[test]
+fn mpich_5_by_pmi_1_2() {
+    let placements = ["--pmi-version=1.2", "--pmi-version=1.2 --virtual-nodes 2"];
+    all_four(Flavour::Mpich5, 4, &placements);
+    for placement in ["-n 5 --pmi-version=1.2", "-n 5 --pmi-version=1.2 --virtual-nodes 3", "-n 5 --virtual-nodes 2"] {
+        let Some(outcome) = run(Flavour::Mpich5, "sessions", placement) else { return };
+        let wanted = ["all: 5 ranks", "even: 3 ranks", "even: 3 ranks", "odd: 2 ranks", "odd: 2 ranks"];
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! PMI-1 and PMI-2 as programs meet them.
 
-use crate::harness::peers::program;
+use crate::harness::peers::{plain, program};
 use crate::harness::{Run, wireup};
 use xtask::programs::Flavour;
 
@@ -22,6 +22,29 @@ fn the_test_client_exchanges() {
 fn the_test_client_starts_and_ends() {
     for dialect in ["1", "2"] {
         Run::job("-n 16 --virtual-nodes 4").arg(wireup()).args(["pmi", "init", "--dialect", dialect]).succeed();
+    }
+}
+
+/// Which PMI-1 a client that asks for 1.1 is answered.
+#[test]
+fn the_version_of_pmi_1_is_the_users_choice() {
+    for (flag, subversion) in [("", "1"), ("--pmi-version=1.1", "1"), ("--pmi-version=1.2", "2")] {
+        let outcome = Run::job(&format!("-n 2 {flag}")).arg(wireup()).args(["pmi", "info"]).succeed();
+        assert_eq!(outcome.out().matches(&format!(" subversion={subversion} ")).count(), 2, "{outcome}");
+    }
+    let outcome = Run::job("-n 1 --pmi-version=1.3 true").finish().expect_code(125);
+    outcome.expect_err_line(&["--pmi-version 1.3", "1.1"]);
+}
+
+/// A rank that has put something goes on while another has not entered the fence, and never will if it does not.
+#[test]
+fn a_lazy_fence_is_answered_at_once() {
+    let place = std::env::temp_dir().join(format!("wireup-lazy-{}", std::process::id()));
+    for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
+        let job = |flags: &str| Run::job(&format!("{placement} {flags}")).arg(plain("lazy")).arg(&place);
+        job("--timeout 1").finish().expect_code(124);
+        job("--pmi-fence=lazy").succeed();
+        std::fs::remove_file(&place).expect("rank 0 has made it");
     }
 }
 

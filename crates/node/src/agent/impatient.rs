@@ -3,11 +3,10 @@
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
-use wireup_wire::limits::HANDSHAKE_NS_MAX;
 
 /// How long the next byte is waited for. It comes right behind the command; if the network has fallen silent in between, sshd
 /// would hold on for hours.
-const SILENCE_MAX: Duration = Duration::from_nanos(HANDSHAKE_NS_MAX);
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub struct Impatient<F> {
     input: F,

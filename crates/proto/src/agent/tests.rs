@@ -2,7 +2,10 @@
 
 mod direct;
 mod direct_bench;
+mod groups;
 mod last_words;
+mod lazy;
+mod pmi_bench;
 mod starting;
 
 use super::*;

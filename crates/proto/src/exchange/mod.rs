@@ -142,6 +142,11 @@ impl Exchanges {
         self.live.iter().flatten().count()
     }
 
+    /// What the first collective under way is.
+    pub fn first(&self) -> Option<Collective> {
+        self.live.iter().flatten().next().map(Exchange::collective)
+    }
+
     /// The epoch that a rank enters next.
     pub fn next_of(&self, local: LocalRank) -> Epoch {
         self.next[local.index()]
@@ -282,11 +287,11 @@ impl Exchanges {
         is_earlier || is_first_deserter
     }
 
-    /// The departure that makes a collective under way impossible, with that epoch.
-    pub fn broken(&self) -> Option<(Departed, Epoch)> {
+    /// The departure that makes a collective under way impossible, with that epoch and what it is.
+    pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
         let departed = self.departed?;
-        let mut live = self.live.iter().flatten().map(Exchange::epoch);
-        live.find(|epoch| departed.epoch <= *epoch).map(|epoch| (departed, epoch))
+        let first = self.live.iter().flatten().find(|exchange| departed.epoch <= exchange.epoch())?;
+        Some((departed, first.epoch(), first.collective()))
     }
 
     /// When a wait of `after_ns` is over; `None` if nobody waits or the question was asked.

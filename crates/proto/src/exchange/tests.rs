@@ -286,10 +286,10 @@ fn a_departure_breaks_only_what_it_misses() {
         assert!(net.nodes[0].on_departed(left(1)));
         assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
         net.enter(0, Entry::Fence);
-        assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1))));
+        assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1), Collective::Fence)));
         assert!(!net.nodes[0].on_departed(left(2)), "the earliest is known");
         assert!(net.nodes[0].on_departed(left(0)), "somebody may wait for this one elsewhere");
-        assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0))));
+        assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0), Collective::Fence)));
     }
 }
 
@@ -311,7 +311,7 @@ fn a_node_that_waits_is_known_at_the_root() {
             exit: Some(0),
         };
         net.nodes[0].on_departed(departed);
-        assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0))), "{scheme:?}");
+        assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0), Collective::Fence)), "{scheme:?}");
     }
 }
 

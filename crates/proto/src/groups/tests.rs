@@ -186,7 +186,11 @@ impl Net {
     }
 
     fn broken(&self) -> Vec<u32> {
-        self.nodes.iter().filter_map(Groups::broken).map(|(departed, _)| departed.rank.0).collect()
+        let here = |left| match left {
+            Left::Here(departed) => departed.rank.0,
+            Left::Below(child) => panic!("child {child} has not said so"),
+        };
+        self.nodes.iter().filter_map(Groups::broken).map(|(left, _)| here(left)).collect()
     }
 }
 
@@ -379,6 +383,16 @@ fn frames_that_nobody_should_send() {
     net.act(0, &of, |groups, spread, out| groups.on_up(T, 1, of.clone(), || spread, Bytes::new(), out));
     assert_eq!(net.failed.len(), 2, "{:?}", net.failed);
     assert!(net.failed[0].contains("the barrier of ranks 0-1 (tag 5) ends or begins where it should not"));
+}
+
+#[test]
+fn a_child_below_which_nobody_is_left_is_not_waited_for() {
+    let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
+    net.nodes[0].on_child_done(1);
+    assert_eq!(net.nodes[0].broken(), None);
+    net.enter(T, 1, &of);
+    while net.deliver(T, &mut Dice(1)) {}
+    assert_eq!(net.nodes[0].broken(), Some((Left::Below(1), &of)));
 }
 
 #[test]

@@ -8,9 +8,8 @@ use crate::memory::{Memory, Shared};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use wireup_coll::mapping::Mapping;
-use wireup_wire::block::{self, Block, Truncated};
-use wireup_wire::ids::{NodeId, Rank};
-use wireup_wire::shared::rows::{Builder, Form, Layout};
+use wireup_wire::block::{self, Block};
+use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
 /// # Errors
@@ -22,79 +21,75 @@ pub fn build(
     parts: &[Bytes],
     memory: &mut dyn Memory,
 ) -> Result<Shared, String> {
-    let count = mapping.job_size();
-    let blocks = parts.iter().cloned().flat_map(block::blocks);
-    let nodes: Result<Vec<Node>, String> = blocks.map(|block| check(mapping, block)).collect();
-    let mut nodes = nodes?;
-    nodes.retain(|node| node.count > 0);
-    nodes.sort_unstable_by_key(|node| node.first);
-    let is_twice = nodes.windows(2).any(|pair| pair[0].node == pair[1].node);
-    if is_twice || nodes.iter().map(|node| node.count).sum::<u32>() != count {
-        return Err("not every node has given values to an allgather, once".into());
-    }
-    let longest = nodes.iter().map(|node| node.longest).max().unwrap_or(0);
-    let layout = if rows && longest <= max_len {
-        Layout::rows(count, max_len)
+    let gathered = Gathered::check(mapping, parts)?;
+    let stride = gathered.longest.max(max_len);
+    let layout = if rows && stride == max_len {
+        Layout::rows(mapping.job_size(), max_len)
     } else {
-        Layout::packed(count, longest.max(max_len), nodes.iter().map(|node| node.bytes.len()).sum())
+        Layout::packed(mapping.job_size(), stride, gathered.packed_len)
     };
     let shared = memory.share(layout.total_len(), &mut |bytes| {
         let mut builder = layout.build(bytes);
-        if layout.form() == Form::Rows {
-            nodes.iter().for_each(|node| node.place_rows(mapping, &mut builder));
-        } else if nodes.iter().all(|node| node.is_run) {
-            // As they came.
-            nodes.iter().for_each(|node| builder.place_packed(node.count, &node.bytes));
+        if gathered.in_order {
+            gathered.nodes.iter().for_each(|node| builder.place_all(&node.bytes));
         } else {
-            let mut values: Vec<(Rank, &[u8])> = nodes
-                .iter()
-                .flat_map(|node| mapping.ranks_of(node.node).zip(values::values(&node.bytes).flatten()))
-                .collect();
-            values.sort_unstable_by_key(|(rank, _)| *rank);
-            values.iter().for_each(|(rank, value)| builder.place(rank.0, value));
+            let whole = gathered.by_rank(mapping);
+            whole.iter().zip(0..).for_each(|(value, rank)| builder.place(rank, value));
         }
         builder.finish();
     });
     shared.map_err(|error| error.to_string())
 }
 
-/// The values of one node: whole, and one for each of its ranks.
-struct Node {
-    node: NodeId,
-    bytes: Bytes,
-    count: u32,
+/// The values of all nodes, looked through once.
+struct Gathered {
+    /// By node.
+    nodes: Vec<Block>,
+    /// The ranks of one node come before those of the next: the values lie in the order of ranks.
+    in_order: bool,
     longest: u32,
-    first: Rank,
-    /// Its ranks are numbered without a gap.
-    is_run: bool,
+    packed_len: usize,
 }
 
-impl Node {
-    fn place_rows(&self, mapping: &Mapping, builder: &mut Builder<'_>) {
-        // All were read before.
-        let values = values::values(&self.bytes).flatten();
-        if self.is_run {
-            (self.first.0..).zip(values).for_each(|(rank, value)| builder.place(rank, value));
-        } else {
-            mapping.ranks_of(self.node).zip(values).for_each(|(rank, value)| builder.place(rank.0, value));
+impl Gathered {
+    fn check(mapping: &Mapping, parts: &[Bytes]) -> Result<Gathered, String> {
+        let nodes: Result<Vec<_>, _> = parts.iter().cloned().flat_map(block::blocks).collect();
+        let mut nodes = nodes.map_err(|error| error.to_string())?;
+        nodes.sort_unstable_by_key(|block| block.node);
+        if let Some(twice) = nodes.windows(2).find(|pair| pair[0].node == pair[1].node) {
+            return Err(format!("node {} gave values to an allgather twice", twice[0].node));
         }
+        let (mut in_order, mut longest, mut packed_len, mut before) = (true, 0, 0, 0);
+        for block in &nodes {
+            let node = block.node;
+            let mut count = 0;
+            for value in values::values(&block.bytes) {
+                let value = value.map_err(|error| error.to_string())?;
+                longest = longest.max(value.len() as u32);
+                count += 1;
+            }
+            match count.cmp(&mapping.local_size(node)) {
+                Ordering::Less => return Err(format!("node {node} gave too few values to an allgather")),
+                Ordering::Greater => return Err(format!("node {node} gave too many values to an allgather")),
+                Ordering::Equal => {}
+            }
+            in_order &= count == 0 || mapping.run_of(node) == Some(before..before + count);
+            packed_len += block.bytes.len();
+            before += count;
+        }
+        if before != mapping.job_size() {
+            return Err("not every node has given values to an allgather".into());
+        }
+        Ok(Gathered { nodes, in_order, longest, packed_len })
     }
-}
 
-fn check(mapping: &Mapping, block: Result<Block, Truncated>) -> Result<Node, String> {
-    let Block { node, bytes, .. } = block.map_err(|error| error.to_string())?;
-    let (mut count, mut longest) = (0, 0);
-    for value in values::values(&bytes) {
-        let value = value.map_err(|error| error.to_string())?;
-        (count, longest) = (count + 1, longest.max(value.len() as u32));
-    }
-    let run = mapping.run_of(node);
-    let first = run.as_ref().map(|run| Rank(run.start)).or_else(|| mapping.ranks_of(node).next()).unwrap_or_default();
-    let ranks = run.as_ref().map_or_else(|| mapping.local_size(node), |run| run.end - run.start);
-    match count.cmp(&ranks) {
-        Ordering::Less => Err(format!("node {node} gave too few values to an allgather")),
-        Ordering::Greater => Err(format!("node {node} gave too many values to an allgather")),
-        Ordering::Equal => Ok(Node { node, bytes, count, longest, first, is_run: run.is_some() }),
+    fn by_rank(&self, mapping: &Mapping) -> Vec<&[u8]> {
+        let mut whole: Vec<&[u8]> = vec![&[]; mapping.job_size() as usize];
+        for block in &self.nodes {
+            let values = values::values(&block.bytes).filter_map(Result::ok);
+            mapping.ranks_of(block.node).zip(values).for_each(|(rank, value)| whole[rank.index()] = value);
+        }
+        whole
     }
 }
 
@@ -103,7 +98,8 @@ mod tests {
     use super::*;
     use crate::memory::Heap;
     use wireup_coll::mapping::by_ppn;
-    use wireup_wire::shared::rows::Rows;
+    use wireup_wire::ids::NodeId;
+    use wireup_wire::shared::rows::{Form, Rows};
 
     /// Two nodes, ranks 0, 2 and 1, 3.
     fn gathered(max_len: u32, rows: bool, first: &[&[u8]]) -> Result<Shared, String> {
@@ -131,26 +127,30 @@ mod tests {
     }
 
     #[test]
-    fn nodes_in_a_row_give_the_same() {
+    fn blockwise_ranks_are_laid_out_the_same() {
         let mapping = Mapping::new(&by_ppn(3, 2, 5), 5, 3).unwrap();
-        let parts: Vec<Bytes> = [(2, &[&b"4"[..]][..]), (0, &[b"0", b""]), (1, &[b"two", b"3"])]
-            .map(|(node, own)| {
-                let (mut bytes, mut part) = (Vec::new(), Vec::new());
-                own.iter().for_each(|value| values::push(&mut bytes, value));
-                block::push(&mut part, NodeId(node), false, &bytes);
-                Bytes::from(part)
-            })
-            .into();
+        let mut parts = Vec::new();
+        for (node, own) in [(2, &[&b"e"[..]][..]), (0, &[b"a", b"bb"]), (1, &[b"ccc", b""])] {
+            let (mut bytes, mut part) = (Vec::new(), Vec::new());
+            own.iter().for_each(|value| values::push(&mut bytes, value));
+            block::push(&mut part, NodeId(node), false, &bytes);
+            parts.push(Bytes::from(part));
+        }
         for rows in [true, false] {
             let shared = build(&mapping, 3, rows, &parts, &mut Heap).unwrap();
+            let read = Rows::read(shared.bytes()).unwrap();
+            assert_eq!((read.form() == Form::Rows, read.count()), (rows, 5));
             let mut buffer = [b'x'; 15];
-            Rows::read(shared.bytes()).unwrap().fill(&mut buffer, 3).unwrap();
-            assert_eq!(&buffer, b"0\0\0\0\0\0two3\0\x004\0\0");
+            read.fill(&mut buffer, 3).unwrap();
+            assert_eq!(&buffer, b"a\0\0bb\0ccc\0\0\0e\0\0");
         }
-        let twice = [parts[0].clone(), parts[1].clone(), parts[1].clone(), parts[2].clone()];
-        for parts in [&parts[..2], &twice] {
-            assert!(build(&mapping, 3, true, parts, &mut Heap).unwrap_err().contains("not every node"));
-        }
+        assert!(build(&mapping, 3, true, &parts[1..], &mut Heap).unwrap_err().contains("not every node"));
+        parts.push(parts[0].clone());
+        assert!(
+            build(&mapping, 3, true, &parts, &mut Heap)
+                .unwrap_err()
+                .contains("node 2 gave values to an allgather twice")
+        );
     }
 
     #[test]

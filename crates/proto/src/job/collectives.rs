@@ -221,9 +221,10 @@ impl Job {
     }
 
     fn check_broken(&mut self, cx: &mut Context<'_>) {
-        if let Some((departed, epoch)) = self.exchanges.broken() {
+        if let Some((departed, epoch, collective)) = self.exchanges.broken() {
             let cause = Cause::LeftFence {
                 epoch,
+                collective,
                 exit: departed.exit,
                 finalized: departed.finalized,
                 waiting: self.exchanges.arrived(),

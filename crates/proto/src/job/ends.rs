@@ -9,6 +9,7 @@ use crate::io::{Output, SignalTarget};
 use crate::output::OutputStream;
 use crate::time::Instant;
 use std::collections::BTreeMap;
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::limits::STALL_NAMES_MAX;
 use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, StallReport};
@@ -241,7 +242,7 @@ impl Job {
         if self.stall_deadline().is_some_and(|due| cx.now >= due) {
             self.exchanges.on_asked();
             self.groups.on_asked();
-            self.ask_stall(cx);
+            self.ask_stall(None, cx);
         }
     }
 
@@ -251,18 +252,20 @@ impl Job {
     }
 
     /// Somebody wants to know who is missing.
-    pub(super) fn ask_stall(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn ask_stall(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
         if self.root {
-            self.on_stall_ask(cx);
+            self.on_stall_ask(collective, cx);
         } else {
-            cx.links.control_up(self.id(), &Control::StallAsk, cx.out);
+            let collective = collective.or(self.exchanges.first());
+            cx.links.control_up(self.id(), &Control::StallAsk { collective }, cx.out);
         }
     }
 
-    pub(super) fn on_stall_ask(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn on_stall_ask(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
+        let collective = collective.or(self.exchanges.first());
         self.exchanges.on_asked();
         self.groups.on_asked();
-        self.forward_down(&Control::StallAsk, cx);
+        self.forward_down(&Control::StallAsk { collective }, cx);
         let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
             return;
         };
@@ -275,6 +278,7 @@ impl Job {
             node,
             host: self.host(),
             epoch: self.exchanges.base(),
+            collective,
             arrived: self.exchanges.arrived(),
             missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
             missing_count: missing().count() as u32,

@@ -1,18 +1,18 @@
 //! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
 
 use super::{Child, Context, Job};
-use crate::groups::Do;
 use crate::groups::spread::{Spread, Way};
+use crate::groups::{Do, Left};
 use crate::io::Output;
 use bytes::Bytes;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::group::{Group, Members};
-use wireup_wire::ids::{AgentId, LocalRank, NodeId};
+use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STALL_NAMES_MAX;
-use wireup_wire::peer::{Cause, GroupStall};
+use wireup_wire::peer::{Cause, Failure, GroupStall};
 
 /// `stream` of a frame down: the barrier is over; members are waited for.
 const OVER: u16 = 0;
@@ -123,11 +123,44 @@ impl Job {
     }
 
     pub(super) fn check_group_broken(&mut self, cx: &mut Context<'_>) {
-        if let Some((departed, group)) = self.groups.broken() {
-            let group = words(group);
-            let cause = Cause::LeftGroup { group, finalized: departed.finalized, exit: departed.exit };
-            self.fail_departed(&departed, cause, cx);
+        let Some((left, group)) = self.groups.broken() else {
+            return;
+        };
+        let words = words(group);
+        match left {
+            Left::Here(departed) => {
+                let cause = Cause::LeftGroup { group: words, exit: departed.exit };
+                self.fail_departed(&departed, cause, cx);
+            }
+            Left::Below(child) => {
+                let (rank, node) = self.member_below(&group.members, child);
+                // Who leaves otherwise has failed the job already.
+                let cause = Cause::LeftGroup { group: words, exit: Some(0) };
+                let host = self.spec.nodes[node.index()].name.clone();
+                self.fail(Failure { node, host, rank: Some(rank), pid: None, cause }, cx);
+            }
         }
+    }
+
+    /// Nobody is left below a child.
+    pub(super) fn on_child_done(&mut self, agent: AgentId, cx: &mut Context<'_>) {
+        if let Some(child) = self.child_index(agent) {
+            self.groups.on_child_done(child);
+            self.check_group_broken(cx);
+        }
+    }
+
+    /// The first member below a child.
+    fn member_below(&self, members: &Members, child: usize) -> (Rank, NodeId) {
+        let (agent, me) = (self.children[child].agent, self.whereabouts.me);
+        let mut all = (0..self.job_size).map(Rank).filter(|rank| members.contains(*rank));
+        let place = |rank| Some((rank, self.mapping.place(rank)?.0));
+        let is_below = |node: NodeId| {
+            let way = self.whereabouts.tree.next_hop(me, self.spec.nodes[node.index()].agent);
+            way == Hop::Child(agent)
+        };
+        let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
+        found.expect("a child that is waited for has members below it")
     }
 
     /// For a stall report.

@@ -202,7 +202,7 @@ impl Job {
                 self.on_resize(*rows, *columns, cx);
                 self.forward_down(message, cx);
             }
-            Control::StallAsk => self.on_stall_ask(cx),
+            Control::StallAsk { collective } => self.on_stall_ask(*collective, cx),
             Control::Launch(_)
             | Control::Started { .. }
             | Control::Failed(_)
@@ -231,10 +231,13 @@ impl Job {
         };
         match message {
             Control::Started { ranks } => child.started = Some(ranks),
-            Control::Done(done) => child.done = Some(done),
+            Control::Done(done) => {
+                child.done = Some(done);
+                self.on_child_done(agent, cx);
+            }
             Control::Failed(failure) => self.fail(failure, cx),
             Control::Departed(departed) => self.on_departed(departed, cx),
-            Control::StallAsk => self.ask_stall(cx),
+            Control::StallAsk { collective } => self.ask_stall(collective, cx),
             Control::Stall(_) => cx.links.control_up(self.id(), &message, cx.out),
             Control::Missing(missing) => self.on_missing(missing, cx),
             Control::Launch(_)

@@ -168,3 +168,72 @@ fn without_memory_nothing_is_lost() {
     assert!(matches!(kvs.map(&[], &mut NoMemory), Err(KvsError::Memory(_))));
     assert_eq!(kvs.get(b"k", &mut Heap), Ok(Some(&b"v"[..])));
 }
+
+/// All pairs by number, as a client walks.
+fn walk(kvs: &mut Kvs) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let (mut met, mut number) = (BTreeMap::new(), 0);
+    while let Some((pair, next)) = kvs.at(number, &mut Heap).unwrap() {
+        let again = met.insert(pair.key.to_vec(), pair.value.to_vec());
+        assert!(again.is_none() && next > number, "a pair is met once");
+        number = next;
+    }
+    met
+}
+
+proptest! {
+    #[test]
+    fn a_walk_meets_every_pair_once(steps in steps()) {
+        let (mut kvs, mut put, mut published) = (Kvs::default(), BTreeMap::new(), BTreeMap::new());
+        for step in steps {
+            match step {
+                Step::Put(key, value) => {
+                    kvs.put(&key, &value);
+                    put.insert(key, value);
+                }
+                Step::Fence => {
+                    fence(&mut kvs);
+                    published.append(&mut put);
+                }
+                Step::Get(_) | Step::Map => prop_assert_eq!(&walk(&mut kvs), &published),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mark_moves_over_what_was_seen() {
+    let (mut kvs, mut mark, mut other) = (Kvs::default(), Mark::default(), Mark::default());
+    let one = |key: &[u8]| {
+        let mut blob = Vec::new();
+        blob::push(&mut blob, key, b"v");
+        blob
+    };
+    kvs.put(b"a", b"v");
+    assert_eq!(kvs.pending_since(&mut mark), one(b"a"));
+    kvs.put(b"b", b"v");
+    assert_eq!(kvs.pending_since(&mut mark), one(b"b"));
+    assert_eq!(kvs.pending_since(&mut mark), Bytes::new());
+    assert_eq!(kvs.pending_since(&mut other), [one(b"a"), one(b"b")].concat());
+    assert_eq!(kvs.take_pending(), [one(b"a"), one(b"b")].concat(), "the fence takes all");
+    kvs.put(b"c", b"v");
+    assert_eq!(kvs.pending_since(&mut mark), one(b"c"));
+}
+
+/// A program that only knows groups never has a fence.
+#[test]
+fn overwritten_puts_do_not_stay() {
+    let (mut kvs, mut mark) = (Kvs::default(), Mark::default());
+    for round in 0..10_000u32 {
+        for key in [b"a", b"b"] {
+            kvs.put(key, &round.to_le_bytes().repeat(50));
+        }
+        let pairs = kvs.pending_since(&mut mark);
+        kvs.commit(pairs, &mut Heap).unwrap();
+        assert!(kvs.pending_bytes() < 2 * PENDING_KEPT_BYTES + 1000, "{} bytes", kvs.pending_bytes());
+    }
+    assert_eq!(kvs.get(b"b", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
+    let last = kvs.take_pending();
+    fence(&mut kvs);
+    kvs.commit(last, &mut Heap).unwrap();
+    assert_eq!(kvs.get(b"a", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
+}

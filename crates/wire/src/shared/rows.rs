@@ -13,7 +13,7 @@
 //! Cost: 64 bytes and `stride`, or the value and 1 byte (3 from 255 bytes on), a rank.
 
 use super::{Malformed, u32_at, u64_at};
-use crate::values::{encoded_len, prefix, split_first};
+use crate::values::{encoded_len, prefix, split_first, values};
 
 /// `WAG1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WAG1");
@@ -165,10 +165,6 @@ impl Layout {
         Layout { form: Form::Packed, count, stride, body_len }
     }
 
-    pub fn form(&self) -> Form {
-        self.form
-    }
-
     /// Bytes of the array with its header.
     pub fn total_len(&self) -> usize {
         HEADER_LEN + self.body_len
@@ -224,14 +220,22 @@ impl Builder<'_> {
         self.placed += 1;
     }
 
-    /// Values of several ranks that are packed already, in rank order.
+    /// The values of the next ranks, one behind the other (see [`values`](crate::values)).
     ///
     /// # Panics
-    /// If this array holds rows, or has no room for them.
-    pub fn place_packed(&mut self, count: u32, values: &[u8]) {
-        assert_eq!(self.layout.form, Form::Packed, "packed values are placed into packed values");
-        self.body[self.offset..][..values.len()].copy_from_slice(values);
-        (self.offset, self.placed) = (self.offset + values.len(), self.placed + count);
+    /// As [`place`](Self::place), or if the values are cut short.
+    pub fn place_all(&mut self, bytes: &[u8]) {
+        let values = values(bytes).map(|value| value.expect("the exchange has looked at them"));
+        if self.layout.form == Form::Rows {
+            return values.for_each(|value| self.place(self.placed, value));
+        }
+        // As they came.
+        for value in values {
+            assert!(value.len() <= self.layout.stride as usize, "a value of this allgather");
+            self.placed += 1;
+        }
+        self.body[self.offset..][..bytes.len()].copy_from_slice(bytes);
+        self.offset += bytes.len();
     }
 
     /// # Panics

@@ -32,7 +32,7 @@ fn a_bare_program_runs_once_a_cpu_on_this_machine() {
     assert_eq!((options.pmi, options.bind_to), (PmiFlavour::Simple, BindTo::Even));
     assert_eq!((options.stdin, options.stdin_inherit), (StdinTarget::One(Rank(0)), true));
     assert_eq!((options.umask, options.limits[0].soft), (0o27, 1024));
-    assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 0));
+    assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 30 * SECOND_NS));
     assert_eq!((options.profile, options.split_output, options.pty), (false, false, None));
 }
 
@@ -69,9 +69,9 @@ fn terminals_have_the_size_of_this_one() {
 }
 
 #[test]
-fn verbose_asks_for_stalls() {
-    assert_eq!(high("-v ./a").job.options.stall_report_ns, 30 * SECOND_NS);
-    assert_eq!(high("-v --stall-report 0 ./a").job.options.stall_report_ns, 0);
+fn stalls_are_named_after_half_a_minute() {
+    assert_eq!(high("./a").job.options.stall_report_ns, 30 * SECOND_NS);
+    assert_eq!(high("--stall-report 0 ./a").job.options.stall_report_ns, 0);
 }
 
 #[test]

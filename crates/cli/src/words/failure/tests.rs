@@ -1,4 +1,5 @@
 use super::*;
+use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
 use wireup_wire::peer::MissingAgent;
 
@@ -73,13 +74,15 @@ fn pmi_ends() {
     );
     let quiet = said(Cause::Aborted { code: 7, message: String::new() });
     assert!(quiet.contains("called abort with code 7; the other"));
-    let left = |exit, finalized, waiting| said(Cause::LeftFence { epoch: Epoch(2), exit, finalized, waiting });
+    let left = |exit, finalized, waiting| {
+        said(Cause::LeftFence { epoch: Epoch(2), collective: Collective::Fence, exit, finalized, waiting })
+    };
     assert!(left(Some(0), false, 2).contains(
         "left with exit code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were ended; \
          does every rank"
     ));
     assert!(left(None, true, 1).contains("left after PMI finalize while 1 rank waits for it in fence 2"));
-    let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None, finalized: true });
+    let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None });
     assert!(left.contains("left after PMI finalize while others wait for it in the barrier of ranks 0-3 (tag 7);"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
     assert!(broke.contains("broke the PMI protocol: unknown command; the other ranks were ended; is its PMI library"));

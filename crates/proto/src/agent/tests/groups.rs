@@ -1,0 +1,197 @@
+//! Barriers of groups, from a rank's request to its answer.
+
+use super::pmi_bench::PmiBench;
+use super::*;
+use crate::groups::ASK_AFTER_NS;
+use wireup_wire::job::{JobOptions, PmiVersion};
+use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;
+
+const OUT: &str = "cmd=barrier_out rc=0 tag=7\n";
+
+/// Ranks 0 and 1 on the first node, and so on; all speak PMI 1.2.
+fn bench(nodes: u32, change: impl FnOnce(&mut JobOptions)) -> PmiBench {
+    let mut bench = PmiBench::new(nodes, 2, change);
+    let answers = bench.all("cmd=init pmi_version=1 pmi_subversion=2");
+    assert!(answers.iter().all(|answer| answer == "cmd=response_to_init pmi_version=1 pmi_subversion=2 rc=0\n"));
+    bench
+}
+
+fn put(bench: &mut PmiBench, rank: u32) {
+    assert!(bench.say(rank, &format!("cmd=put kvsname= key=k{rank} value=of-{rank}")).contains("rc=0"));
+}
+
+fn get(bench: &mut PmiBench, rank: u32, of: u32) -> bool {
+    bench.say(rank, &format!("cmd=get kvsname= key=k{of}")).contains(&format!("value=of-{of}\n"))
+}
+
+#[test]
+fn members_see_what_members_put() {
+    let mut bench = bench(7, |_| ());
+    (0..14).for_each(|rank| put(&mut bench, rank));
+    for rank in [13, 2, 5] {
+        let last = rank == 5;
+        assert_eq!(bench.say(rank, "cmd=barrier_in group=5,13,2:7"), if last { OUT } else { "" });
+    }
+    for rank in [13, 2] {
+        assert_eq!(bench.hear(rank), OUT);
+        assert!([2, 5, 13].iter().all(|of| get(&mut bench, rank, *of)));
+    }
+    assert!(!get(&mut bench, 13, 10), "no member's node");
+    assert!(!get(&mut bench, 0, 13), "not a member's node");
+    // The same pairs go with the fence.
+    assert_eq!(bench.all("cmd=barrier_in").concat(), "cmd=barrier_out rc=0 tag=0\n".repeat(14));
+    assert!((0..14).all(|of| get(&mut bench, 0, of) && get(&mut bench, 13, of)));
+}
+
+#[test]
+fn a_node_and_the_world_are_groups_too() {
+    let mut bench = bench(3, |_| ());
+    put(&mut bench, 2);
+    assert_eq!(bench.say(2, "cmd=barrier_in group=NODE:7"), "");
+    assert_eq!(bench.say(1, "cmd=barrier_in group=NODE:7"), "", "another node");
+    assert_eq!(bench.say(3, "cmd=barrier_in group=NODE:7"), OUT);
+    assert_eq!(bench.hear(2), OUT);
+    assert!(get(&mut bench, 3, 2));
+    assert_eq!(bench.say(0, "cmd=barrier_in group=NODE:7"), OUT);
+    assert!(!get(&mut bench, 0, 2));
+    bench.hear(1);
+    let heard = bench.all("cmd=barrier_in group=WORLD:7");
+    assert_eq!(heard[5], OUT);
+    assert!((0..5).all(|rank| bench.hear(rank) == OUT || heard[rank as usize] == OUT));
+    assert!(get(&mut bench, 0, 2));
+}
+
+#[test]
+fn several_barriers_of_one_rank_are_told_apart_by_tag() {
+    let mut bench = bench(2, |_| ());
+    for request in ["WORLD:1", "0,2:2", "NODE:3", "0,2:2"] {
+        assert_eq!(bench.say(0, &format!("cmd=barrier_in group={request}")), "");
+    }
+    // A fence may be under way as well, and requests are answered.
+    assert_eq!(bench.say(0, "cmd=barrier_in"), "");
+    assert_eq!(bench.say(0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0\n");
+    assert!(bench.say(0, "cmd=finalize").contains("rc=-1"), "not yet");
+    assert_eq!(bench.say(2, "cmd=barrier_in group=0,2:2"), "cmd=barrier_out rc=0 tag=2\n");
+    assert_eq!(bench.hear(0), "cmd=barrier_out rc=0 tag=2\n");
+    bench.say(1, "cmd=barrier_in group=NODE:3");
+    assert_eq!(bench.hear(0), "cmd=barrier_out rc=0 tag=3\n");
+    bench.say(2, "cmd=barrier_in group=2,0:2");
+    assert_eq!(bench.hear(0), "cmd=barrier_out rc=0 tag=2\n", "the second round");
+    (1..4).for_each(|rank| {
+        bench.say(rank, "cmd=barrier_in group=WORLD:1");
+        bench.say(rank, "cmd=barrier_in");
+    });
+    assert_eq!(bench.hear(0), "cmd=barrier_out rc=0 tag=1\ncmd=barrier_out rc=0 tag=0\n");
+    assert!(bench.say(0, "cmd=finalize").contains("rc=0"));
+    assert!(bench.failed.is_empty());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let mut bench = bench(2, |_| ());
+    for (group, words) in [
+        ("1,2:7", "the_caller_is_not_in_the_group tag=7"),
+        ("0,4:7", "a_rank_of_the_group_is_not_in_the_job tag=7"),
+        ("0,1,0:7", "a_rank_is_in_the_group_twice tag=7"),
+        ("0,x:7", "a_rank_of_the_group_is_no_number tag=7"),
+        ("0,1:y", "the_group's_tag_is_no_number tag=0"),
+    ] {
+        let said = bench.say(0, &format!("cmd=barrier_in group={group}"));
+        assert_eq!(said, format!("cmd=barrier_out rc=-1 msg={words}\n"), "{group}");
+    }
+    for _ in 0..GROUP_BARRIERS_PER_RANK_MAX {
+        assert_eq!(bench.say(0, "cmd=barrier_in group=0,1:7"), "");
+    }
+    assert!(bench.say(0, "cmd=barrier_in group=0,3:7").contains("rc=-1 msg=too_many"));
+    assert_eq!(bench.say(1, "cmd=barrier_in group=0,1:7"), OUT);
+    assert_eq!(bench.hear(0), OUT);
+    assert_eq!(bench.say(0, "cmd=barrier_in group=0,3:7"), "", "room again");
+}
+
+#[test]
+fn who_speaks_1_1_has_no_groups() {
+    let greet = |version, line: &str| {
+        let mut bench = PmiBench::new(1, 1, |options| options.pmi_version = version);
+        let said = bench.say(0, line);
+        let subversion = if said.contains("pmi_subversion=2") { 2 } else { 1 };
+        let group = bench.say(0, "cmd=barrier_in group=WORLD:0");
+        assert_eq!(group.contains("rc=0 tag=0"), subversion == 2, "{group}");
+        subversion
+    };
+    let [plain, groups, own] =
+        ["1", "2", "1 wireup=1"].map(|end| format!("cmd=init pmi_version=1 pmi_subversion={end}"));
+    let asked = [&plain, &groups, &own].map(|line| greet(PmiVersion::Asked, line));
+    assert_eq!(asked, [1, 2, 2]);
+    assert_eq!([&plain, &groups, &own].map(|line| greet(PmiVersion::Plain, line)), [1, 1, 1]);
+    assert_eq!([&plain, &groups, &own].map(|line| greet(PmiVersion::Groups, line)), [2, 2, 2]);
+}
+
+/// Members on 0, 3 and 5 of seven nodes; another rank has left before, which is nobody's loss.
+#[test]
+fn a_member_that_leaves_fails_the_job() {
+    for early in [true, false] {
+        let mut bench = bench(7, |_| ());
+        bench.say(13, "cmd=finalize");
+        if early {
+            bench.say(10, "cmd=finalize");
+        }
+        for rank in [1, 6] {
+            assert_eq!(bench.say(rank, "cmd=barrier_in group=1,6,10:7"), "");
+        }
+        bench.pass(ASK_AFTER_NS);
+        assert_eq!(bench.failed.is_empty(), !early);
+        if !early {
+            bench.say(10, "cmd=finalize");
+        }
+        let wanted = Cause::LeftGroup { group: "ranks 1,6,10 (tag 7)".into(), exit: None };
+        assert_eq!(bench.failed, [wanted]);
+    }
+}
+
+/// Then its agent has forgotten the job.
+#[test]
+fn a_whole_subtree_that_leaves_fails_the_job() {
+    for early in [true, false] {
+        // 2 - (5, 6)
+        let mut bench = bench(7, |_| ());
+        if !early {
+            assert_eq!(bench.say(0, "cmd=barrier_in group=0,13,11:7"), "");
+        }
+        for rank in [4, 5, 10, 11, 12, 13] {
+            bench.say(rank, "cmd=finalize");
+            bench.exit(rank, 0);
+        }
+        if early {
+            assert!(bench.failed.is_empty());
+            assert_eq!(bench.say(0, "cmd=barrier_in group=0,13,11:7"), "");
+        }
+        assert_eq!(bench.failed, [Cause::LeftGroup { group: "ranks 0,11,13 (tag 7)".into(), exit: Some(0) }]);
+    }
+}
+
+/// Its agent knows at once.
+#[test]
+fn a_neighbour_that_leaves_fails_the_job() {
+    let mut bench = bench(1, |_| ());
+    bench.say(0, "cmd=barrier_in group=NODE:7");
+    bench.say(1, "cmd=finalize");
+    assert!(matches!(bench.failed[..], [Cause::LeftGroup { .. }]), "{:?}", bench.failed);
+}
+
+#[test]
+fn stall_reports_name_the_missing_members() {
+    let mut bench = bench(3, |options| options.stall_report_ns = 2 * ASK_AFTER_NS);
+    assert_eq!(bench.say(0, "cmd=barrier_in group=0,5:7"), "");
+    bench.pass(ASK_AFTER_NS);
+    assert!(bench.stalls.is_empty());
+    bench.pass(ASK_AFTER_NS);
+    let groups: Vec<_> = bench.stalls.iter().flat_map(|report| &report.groups).collect();
+    let wanted = [(1, vec![], 0), (0, vec![(wireup_wire::ids::Rank(5), 105)], 1)];
+    assert_eq!(groups.len(), 2, "{:?}", bench.stalls);
+    for (group, (arrived, missing, count)) in groups.into_iter().zip(wanted) {
+        assert_eq!(group.group, "ranks 0,5 (tag 7)");
+        assert_eq!((group.arrived, &group.missing, group.missing_count), (arrived, &missing, count));
+    }
+    bench.pass(10 * ASK_AFTER_NS);
+    assert_eq!(bench.stalls.len(), 3, "said once, by three nodes");
+}
