@@ -53,7 +53,7 @@ impl World {
         let failures: Vec<Failure> = self.checks.notices.iter().filter_map(failure).cloned().collect();
         let ended = self.checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
         let stuck = self.checks.collectives.unfinished().is_some() && !self.checks.interrupted;
-        let must_fail = stuck || self.checks.culprits.values().any(|must| *must);
+        let must_fail = stuck || self.checks.collectives.differ || self.checks.culprits.values().any(|must| *must);
         if ended > 1 || failures.len() > 1 {
             self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
         }
@@ -103,8 +103,9 @@ impl World {
             }
         }
         let culprit = self.culprit(failure);
-        let left_fence = self.has_left_fence(failure);
-        if !self.checks.culprits.contains_key(&culprit) && !left_fence {
+        let is_mixed_up = self.checks.collectives.differ && matches!(failure.cause, Cause::Pmi { .. });
+        let is_explained = is_mixed_up || self.has_left_fence(failure);
+        if !self.checks.culprits.contains_key(&culprit) && !is_explained {
             let culprits = &self.checks.culprits;
             let problem = format!("{failure:?} blames {culprit:?}, not one of {culprits:?}");
             self.checks.problem(problem);
