@@ -77,7 +77,7 @@ mod tests {
         assert!(teams.is_missed(2) && !teams.is_missed(1) && teams.is_waited_in() && !teams.all_entered());
         assert!(teams.on_release(1, "a").unwrap_err().contains("without rank 2"));
         let mut teams = Teams::default();
-        [1, 2].map(|rank| teams.on_enter(rank, "a", &[1, 2]));
+        [1, 2].iter().for_each(|rank| teams.on_enter(*rank, "a", &[1, 2]));
         assert_eq!([1, 2].map(|rank| teams.on_release(rank, "a")), [Ok(()), Ok(())]);
         assert_eq!((teams.complete(), teams.is_waited_in(), teams.all_entered()), (1, false, true));
         assert!(teams.on_release(1, "a").is_err(), "a second release from one round");
