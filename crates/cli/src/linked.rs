@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wireup_wire::job::{AppSpec, JobSpec, PmiFlavour};
+use wireup_wire::job::{AppSpec, JobSpec};
 use wireup_wire::peer::Done;
 
 /// Shared libraries whose programs want to be one job, and who can start them.
@@ -33,7 +33,7 @@ const MPICH: &str =
 
 /// A hint, if the ranks of a finished job should have spoken PMI and did not.
 pub fn hint(job: &JobSpec, done: &Done) -> Option<String> {
-    let offered = job.options.pmi == PmiFlavour::Simple;
+    let offered = job.options.pmi.has_simple();
     if !offered || done.pmi_clients > 0 || done.ranks < 2 {
         return None;
     }

@@ -75,6 +75,8 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
     let job = &high.job;
     let pmi = match job.options.pmi {
         PmiFlavour::Simple => "pmi: 1 or 2, as each program asks, over an inherited socket (no port, no path)",
+        PmiFlavour::Pmix => "pmi: PMIx, by a server process on each node",
+        PmiFlavour::Both => "pmi: 1, 2 or PMIx, as each program asks",
         PmiFlavour::None => "pmi: none (--pmi none)",
     };
     let first = job.nodes.first();

@@ -3,7 +3,7 @@
 use crate::io::{Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
-use wireup_wire::job::{BindTo, JobSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{BindTo, JobSpec, StdinTarget};
 
 /// Which program a rank belongs to.
 pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
@@ -43,7 +43,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         bind_to: if spec.nodes[node.index()].shared { BindTo::None } else { options.bind_to },
         stdin: options.stdin,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
-        pmi_socket: options.pmi == PmiFlavour::Simple,
+        pmi_socket: options.pmi.has_simple(),
         umask: options.umask,
         limits: options.limits.clone(),
     }
@@ -69,7 +69,7 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
         format!("MPI_LOCALRANKID={local}"),
         format!("MPI_LOCALNRANKS={local_size}"),
     ];
-    if spec.options.pmi == PmiFlavour::Simple {
+    if spec.options.pmi.has_simple() {
         env.push(format!("PMI_RANK={rank}"));
         env.push(format!("PMI_SIZE={size}"));
         env.push(format!("PMI_JOBID={}", spec.nspace));

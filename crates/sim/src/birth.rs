@@ -106,6 +106,8 @@ fn job(spec: &WorldSpec) -> JobSpec {
             exchange: spec.exchange,
             pmi_fence: spec.pmi_fence,
             pmi_version: spec.pmi_version,
+            modex: Default::default(),
+            pmix_library: None,
         },
     }
 }

@@ -80,7 +80,35 @@ pub enum BindTo {
 pub enum PmiFlavour {
     /// `PMI_FD`: PMI-1 or PMI-2, as the client asks on the wire.
     Simple,
+    /// A PMIx server on each node.
+    Pmix,
+    /// Both: for programs that nobody has looked into.
+    Both,
     None,
+}
+
+impl PmiFlavour {
+    /// Ranks get a socket for PMI-1 or PMI-2.
+    pub fn has_simple(self) -> bool {
+        matches!(self, PmiFlavour::Simple | PmiFlavour::Both)
+    }
+
+    /// Nodes with ranks get a PMIx server.
+    pub fn has_pmix(self) -> bool {
+        matches!(self, PmiFlavour::Pmix | PmiFlavour::Both)
+    }
+}
+
+/// When what PMIx clients commit reaches other nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Modex {
+    /// With the fence that collects it while that is little, else as for `Direct`.
+    #[default]
+    Auto,
+    /// With the fence that collects it (S3: full modex).
+    Full,
+    /// When a rank first asks for it (S3: direct modex).
+    Direct,
 }
 
 /// The scheme by which nodes exchange the data of collectives.
@@ -147,6 +175,9 @@ pub struct JobOptions {
     pub exchange: ExchangeScheme,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
+    pub modex: Modex,
+    /// The PMIx library to open on each node, before the usual places are tried.
+    pub pmix_library: Option<String>,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
     pub stdin_inherit: bool,
 }

@@ -19,6 +19,7 @@ pub mod job;
 pub mod limits;
 pub mod peer;
 pub mod pmi;
+pub mod pmix;
 pub mod shared;
 pub mod values;
 mod varint;

@@ -41,6 +41,8 @@ fn job() -> JobSpec {
             exchange: Default::default(),
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
+            modex: Default::default(),
+            pmix_library: None,
         },
     }
 }

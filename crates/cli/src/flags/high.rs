@@ -112,6 +112,8 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         exchange: low.exchange.unwrap_or_default(),
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
+        modex: Default::default(),
+        pmix_library: None,
         stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
     let (apps, warnings) = apps(low.sections, &ranks, &here, local)?;

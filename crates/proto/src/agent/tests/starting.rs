@@ -61,6 +61,8 @@ pub(super) fn job(id: u32) -> JobSpec {
             exchange: Default::default(),
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
+            modex: Default::default(),
+            pmix_library: None,
         },
     }
 }

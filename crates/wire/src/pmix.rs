@@ -1,0 +1,327 @@
+//! What an agent and its PMIx server process tell each other: plain structs, encoded by `postcard`, each behind its length.
+//!
+//! There is one server process for each job with PMIx on a node. It holds the PMIx library; it knows nothing of other nodes.
+//! Everything that concerns them it asks of its agent, by a number of its own, and the agent answers by that number:
+//!
+//! ```text
+//!   agent                                server process                    ranks (libpmix clients)
+//!     ── Begin ─────────────────────────►  register, set up
+//!     ◄───────────────────────── Ready ──
+//!     (spawns the ranks)                   ◄────────────── connect, put, commit, fence, get ──
+//!     ◄─────────────── Ask { id, Fence } ──
+//!     ── Answer { id, … } ──────────────►  ────────────────────────────────────────────────►
+//!     ── ModexWanted { ticket, rank } ──►  (another node's rank wants it)
+//!     ◄────── Modex { ticket, blob } ──
+//!     ── End ───────────────────────────►  deregister, finalize, exit
+//! ```
+//!
+//! Blobs are the library's own packing; agents move them and never look inside.
+
+use crate::ids::{NodeId, Rank};
+use crate::job::Block;
+use crate::peer::{PeerError, decode, encode};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+/// Longest message between an agent and its server process: a fence's outcome with the length of a frame, and a little.
+pub const MESSAGE_LEN_MAX: usize = crate::limits::FRAME_PAYLOAD_MAX + (1 << 20);
+
+/// Everything a server process has to know about its job. O(nodes + programs + ranks here).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Begin {
+    pub nspace: String,
+    /// Name of each node of the job; a position is a `NodeId`.
+    pub nodes: Vec<String>,
+    /// This node.
+    pub node: NodeId,
+    pub blocks: Vec<Block>,
+    /// Programs in rank order.
+    pub apps: Vec<App>,
+    /// The cpus of each rank here, in local order, as a list such as `0-3,8`; `None`: not bound.
+    pub cpus: Vec<Option<String>>,
+    /// A directory of this job's own on this node (0700, there already), for sockets and shared memory.
+    pub dir: String,
+    /// The library to open, before the usual places are tried.
+    pub library: Option<String>,
+    /// Ranks here outnumber the cpus.
+    pub oversubscribed: bool,
+    /// The library's own messages at this level go to standard error; 0: none.
+    pub verbose: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct App {
+    pub ranks: u32,
+    /// Program and arguments, for a person.
+    pub argv: Vec<String>,
+    pub cwd: String,
+}
+
+/// What came of a request. The server process turns it into the library's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Status {
+    Ok,
+    NotFound,
+    /// The client's patience (`PMIX_TIMEOUT`) is over.
+    Timeout,
+    /// A rank that it needs is gone.
+    RankGone,
+    /// The node that it needs is gone, or the job ends.
+    Unreachable,
+    NotSupported,
+    BadParam,
+    /// Publish: the key is there already.
+    Exists,
+    /// The library's own number, passed on.
+    Library(i32),
+}
+
+/// Ranks of this job; a rank of another namespace is not known to any agent yet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Set {
+    All,
+    /// In ascending order, each once.
+    Ranks(Vec<Rank>),
+}
+
+/// From an agent to its server process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ToServer {
+    /// The first message.
+    Begin(Begin),
+    Answer { id: u64, answer: Answer },
+    /// A rank of another node wants what this rank here has committed.
+    ModexWanted { ticket: u64, rank: Rank },
+    /// Told to ranks here that have registered for `code`; `None`: to all that have registered for it.
+    Event { code: Event, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
+    /// A rank here is gone (it may have died without a word).
+    Gone { rank: Rank },
+    /// The last message: clean up and leave.
+    End,
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// A rank has died or left without saying goodbye.
+    ProcAborted,
+    /// A rank has left with exit code 0.
+    ProcTerminated,
+    /// The library's own number: some rank has raised it.
+    Library(i32),
+}
+
+/// From a server process to its agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FromServer {
+    /// Ranks may be started, each with these variables (`NAME=VALUE`) in addition, in local order.
+    Ready { version: String, library: String, env: Vec<Vec<Vec<u8>>> },
+    /// This node cannot serve PMIx. What to do about it is part of the text.
+    Failed { problem: String },
+    Connected { rank: Rank },
+    Finalized { rank: Rank },
+    /// A rank ends the job.
+    Abort { rank: Rank, code: i32, message: String },
+    Ask { id: u64, ask: Ask },
+    /// The answer to `ModexWanted`.
+    Modex { ticket: u64, status: Status, blob: Bytes },
+    /// A rank raises an event: for ranks of these; `Set::All` includes its own.
+    Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
+    /// A rank here wants text shown: 1 or 2, as its own output would be.
+    Log { rank: Rank, stream: u16, text: Vec<u8> },
+}
+
+/// A request of a server process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// All members here have entered. `data` is what they have committed, if it is to be collected.
+    Fence { set: Set, collect: bool, data: Bytes, timeout_s: Option<u32> },
+    /// All members here have entered the construction of a group, or its end (`destruct`): a fence with a name.
+    Group { name: String, set: Set, destruct: bool, wants_context: bool, data: Bytes, timeout_s: Option<u32> },
+    /// What `rank`, of another node, has committed.
+    Modex { rank: Rank, timeout_s: Option<u32> },
+    Publish { from: Rank, items: Vec<Item>, range: Range, keep: Keep },
+    /// `wait`: for how many of the keys (0: for none).
+    Lookup { from: Rank, keys: Vec<String>, range: Range, wait: u32, timeout_s: Option<u32> },
+    /// No keys: all that `from` has published.
+    Unpublish { from: Rank, keys: Vec<String>, range: Range },
+    /// Every rank of the job, or of this node alone: where it is, its pid and how it fares.
+    ProcTable { here: bool },
+    /// The job's name, and how many ranks it has.
+    Namespaces,
+    /// End the job, or send a signal to these ranks.
+    Control { from: Rank, set: Set, action: Action },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Action {
+    Terminate,
+    Kill,
+    Signal(i32),
+}
+
+/// Who may look a published key up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Range {
+    /// The ranks of the publisher's node.
+    Local,
+    Namespace,
+    Session,
+}
+
+/// How long a published key stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Keep {
+    /// Until it is unpublished.
+    Always,
+    /// Until its publisher is gone, or the job.
+    Rank,
+    Job,
+    /// Until it is looked up for the first time.
+    FirstRead,
+}
+
+/// A published pair. `value` is the library's packing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Item {
+    pub key: String,
+    pub value: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// To `Publish`, `Unpublish`, `Control`, and to anything that failed.
+    Status(Status),
+    /// To `Fence`: the nodes' data, one behind the other.
+    Fenced { data: Bytes },
+    /// To `Group`. The context is the same on all nodes, and no other group of the session has it.
+    Grouped { context: u64, data: Vec<Bytes> },
+    Modex { blob: Bytes },
+    /// With the publisher of each.
+    Found { items: Vec<(Rank, Item)> },
+    ProcTable { procs: Vec<Proc> },
+    Namespaces { names: Vec<(String, u32)> },
+}
+
+/// A rank as the agent of its node knows it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Proc {
+    pub rank: Rank,
+    pub node: NodeId,
+    /// 0: not started.
+    pub pid: u32,
+    pub state: ProcState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ProcState {
+    Planned,
+    Running,
+    Connected,
+    /// Its exit code, if it was not killed.
+    Gone(Option<u8>),
+}
+
+/// What is no message.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PmixError {
+    #[error("a message of {0} bytes, more than the limit of {MESSAGE_LEN_MAX}")]
+    TooLong(u32),
+    #[error(transparent)]
+    Malformed(#[from] PeerError),
+}
+
+/// A message behind its length (u32, little-endian).
+///
+/// # Panics
+/// If it is longer than [`MESSAGE_LEN_MAX`]: we would break our own rule.
+pub fn pack<T: Serialize>(message: &T) -> Bytes {
+    let body = encode(message);
+    assert!(body.len() <= MESSAGE_LEN_MAX, "what a message carries is bounded by a frame");
+    let mut bytes = BytesMut::with_capacity(4 + body.len());
+    bytes.put_u32_le(body.len() as u32);
+    bytes.extend_from_slice(&body);
+    bytes.freeze()
+}
+
+/// Cuts a stream into messages.
+#[derive(Default)]
+pub struct Unpacker {
+    buffer: BytesMut,
+}
+
+impl Unpacker {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message.
+    ///
+    /// # Errors
+    /// The stream is of no use any more.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PmixError> {
+        let Some(length) = self.buffer.get(..4) else { return Ok(None) };
+        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+        if length as usize > MESSAGE_LEN_MAX {
+            return Err(PmixError::TooLong(length));
+        }
+        if self.buffer.len() < 4 + length as usize {
+            return Ok(None);
+        }
+        self.buffer.advance(4);
+        let body = self.buffer.split_to(length as usize);
+        Ok(Some(decode(&body)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn messages() -> Vec<FromServer> {
+        vec![
+            FromServer::Connected { rank: Rank(7) },
+            FromServer::Ask {
+                id: 3,
+                ask: Ask::Fence { set: Set::All, collect: true, data: Bytes::from_static(b"abc"), timeout_s: None },
+            },
+            FromServer::Modex { ticket: 1, status: Status::Library(-46), blob: Bytes::new() },
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_come_out_however_the_stream_is_cut(cuts in proptest::collection::vec(1usize..40, 1..60)) {
+            let stream: Vec<u8> = messages().iter().flat_map(|message| pack(message).to_vec()).collect();
+            let (mut unpacker, mut seen, mut at) = (Unpacker::default(), Vec::new(), 0);
+            for cut in cuts.into_iter().chain([stream.len()]) {
+                let end = (at + cut).min(stream.len());
+                unpacker.push(&stream[at..end]);
+                at = end;
+                while let Some(message) = unpacker.next::<FromServer>().unwrap() {
+                    seen.push(message);
+                }
+            }
+            prop_assert_eq!(seen, messages());
+        }
+
+        #[test]
+        fn garbage_is_an_error_or_waits(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut unpacker = Unpacker::default();
+            unpacker.push(&bytes);
+            while let Ok(Some(_)) = unpacker.next::<FromServer>() {}
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_ends_the_stream() {
+        let mut unpacker = Unpacker::default();
+        unpacker.push(&u32::MAX.to_le_bytes());
+        assert_eq!(unpacker.next::<ToServer>(), Err(PmixError::TooLong(u32::MAX)));
+    }
+}
