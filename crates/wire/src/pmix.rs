@@ -131,6 +131,8 @@ pub enum FromServer {
     Modex { ticket: u64, status: Status, blob: Bytes },
     /// A rank raises an event: for ranks of these on other nodes; those here know.
     Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
+    /// A rank here has registered for events: from now on this node is told when ranks elsewhere end. Once is enough.
+    Watch,
     /// A rank here wants text shown: 1 or 2, as its own output would be.
     Log { rank: Rank, stream: u16, text: Vec<u8> },
 }
