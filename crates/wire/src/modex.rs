@@ -44,7 +44,7 @@ pub enum Up {
     /// A rank here waits for events about others.
     Watch,
     /// A rank raises an event, or is gone.
-    Event { code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
+    Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
     /// The processes of a subtree. From hop to hop: each joins what its children say.
     Procs { query: u32, procs: Vec<Proc> },
     /// A fence of the whole job took longer than a rank's patience.
@@ -63,6 +63,7 @@ pub enum Down {
     Watched,
     Event {
         code: Event,
+        from: Option<Rank>,
         affected: Option<Rank>,
         to: Set,
         infos: Bytes,

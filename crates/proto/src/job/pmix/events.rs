@@ -25,7 +25,7 @@ impl Job {
         if self.pmix.as_ref().is_some_and(|pmix| pmix.watched) {
             let well = life == Life::Gone { exit: Some(0) } && !deserted;
             let code = if well { Event::ProcTerminated } else { Event::ProcAborted };
-            self.pmix_up(&Up::Event { code, affected: Some(rank), to: Set::All, infos: Bytes::new() }, cx);
+            self.pmix_up(&Up::Event { code, from: None, affected: Some(rank), to: Set::All, infos: Bytes::new() }, cx);
         }
     }
 
@@ -33,6 +33,7 @@ impl Job {
     pub(super) fn on_event(
         &mut self,
         code: Event,
+        from: Option<Rank>,
         affected: Option<Rank>,
         to: &Set,
         infos: Bytes,
@@ -49,6 +50,6 @@ impl Job {
                 Some(here)
             }
         };
-        self.tell_server(&ToServer::Event { code, affected, to, infos }, cx);
+        self.tell_server(&ToServer::Event { code, from, affected, to, infos }, cx);
     }
 }

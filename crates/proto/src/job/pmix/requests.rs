@@ -60,7 +60,7 @@ impl Job {
                 if infos.len() > PMIX_BLOB_BYTES_MAX || !job.is_in_order(&to) {
                     return job.fail_pmix("it raises an event that is too long, or for ranks that there are not", cx);
                 }
-                job.pmix_up(&Up::Event { code, affected, to, infos }, cx);
+                job.pmix_up(&Up::Event { code, from: Some(from), affected, to, infos }, cx);
             }),
             FromServer::Watch => self.pmix_up(&Up::Watch, cx),
             FromServer::Log { rank, stream, text } => self.with_local(rank, cx, |job, local, cx| {

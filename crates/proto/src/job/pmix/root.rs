@@ -87,8 +87,8 @@ impl Job {
                     self.pmix_all(&Down::Watched, cx);
                 }
             }
-            Up::Event { code, affected, to, infos } => {
-                self.pmix_all(&Down::Event { code, affected, to, infos }, cx);
+            Up::Event { code, from, affected, to, infos } => {
+                self.pmix_all(&Down::Event { code, from, affected, to, infos }, cx);
             }
             Up::GiveUp { epoch } => self.on_give_up(epoch, cx),
             Up::Procs { .. } => {}
@@ -101,7 +101,7 @@ impl Job {
         match message {
             Down::Answer { id, answer, .. } => self.answer_ask(id, answer, cx),
             Down::Watched => pmix.watched = true,
-            Down::Event { code, affected, to, infos } => self.on_event(code, affected, &to, infos, cx),
+            Down::Event { code, from, affected, to, infos } => self.on_event(code, from, affected, &to, infos, cx),
             Down::Over { epoch, status } => self.on_fence_over(epoch, status, cx),
             Down::Signal { ranks, signal } => self.signal_some(&ranks, signal, cx),
             Down::Procs { .. } => {}
