@@ -13,6 +13,7 @@ mod pmix;
 mod processes;
 mod stdio;
 
+use crate::arena::Arenas;
 use crate::clock_offset::ClockOffset;
 use crate::exchange::{Exchanges, Site};
 use crate::groups::Groups;
@@ -82,6 +83,7 @@ pub struct Job {
     pmix: Option<Box<Pmix>>,
     traffic: ExchangeTraffic,
     kvs: Kvs,
+    arenas: Arenas,
     attrs: NodeAttrs,
     output: [OutputStream; 2],
     input: InputSpread,
@@ -158,6 +160,7 @@ impl Job {
             groups: Groups::new(children.len()),
             traffic: ExchangeTraffic::default(),
             kvs: Kvs::default(),
+            arenas: Arenas::default(),
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
             input: InputSpread::new(sinks(&spec, mapping, me, node, &children, tree)),
