@@ -13,7 +13,7 @@ fn put(key: &[u8]) -> Request<'_> {
 }
 
 fn allgather(id: u32) -> Request<'static> {
-    Request::Allgather { id, max_len: 8, shared: false, value: b"v" }
+    Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: b"v" }
 }
 
 const PUT_OK: &str = "cmd=kvs-put-response;rc=0;";

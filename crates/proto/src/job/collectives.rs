@@ -1,10 +1,11 @@
 //! The collectives of a job as its agent carries them out: frames in and out, answers to the ranks, what cannot complete.
 
+use super::array::Laid;
 use super::processes::Life;
 use super::{Context, Job};
+use crate::arena;
 use crate::exchange::{Do, Entering, Entry, Finished, Outcome};
 use crate::io::Output;
-use crate::memory::Shared;
 use crate::pmi_link::{Ticket, Told};
 use bytes::Bytes;
 use wireup_wire::block;
@@ -113,10 +114,14 @@ impl Job {
                 Ok(()) => self.answer_fence(waiting, cx),
                 Err(problem) => self.fail_exchange(problem, cx),
             },
-            Outcome::Values { max_len, shared, blocks } => match self.array(max_len, shared, &blocks, cx) {
-                Ok(array) => self.answer_allgather(waiting, &array, cx),
-                Err(problem) => self.fail_exchange(problem, cx),
-            },
+            Outcome::Values { max_len, shared, blocks } => {
+                let readers: Vec<LocalRank> = waiting.iter().map(|(local, _)| *local).collect();
+                let arenas = (&mut self.arenas, &readers[..]);
+                match super::array::build(&self.mapping, (max_len, shared), &blocks, arenas, cx.memory) {
+                    Ok(laid) => self.answer_allgather(waiting, &laid, cx),
+                    Err(problem) => self.fail_exchange(problem, cx),
+                }
+            }
             Outcome::Places(places) => {
                 for (local, ticket) in waiting {
                     let mut reply = Vec::new();
@@ -173,17 +178,20 @@ impl Job {
         }
     }
 
-    /// The array of an allgather, for all ranks of this node.
-    fn array(&self, max_len: u32, shared: bool, blocks: &[Bytes], cx: &mut Context<'_>) -> Result<Shared, String> {
-        super::array::build(&self.mapping, max_len, shared, blocks, cx.memory)
-    }
-
-    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, array: &Shared, cx: &mut Context<'_>) {
+    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, laid: &Laid, cx: &mut Context<'_>) {
         for (local, ticket) in waiting {
+            let link = &mut self.processes[local.index()].link;
+            let (told, share) = match laid {
+                Laid::Apart(array) => (Told::Array { place: None, new: false }, Some(array)),
+                Laid::Place(place) => {
+                    let new = link.see_arena(arena::number_of(*place));
+                    (Told::Array { place: Some(*place), new }, self.arenas.shared().filter(|_| new))
+                }
+            };
             let mut reply = Vec::new();
-            self.processes[local.index()].link.answer(&ticket, &Told::Array, &mut reply);
+            link.answer(&ticket, &told, &mut reply);
             if !reply.is_empty() {
-                let shares = vec![array.clone()];
+                let shares = share.cloned().into_iter().collect();
                 cx.out.push(Output::Reply { job: self.spec.job, local, bytes: reply.into(), shares });
             }
         }
@@ -205,6 +213,7 @@ impl Job {
             deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
             exit,
         };
+        self.arenas.on_gone(local);
         self.groups.on_departed(local, departed);
         self.check_group_broken(cx);
         self.on_departed(departed, cx);

@@ -12,6 +12,7 @@ mod pmi;
 mod processes;
 mod stdio;
 
+use crate::arena::Arenas;
 use crate::clock_offset::ClockOffset;
 use crate::exchange::{Exchanges, Site};
 use crate::groups::Groups;
@@ -77,6 +78,7 @@ pub struct Job {
     groups: Groups,
     traffic: ExchangeTraffic,
     kvs: Kvs,
+    arenas: Arenas,
     attrs: NodeAttrs,
     output: [OutputStream; 2],
     input: InputSpread,
@@ -150,6 +152,7 @@ impl Job {
             groups: Groups::new(children.len()),
             traffic: ExchangeTraffic::default(),
             kvs: Kvs::default(),
+            arenas: Arenas::default(),
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
             input: InputSpread::new(sinks(&spec, mapping, me, node, &children, tree)),

@@ -11,6 +11,10 @@
 //! values take no padding and are unpacked in one pass, in rank order.
 //!
 //! Cost: 64 bytes and `stride`, or the value and 1 byte (3 from 255 bytes on), a rank.
+//!
+//! A short array lies in an arena, memory of [`ARENA_SLOTS`] slots that a rank maps once and that is used again: a descriptor, a
+//! mapping and its first touch cost more than the array's way to the node. Place `n` is slot `n % ARENA_SLOTS` of the
+//! `n / ARENA_SLOTS`-th arena. A rank says with its next allgather which places it has done with; until all have, none is written.
 
 use super::{Malformed, u32_at, u64_at};
 use crate::values::{encoded_len, prefix, split_first, values};
@@ -19,6 +23,9 @@ use crate::values::{encoded_len, prefix, split_first, values};
 const MAGIC: u32 = u32::from_le_bytes(*b"WAG1");
 /// Bytes before the body: rows of whole cache lines stay so.
 pub const HEADER_LEN: usize = 64;
+
+/// Arrays in an arena: one to read while the next one comes.
+pub const ARENA_SLOTS: u32 = 2;
 
 /// How the values lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +66,16 @@ impl<'a> Rows<'a> {
             return Err(Malformed);
         }
         Ok(Rows { form, count, stride: stride as usize, body })
+    }
+
+    /// The array that begins `at` in `arena`, cut off behind its end.
+    ///
+    /// # Errors
+    /// It says that it ends elsewhere.
+    pub fn cut(arena: &'a [u8], at: usize) -> Result<&'a [u8], Malformed> {
+        let bytes = arena.get(at..).ok_or(Malformed)?;
+        let body_len = u64_at(bytes, 16).and_then(|len| usize::try_from(len).ok()).ok_or(Malformed)?;
+        body_len.checked_add(HEADER_LEN).and_then(|len| bytes.get(..len)).ok_or(Malformed)
     }
 
     pub fn form(&self) -> Form {
