@@ -37,18 +37,8 @@ pub enum Flavour {
 }
 
 /// The first needs MPI 4, as far as MPICH goes; Open MPI has it from 5 on.
-const MPI: [&str; 10] = [
-    "sessions",
-    "hello",
-    "initfin",
-    "ring",
-    "allreduce",
-    "abort",
-    "earlyexit",
-    "noinit",
-    "onesided",
-    "locality",
-];
+const MPI: [&str; 10] =
+    ["sessions", "hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit", "onesided", "locality"];
 const PMIX: [&str; 10] =
     ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
 
