@@ -167,7 +167,7 @@ fn take_numbered(
 fn descriptors(command: Command, fields: &ReplyFields<'_>) -> usize {
     match command {
         _ if !fields.succeeded() => 0,
-        Command::Allgather => usize::from(fields.get("place").is_none() || fields.get("new") == Some(b"TRUE")),
+        Command::Allgather => usize::from(fields.get("place").is_none() | fields.get("new").is_some()),
         Command::KvsMap => match fields.get("ends") {
             None | Some(b"") => 0,
             Some(ends) => ends.split(|byte| *byte == b',').count(),

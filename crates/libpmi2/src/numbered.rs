@@ -3,7 +3,7 @@
 //! Start: one write, which takes along the puts that were held back. Finish: at most one read; an allgather's array lies in the
 //! arena, or comes as a descriptor and is mapped. What is answered meanwhile is taken in on the way.
 
-use crate::arena::{Known, Values};
+use crate::arena::Known;
 use crate::exchange::{Kind, Push};
 use crate::requests::{Id, Stage};
 use crate::segments::Segments;
@@ -77,16 +77,16 @@ impl Job {
             return;
         };
         while let Some(over) = server.next_over() {
-            own.segments.on_version(over.version);
             let Some(one) = self.requests.by_number(over.id) else {
                 continue;
             };
-            let array = match over.place {
-                Some(place) => own.arena.values(place, over.array),
-                None => over.array.map(Values::Apart),
-            };
-            let refused = one.kind == Kind::Fence && server.take_refusal(one.posted);
-            one.stage = Stage::Over(if refused { Err(Failure::Refused) } else { Ok(array) });
+            one.stage = Stage::Over(match one.kind {
+                Kind::Allgather { .. } => Ok(own.arena.values(over.number, over.array)),
+                Kind::Fence => {
+                    own.segments.on_version(over.number);
+                    if server.take_refusal(one.posted) { Err(Failure::Refused) } else { Ok(None) }
+                }
+            });
         }
     }
 }

@@ -62,7 +62,7 @@ impl Array {
     pub fn start(&self) -> *const c_void {
         match self {
             Array::Own(rows) => rows.as_ptr().cast(),
-            Array::Shared(values) => values[rows::HEADER_LEN..].as_ptr().cast(),
+            Array::Shared(values) => values.get(rows::HEADER_LEN..).unwrap_or_default().as_ptr().cast(),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{BindTo, ExchangeScheme, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::job::{BindTo, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
 
 /// What a command line of `wireup run` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +47,8 @@ pub struct Low {
     pub genv: Vec<Vec<u8>>,
     pub rank_env: bool,
     pub pmi: Option<PmiFlavour>,
+    pub modex: Option<Modex>,
+    pub pmix_library: Option<PathBuf>,
     pub bind_to: Option<BindTo>,
     pub stdin: Option<Stdin>,
     pub label: bool,
@@ -210,9 +212,20 @@ impl Low {
             Id::RemoteShell => self.remote_shell = Some(behind.text()?),
             Id::RankEnv => self.rank_env = true,
             Id::Pmi => {
-                let list = [("simple", PmiFlavour::Simple), ("none", PmiFlavour::None)];
-                self.pmi = Some(behind.choice(&list, "choose simple or none")?);
+                let list = [
+                    ("auto", None),
+                    ("simple", Some(PmiFlavour::Simple)),
+                    ("pmix", Some(PmiFlavour::Pmix)),
+                    ("both", Some(PmiFlavour::Both)),
+                    ("none", Some(PmiFlavour::None)),
+                ];
+                self.pmi = behind.choice(&list, "choose auto, simple, pmix, both or none")?;
             }
+            Id::Modex => {
+                let list = [("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
+                self.modex = Some(behind.choice(&list, "choose auto, full or direct")?);
+            }
+            Id::PmixLibrary => self.pmix_library = Some(behind.word()?.into()),
             Id::Exchange => {
                 let list = [
                     ("auto", ExchangeScheme::Auto),

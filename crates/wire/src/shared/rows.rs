@@ -45,37 +45,29 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `bytes`: the whole of it, nothing behind.
+    /// `bytes`: the whole of it; what lies behind is not looked at.
     ///
     /// # Errors
     /// The header is that of another format, or its numbers do not make up the length.
+    #[inline(never)] // Small libraries read it at several places.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let field = |index: usize| u32_at(bytes, index * 4).ok_or(Malformed);
         let (magic, form, count, stride) = (field(0)?, field(1)?, field(2)?, field(3)?);
         let body_len = u64_at(bytes, 16).ok_or(Malformed)?;
-        let body = bytes.get(HEADER_LEN..).ok_or(Malformed)?;
+        let body_len = usize::try_from(body_len).map_err(|_| Malformed)?;
+        let body = bytes.get(HEADER_LEN..).and_then(|rest| rest.get(..body_len)).ok_or(Malformed)?;
         let form = match form {
             0 => Form::Packed,
             1 => Form::Rows,
             _ => return Err(Malformed),
         };
         // A value takes a byte at least: no count is larger than what is there.
-        let fits =
-            u64::from(count) <= body_len && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len);
-        if magic != MAGIC || body_len != body.len() as u64 || !fits {
+        let fits = count as usize <= body_len
+            && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len as u64);
+        if magic != MAGIC || !fits {
             return Err(Malformed);
         }
         Ok(Rows { form, count, stride: stride as usize, body })
-    }
-
-    /// The array that begins `at` in `arena`, cut off behind its end.
-    ///
-    /// # Errors
-    /// It says that it ends elsewhere.
-    pub fn cut(arena: &'a [u8], at: usize) -> Result<&'a [u8], Malformed> {
-        let bytes = arena.get(at..).ok_or(Malformed)?;
-        let body_len = u64_at(bytes, 16).and_then(|len| usize::try_from(len).ok()).ok_or(Malformed)?;
-        body_len.checked_add(HEADER_LEN).and_then(|len| bytes.get(..len)).ok_or(Malformed)
     }
 
     pub fn form(&self) -> Form {
