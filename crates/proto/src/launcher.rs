@@ -172,7 +172,7 @@ impl Launcher {
                 }
             }
             Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
-            Kind::GroupUp | Kind::GroupDown => {}
+            Kind::GroupUp | Kind::GroupDown | Kind::Routed | Kind::Pair => {}
         }
     }
 
@@ -200,7 +200,6 @@ impl Launcher {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. } => {}

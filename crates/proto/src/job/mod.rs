@@ -215,7 +215,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -250,7 +249,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -287,7 +285,7 @@ impl Job {
         if !told || self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
             return false;
         }
-        if !self.is_ending() && (self.exchanges.open() > 0 || cx.links.direct.waits(self.id())) {
+        if !self.is_ending() && self.exchanges.open() > 0 {
             // Ranks here need not wait for their collectives; other nodes need what this one passes on.
             return false;
         }
@@ -395,6 +393,8 @@ impl Job {
                 | Kind::InputCredit
                 | Kind::Trace
                 | Kind::Direct
+                | Kind::Routed
+                | Kind::Pair
                 | Kind::GroupUp
                 | Kind::GroupDown,
             ) => {}
