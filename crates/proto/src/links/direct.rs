@@ -17,7 +17,7 @@
 //!
 //! Who cannot dial a peer says so and sends its own endpoint along, to be dialled itself. If that fails too, or the link breaks later,
 //! the tree is the way for as long as the session lasts, with one note for a person; nobody tries again. Numbers keep the frames in
-//! order across all changes and lose none ([`window`]). The note comes a moment later and only if a job still uses the way, since mostly
+//! order across all changes and lose none ([`window`]): what a broken link may have lost goes again. The note comes a moment later and only if a job still uses the way, since mostly
 //! a node is gone when a link breaks, and the tree tells more about that.
 //!
 //! Cost: a message of some hundred bytes, with the first frame, for each hop between the two; then the handshake's round trips.
@@ -39,6 +39,9 @@ use wireup_wire::route::{Endpoint, Routed};
 /// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
 /// parent after a fifth of a second at most, and then some hops.
 const EXPLAIN_NS: u64 = 500_000_000;
+/// How long what a link may have lost waits to go again (ns): at the end of a session all links go, one after the other, and nobody
+/// needs anything any more. Chosen: agents of one session leave within that.
+const AGAIN_NS: u64 = 100_000_000;
 /// `stream` of a [`Kind::Pair`] frame.
 const BEGIN: u16 = 0;
 const ACKNOWLEDGE: u16 = 1;
@@ -71,6 +74,8 @@ struct Peer {
     /// Why this agent could not dial the peer, and the peer not this one.
     failed_here: Option<String>,
     failed_there: Option<String>,
+    /// The link is lost; then what it may have lost goes again.
+    lost: Option<(Instant, String)>,
     /// To be told, then.
     note: Option<(Instant, String)>,
     /// What ends the jobs of this peer.
@@ -242,6 +247,10 @@ impl Direct {
                 }
                 return None;
             }
+            State::Routed if peer.lost.is_some() => {
+                self.send_again(from);
+                return None;
+            }
             State::Dialling | State::Routed => return None,
         };
         if addresses.is_empty() || (is_answer && peer.failed_here.is_some()) {
@@ -273,25 +282,36 @@ impl Direct {
         }
     }
 
-    /// There will be no link, or no longer: what waits goes through the tree, and what may be lost goes again.
+    /// There will be no link: what waits goes through the tree.
     ///
     /// `note` is for a person; `tell` the peer that it need not wait either.
     fn go_by_tree(&mut self, agent: AgentId, note: Option<String>, tell: bool) {
-        let (me, now) = (self.me, self.now);
+        let now = self.now;
         let Some(peer) = self.peers.get_mut(&agent) else { return };
-        let was_up = matches!(peer.state, State::Up(_));
         peer.state = State::Routed;
         peer.waiting_since = None;
         if let Some(problem) = &note {
-            let at = if was_up { now + EXPLAIN_NS } else { now };
-            peer.note.get_or_insert((at, problem.clone()));
+            peer.note.get_or_insert((now, problem.clone()));
         }
         if tell {
-            let failed = Some(note.unwrap_or_else(|| "no link".into()));
-            let endpoint = Some(Endpoint { addresses: Vec::new(), failed });
-            let job = peer.jobs.first().copied().unwrap_or_default();
-            self.routed.push_back((job, Routed { to: agent, from: me, endpoint, frame: None }));
+            self.tell_failed(agent, note);
         }
+        self.send_again(agent);
+    }
+
+    fn tell_failed(&mut self, agent: AgentId, problem: Option<String>) {
+        let Some(peer) = self.peers.get(&agent) else { return };
+        let failed = Some(problem.unwrap_or_else(|| "no link".into()));
+        let endpoint = Some(Endpoint { addresses: Vec::new(), failed });
+        let job = peer.jobs.first().copied().unwrap_or_default();
+        self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+    }
+
+    /// What may be lost goes again, then what waits; all through the tree.
+    fn send_again(&mut self, agent: AgentId) {
+        let me = self.me;
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.lost = None;
         for (number, frame) in peer.window.take_kept() {
             let job = JobId(frame.job);
             let frame = Some((number as u32, frame));
@@ -319,9 +339,12 @@ impl Direct {
 
     /// A link broke.
     pub fn on_lost(&mut self, agent: AgentId, link: LinkId, problem: &str) {
-        if self.peers.get(&agent).is_some_and(|peer| peer.state == State::Up(link)) {
-            self.go_by_tree(agent, Some(format!("their link broke: {problem}")), true);
-        }
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Up(link)) else { return };
+        let problem = format!("their link broke: {problem}");
+        peer.state = State::Routed;
+        peer.note.get_or_insert((now + EXPLAIN_NS, problem.clone()));
+        peer.lost = Some((now + AGAIN_NS, problem));
     }
 
     /// A frame came over a link beside the tree; handed back if it is for this agent and its turn. Ask for `follower`s then.
@@ -368,7 +391,8 @@ impl Direct {
             let waits = peer.waiting_since.map(|since| since + DIRECT_WAIT_NS_MAX);
             let note = peer.note.as_ref().map(|(at, _)| *at);
             let broken = peer.broken.as_ref().map(|_| Instant(0));
-            waits.into_iter().chain(note).chain(broken).min()
+            let again = peer.lost.as_ref().map(|(at, _)| *at);
+            waits.into_iter().chain(note).chain(broken).chain(again).min()
         };
         self.peers.values().filter_map(due).min()
     }
@@ -376,6 +400,13 @@ impl Direct {
     /// Frames that have waited for long enough go through the tree.
     pub fn on_tick(&mut self) {
         let (me, now) = (self.me, self.now);
+        let is_due = |peer: &Peer| peer.lost.as_ref().is_some_and(|(at, _)| *at <= now);
+        let lost: Vec<AgentId> = self.peers.iter().filter(|(_, peer)| is_due(peer)).map(|(agent, _)| *agent).collect();
+        for agent in lost {
+            let problem = self.peers.get_mut(&agent).and_then(|peer| peer.lost.take()).map(|(_, problem)| problem);
+            self.tell_failed(agent, problem);
+            self.send_again(agent);
+        }
         for (&agent, peer) in &mut self.peers {
             if peer.waiting_since.is_some_and(|since| since + DIRECT_WAIT_NS_MAX <= now) {
                 peer.waiting_since = None;
@@ -426,6 +457,7 @@ impl Peer {
             routed_bytes: 0,
             failed_here: None,
             failed_there: None,
+            lost: None,
             note: None,
             broken: None,
             jobs: BTreeSet::new(),

@@ -59,7 +59,7 @@ impl Bounds {
                 Ok(())
             }
             Kind::Control | Kind::ExchangeUp | Kind::ExchangeDown | Kind::Trace | Kind::Direct => Ok(()),
-            Kind::GroupUp | Kind::GroupDown => Ok(()),
+            Kind::GroupUp | Kind::GroupDown | Kind::Routed | Kind::Pair => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
     }

@@ -21,8 +21,8 @@ use wireup_wire::limits::{DIRECT_WAITING_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX, UN
 pub struct Window {
     /// Number of the next frame out.
     next: u64,
-    /// Over the link, oldest first; the last of them is `next - 1`.
-    kept: VecDeque<Frame>,
+    /// Left over the link, with their numbers, oldest first.
+    kept: VecDeque<(u64, Frame)>,
     /// Number of the next frame that is handed out.
     expected: u64,
     /// Came before those that they follow.
@@ -53,16 +53,16 @@ impl Window {
 
     /// A frame leaves over the link.
     pub fn keep(&mut self, frame: Frame) {
-        self.next += 1;
-        self.kept.push_back(frame);
+        let number = self.number();
+        self.kept.push_back((number, frame));
     }
 
     /// All before that number have come (its low 32 bits).
     pub fn on_acknowledged(&mut self, before: u32) {
-        let first = self.next - self.kept.len() as u64;
-        let known = whole(before, first).saturating_sub(first);
-        if known <= self.kept.len() as u64 {
-            self.kept.drain(..known as usize);
+        let before = whole(before, self.next);
+        if before <= self.next {
+            let there = self.kept.iter().take_while(|(number, _)| *number < before).count();
+            self.kept.drain(..there);
         }
     }
 
@@ -70,8 +70,7 @@ impl Window {
     pub fn take_kept(&mut self) -> Vec<(u64, Frame)> {
         self.on_link = None;
         (self.untold_frames, self.untold_bytes) = (0, 0);
-        let first = self.next - self.kept.len() as u64;
-        (first..).zip(self.kept.drain(..)).collect()
+        std::mem::take(&mut self.kept).into()
     }
 
     /// The other side begins the link with that number.
