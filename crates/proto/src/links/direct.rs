@@ -71,6 +71,8 @@ struct Peer {
     waiting_since: Option<Instant>,
     /// Went through the tree while the link was made.
     routed_bytes: usize,
+    /// The link took too long: nothing waits for it any more.
+    is_late: bool,
     /// Why this agent could not dial the peer, and the peer not this one.
     failed_here: Option<String>,
     failed_there: Option<String>,
@@ -190,7 +192,7 @@ impl Direct {
             endpoint = Some(Endpoint { addresses: addresses.clone(), failed: peer.failed_here.clone() });
         }
         while let Some(first) = peer.waiting.front()
-            && peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX
+            && (peer.is_late || peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX)
         {
             peer.routed_bytes += first.wire_len();
             let frame = peer.waiting.pop_front().expect("it was seen");
@@ -410,6 +412,7 @@ impl Direct {
         for (&agent, peer) in &mut self.peers {
             if peer.waiting_since.is_some_and(|since| since + DIRECT_WAIT_NS_MAX <= now) {
                 peer.waiting_since = None;
+                peer.is_late = true;
                 for frame in std::mem::take(&mut peer.waiting) {
                     self.routed.push_back(peer.route(me, agent, frame, None));
                 }
@@ -455,6 +458,7 @@ impl Peer {
             waiting: VecDeque::new(),
             waiting_since: None,
             routed_bytes: 0,
+            is_late: false,
             failed_here: None,
             failed_there: None,
             lost: None,

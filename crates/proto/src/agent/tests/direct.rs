@@ -143,8 +143,14 @@ fn what_is_large_waits_for_the_link_and_not_for_ever() {
     assert_eq!(three.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
     three.handle(T + DIRECT_WAIT_NS_MAX, Input::Tick);
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((0, 0)))]);
+    send(&mut three, 5, large(0));
+    assert_eq!(
+        through_tree(&outputs(&mut three), UP),
+        [(5, None, Some((1, 0)))],
+        "who was late is not waited for again"
+    );
     let link = link_up(&mut three, 5);
-    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 1)], "it is welcome all the same");
+    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 2)], "but welcome all the same");
 }
 
 #[test]
