@@ -77,10 +77,17 @@ byte_enum! {
         /// Between any two agents: a round of a collective; `stream` and `arg` as the exchange says.
         Direct = 9,
         /// Up: all members of a group below are in its barrier; the payload is the group ([`crate::group`]), then packed pairs.
+        /// Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks ([`crate::block`]) follow the group.
         GroupUp = 10,
         /// Down: the barrier is over. `stream` 1: members below are waited for; `arg` is how many [`Kind::GroupUp`] frames of the
         /// child had come by then.
         GroupDown = 11,
+        /// Between any two agents: `postcard` of [`crate::modex::Between`].
+        Modex = 12,
+        /// Up, to the root: `postcard` of [`crate::modex::Up`].
+        PmixUp = 13,
+        /// Down, to the agent `arg`, or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
+        PmixDown = 14,
     }
 }
 

@@ -17,6 +17,7 @@ pub mod group;
 pub mod ids;
 pub mod job;
 pub mod limits;
+pub mod modex;
 pub mod peer;
 pub mod pmi;
 pub mod pmix;

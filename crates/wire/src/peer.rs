@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -135,6 +135,8 @@ pub enum Note {
     Sent { agent: AgentId },
     /// The remote shell was refused for the time being and is tried again.
     Retry { agent: AgentId, attempt: u32, problem: String },
+    /// A node offers its ranks no PMIx; they may do without.
+    NoPmix { node: NodeId, host: String, problem: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
@@ -143,7 +145,7 @@ pub enum Control {
     /// ↓ Start a job.
     Launch(JobSpec),
     /// ↑ All ranks of the subtree run; sent once per subtree.
-    Started { ranks: u32 },
+    Started { ranks: u32, pmix: Option<Opened> },
     /// ↑ The first failure of the subtree; sent at most once per subtree.
     Failed(Failure),
     /// ↑ A rank of the subtree has left the job's fences; sent for the first one and for the first deserter.
@@ -186,6 +188,14 @@ pub enum Control {
     ClockTell { asked_ns: u64, told_ns: u64 },
     /// Root to launcher: the job is over.
     Ended(Ended),
+}
+
+/// Which PMIx library a node has opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    pub node: NodeId,
+    /// Empty: none, and the ranks do without.
+    pub version: String,
 }
 
 /// Something that ends a job.
@@ -231,6 +241,8 @@ pub enum Cause {
     Launcher { problem: String },
     /// Others wait in the barrier of a group that this rank can no longer enter: it has said PMI finalize, or is gone.
     LeftGroup { group: String, exit: Option<u8> },
+    /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
+    PmixServer { problem: String },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.
@@ -276,6 +288,8 @@ pub struct Departed {
     pub node: NodeId,
     /// The first fence that the rank will never enter.
     pub epoch: Epoch,
+    /// The same of PMIx fences.
+    pub modex_epoch: Epoch,
     /// Whether it said goodbye by PMI finalize.
     pub finalized: bool,
     /// It had said init, is gone, and has not said goodbye.

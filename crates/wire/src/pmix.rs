@@ -95,8 +95,9 @@ pub enum ToServer {
     Answer { id: u64, answer: Answer },
     /// A rank of another node wants what this rank here has committed.
     ModexWanted { ticket: u64, rank: Rank },
-    /// Told to ranks here that have registered for `code`; `None`: to all that have registered for it.
-    Event { code: Event, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
+    /// Told to ranks here that have registered for `code`; `to` is `None`: to all that have registered for it. `from` has raised
+    /// it; `None`: an agent has. What a rank here has raised, the library has told the others here already: it is passed over.
+    Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
     /// A rank here is gone (it may have died without a word).
     Gone { rank: Rank },
     /// The last message: clean up and leave.
@@ -128,8 +129,10 @@ pub enum FromServer {
     Ask { id: u64, ask: Ask },
     /// The answer to `ModexWanted`.
     Modex { ticket: u64, status: Status, blob: Bytes },
-    /// A rank raises an event: for ranks of these; `Set::All` includes its own.
+    /// A rank raises an event: for ranks of these on other nodes; those here know.
     Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
+    /// A rank here has registered for events: from now on this node is told when ranks elsewhere end. Once is enough.
+    Watch,
     /// A rank here wants text shown: 1 or 2, as its own output would be.
     Log { rank: Rank, stream: u16, text: Vec<u8> },
 }

@@ -4,11 +4,14 @@
 
 use super::Agent;
 use crate::io::{LinkId, Output, Peer};
+use crate::job::{modex_frame, modex_gone};
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_wire::frame::Frame;
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
+use wireup_wire::modex::Between;
+use wireup_wire::peer::{self, PeerError};
 
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
@@ -29,6 +32,11 @@ impl Early {
         self.bytes += frame.wire_len();
         self.frames.entry(id).or_default().push((from, frame));
         self.bytes <= DIRECT_WAITING_BYTES_MAX
+    }
+
+    /// Whether a job that is not here was, or never will be.
+    pub fn is_over(&self, id: JobId) -> bool {
+        id <= self.newest
     }
 
     /// A job is launched: its frames, and an end of those that waited for earlier ones.
@@ -63,25 +71,50 @@ impl Agent {
     }
 
     /// A frame of another agent, over whichever link the two have.
-    pub(super) fn on_direct(&mut self, now: Instant, link: LinkId, peer: Peer, frame: Frame) {
+    pub(super) fn on_direct(&mut self, now: Instant, link: LinkId, peer: Peer, frame: Frame) -> Result<(), PeerError> {
         let Some(from) = self.links.agent_at(peer) else {
-            return;
+            return Ok(());
         };
         let id = JobId(frame.job);
         if self.jobs.contains_key(&id) {
             self.links.direct.on_heard(from, id);
-            self.with_job(now, id, |job, cx| job.on_direct(from, frame, cx));
+            return self.take_direct(now, id, from, frame);
+        } else if self.early.is_over(id) {
+            self.answer_for_gone(id, from, &frame)?;
         } else if !self.early.keep(from, frame) {
             self.out.push(Output::CloseLink { link });
             self.on_link_down(now, link, "it sent too much for a job that is not here".into());
         }
+        Ok(())
+    }
+
+    fn take_direct(&mut self, now: Instant, id: JobId, from: AgentId, frame: Frame) -> Result<(), PeerError> {
+        if frame.kind == Kind::Modex {
+            let message: Between = peer::decode(&frame.payload)?;
+            self.with_job(now, id, |job, cx| job.on_between(from, message, cx));
+        } else {
+            self.with_job(now, id, |job, cx| job.on_direct(from, frame, cx));
+        }
+        Ok(())
+    }
+
+    /// A job that is over here, and not where `from` is: nothing of its ranks is left.
+    fn answer_for_gone(&mut self, id: JobId, from: AgentId, frame: &Frame) -> Result<(), PeerError> {
+        if frame.kind == Kind::Modex
+            && let Between::Want { ranks } = peer::decode(&frame.payload)?
+        {
+            let answer = modex_frame(id, &modex_gone(ranks));
+            self.links.send_peer(from, answer, &mut self.out);
+        }
+        Ok(())
     }
 
     /// A job begins: what came for it before.
     pub(super) fn take_early(&mut self, now: Instant, id: JobId) {
         for (from, frame) in self.early.take(id) {
             self.links.direct.on_heard(from, id);
-            self.with_job(now, id, |job, cx| job.on_direct(from, frame, cx));
+            // What an agent of ours cannot have written changes nothing.
+            let _ = self.take_direct(now, id, from, frame);
         }
     }
 

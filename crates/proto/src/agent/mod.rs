@@ -167,6 +167,15 @@ impl Agent {
             Input::StdinTaken { job, local, bytes } => {
                 self.with_job(now, job, |job, cx| job.on_stdin_taken(local, bytes, cx));
             }
+            Input::PmixBytes { job, bytes } => {
+                self.with_job(now, job, |job, cx| job.on_pmix_bytes(&bytes, cx));
+            }
+            Input::PmixGone { job, status, stderr } => {
+                self.with_job(now, job, |job, cx| job.on_pmix_gone(status, &stderr, cx));
+            }
+            Input::PmixFailed { job, error } => {
+                self.with_job(now, job, |job, cx| job.on_pmix_failed(&error, cx));
+            }
             Input::KeeperLost => self.with_all_jobs(now, |job, cx| job.on_keeper_lost(cx)),
             Input::Tick => self.on_tick(now),
         }
@@ -266,6 +275,11 @@ impl Agent {
         self.jobs.values().map(Job::open_exchanges).sum()
     }
 
+    /// Requests of PMIx servers that are not answered, for the simulator's checkers.
+    pub fn outstanding_asks(&self) -> usize {
+        self.jobs.values().map(Job::outstanding_asks).sum()
+    }
+
     fn host(&self) -> &str {
         self.config.session.agents.get(self.config.agent.index()).map_or("its parent", |agent| agent.host.as_str())
     }
@@ -309,7 +323,7 @@ impl Agent {
             self.with_all_jobs(now, |_, _| ());
         }
         if peer == Peer::Parent {
-            self.with_all_jobs(now, |job, cx| job.on_linked(cx.now, cx.out));
+            self.with_all_jobs(now, |job, cx| job.on_linked(cx));
             if self.jobs.values().any(Job::is_profiled) {
                 self.ask_clock(now);
             }
@@ -336,9 +350,8 @@ impl Agent {
             return Ok(());
         };
         let id = JobId(frame.job);
-        if frame.kind == Kind::Direct {
-            self.on_direct(now, link, peer, frame);
-            return Ok(());
+        if matches!(frame.kind, Kind::Direct | Kind::Modex) {
+            return self.on_direct(now, link, peer, frame);
         }
         let from = match peer {
             Peer::Child(agent) => Some(agent),

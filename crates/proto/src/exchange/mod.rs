@@ -44,14 +44,26 @@ pub struct Site {
     pub peers: Vec<NodeId>,
     /// This node among them.
     pub place: Option<u32>,
+    /// Of PMIx fences, where the root may choose: data of more bytes stays where it is.
+    pub collect_max: Option<u64>,
 }
 
 /// A rank's part in a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
     Fence,
-    Allgather { max_len: u32, shared: bool, value: Bytes },
-    Ring { value: Bytes },
+    Allgather {
+        max_len: u32,
+        shared: bool,
+        value: Bytes,
+    },
+    Ring {
+        value: Bytes,
+    },
+    /// With the data of the whole node, given by one of its ranks.
+    Modex {
+        data: Bytes,
+    },
 }
 
 /// A rank that starts its next collective.
@@ -90,7 +102,7 @@ pub struct Finished {
 /// What a collective brought.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Blocks of packed pairs.
+    /// Blocks of packed pairs; of a PMIx fence: of what its library gave.
     Pairs(Vec<Bytes>),
     /// Blocks of values. `shared`: somebody here wants rows.
     Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
@@ -115,6 +127,7 @@ impl Entry {
             Entry::Fence => Collective::Fence,
             Entry::Allgather { .. } => Collective::Allgather,
             Entry::Ring { .. } => Collective::Ring,
+            Entry::Modex { .. } => Collective::Modex,
         }
     }
 }
@@ -273,6 +286,25 @@ impl Exchanges {
             self.live.pop_front();
             self.base = Epoch(self.base.0 + 1);
         }
+    }
+
+    /// Whether nothing of an epoch is known to be over here: it may still be given up.
+    pub fn is_open(&self, epoch: Epoch) -> bool {
+        let Some(index) = epoch.0.checked_sub(self.base.0) else { return false };
+        self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
+    }
+
+    /// An epoch is over without an outcome: nobody is answered here, and what still comes for it is not to be told.
+    pub fn give_up(&mut self, now: Instant, epoch: Epoch, collective: Collective, out: &mut Vec<Do>) {
+        if let Some((_, exchange)) = self.at(epoch, collective) {
+            exchange.give_up();
+        }
+        self.settle(now, out);
+    }
+
+    /// A local rank comes to an epoch that was given up.
+    pub fn pass(&mut self, local: LocalRank) {
+        self.next[local.index()].0 += 1;
     }
 
     /// A rank of the subtree will never enter `departed.epoch`. True if that is news: no earlier epoch is known to be

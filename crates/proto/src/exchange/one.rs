@@ -72,7 +72,7 @@ enum Route {
 impl Exchange {
     pub fn new(epoch: Epoch, collective: Collective, site: &Site) -> Self {
         let way = match collective {
-            Collective::Fence | Collective::Allgather => {
+            Collective::Fence | Collective::Allgather | Collective::Modex => {
                 let eager_max = match site.scheme {
                     ExchangeScheme::Auto if !site.root => EAGER_BYTES_MAX,
                     ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
@@ -135,6 +135,19 @@ impl Exchange {
         }
     }
 
+    /// Neither has it an outcome here nor was it given up.
+    pub fn is_open(&self) -> bool {
+        !self.delivered && self.outcome.is_none()
+    }
+
+    /// It is over without an outcome.
+    pub fn give_up(&mut self) {
+        self.gathered = true;
+        self.delivered = true;
+        self.outcome = None;
+        self.waiting.clear();
+    }
+
     pub fn take_finished(&mut self, now: Instant) -> Option<Finished> {
         let outcome = if self.delivered || self.waiting.is_empty() { None } else { self.outcome.take() }?;
         self.delivered = true;
@@ -173,7 +186,7 @@ impl Exchange {
                     return out.push(Do::Fail { problem });
                 }
             }
-            Entry::Ring { value } => self.values[local.index()] = value,
+            Entry::Ring { value } | Entry::Modex { data: value } => self.values[local.index()] = value,
         }
         if self.waiting.len() < site.local_size as usize {
             return;
@@ -183,6 +196,9 @@ impl Exchange {
         let own = match self.collective {
             Collective::Fence => pending(),
             Collective::Allgather => packed(&std::mem::take(&mut self.values)),
+            Collective::Modex => {
+                std::mem::take(&mut self.values).into_iter().find(|data| !data.is_empty()).unwrap_or_default()
+            }
             Collective::Ring => Bytes::new(),
         };
         self.trace.bytes_up = own.len() as u64;
@@ -273,6 +289,11 @@ impl Exchange {
             return Ok(());
         }
         let nodes = site.peers.len() as u32;
+        let chooses = !matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
+        if chooses && site.collect_max.is_some_and(|max| part.size() > max) {
+            // Whoever wants some of it asks for that.
+            return self.broadcast(Bytes::new(), out);
+        }
         match (site.scheme, part) {
             (ExchangeScheme::Ring | ExchangeScheme::Bruck, _) => Ok(()),
             (ExchangeScheme::Tree, Part::Size(bytes)) => Err(too_long(bytes)),

@@ -204,6 +204,7 @@ fn departed(rank: u32) -> Departed {
         pid: 7,
         node: NodeId(0),
         epoch: Epoch(0),
+        modex_epoch: Epoch(0),
         finalized: true,
         deserted: false,
         exit: None,

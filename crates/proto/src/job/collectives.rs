@@ -9,7 +9,7 @@ use crate::io::Output;
 use crate::pmi_link::{Ticket, Told};
 use bytes::Bytes;
 use wireup_wire::block;
-use wireup_wire::collective::{RoundTag, Tag};
+use wireup_wire::collective::{Collective, RoundTag, Tag};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::peer::{Cause, Control, Departed};
@@ -29,18 +29,26 @@ impl Job {
         let Some(tag) = Tag::from_stream(frame.stream) else {
             return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
         };
+        if self.is_given_up(epoch, tag.collective) {
+            return;
+        }
         let bytes = frame.payload.len();
+        let exchanges = match (tag.collective, &mut self.pmix) {
+            (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
+            (Collective::Modex, None) => return,
+            _ => &mut self.exchanges,
+        };
         match from {
             Some(agent) => {
-                let Some(child) = self.child_index(agent) else {
+                let Some(child) = self.children.iter().position(|child| child.agent == agent) else {
                     return;
                 };
                 self.traffic.up.count_in(bytes);
-                self.exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next);
+                exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next);
             }
             None => {
                 self.traffic.down.count_in(bytes);
-                self.exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next);
+                exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next);
             }
         }
         self.carry_out(next, cx);
@@ -48,12 +56,16 @@ impl Job {
 
     /// A frame of another node's agent, straight.
     pub fn on_direct(&mut self, from: AgentId, frame: Frame, cx: &mut Context<'_>) {
-        let (Some(tag), Some(node)) = (RoundTag::from_stream(frame.stream), self.node_of(from)) else {
-            return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
+        let (epoch, tag) = (Epoch(frame.arg), RoundTag::from_stream(frame.stream));
+        let Some(node) = self.node_of(from).filter(|_| !self.is_given_up(epoch, tag.collective)) else { return };
+        let exchanges = match (tag.collective, &mut self.pmix) {
+            (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
+            (Collective::Modex, None) => return,
+            _ => &mut self.exchanges,
         };
         self.traffic.direct.count_in(frame.payload.len());
         let mut next = Vec::new();
-        self.exchanges.on_direct(cx.now, node, Epoch(frame.arg), tag, frame.payload, &mut next);
+        exchanges.on_direct(cx.now, node, epoch, tag, frame.payload, &mut next);
         self.carry_out(next, cx);
     }
 
@@ -64,7 +76,7 @@ impl Job {
         self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
     }
 
-    fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
+    pub(super) fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
         for one in next {
             match one {
                 Do::Up { epoch, tag, payload } => {
@@ -78,6 +90,9 @@ impl Job {
                     let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
                     let agent = self.spec.nodes[node.index()].agent;
                     cx.links.send_peer(agent, frame, cx.out);
+                }
+                Do::Finish(finished) if finished.trace.collective == Collective::Modex => {
+                    self.on_modex_finished(*finished, cx);
                 }
                 Do::Finish(finished) => self.on_finished(*finished, cx),
                 Do::Fail { problem } => self.fail_exchange(problem, cx),
@@ -209,6 +224,7 @@ impl Job {
             pid: process.pid,
             node: self.node.unwrap_or_default(),
             epoch: self.exchanges.next_of(local),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.exchanges.next_of(local)),
             finalized: process.finalized,
             deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
             exit,
@@ -216,11 +232,14 @@ impl Job {
         self.arenas.on_gone(local);
         self.groups.on_departed(local, departed);
         self.check_group_broken(cx);
+        self.on_member_departed(local, departed, cx);
         self.on_departed(departed, cx);
     }
 
     pub(super) fn on_departed(&mut self, departed: Departed, cx: &mut Context<'_>) {
-        let news = self.exchanges.on_departed(departed);
+        let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
+        let news = self.exchanges.on_departed(departed)
+            | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.exchanges.on_departed(of_servers));
         if news && self.root {
             self.ends.on_departed(cx.now, departed);
         } else if news {
@@ -230,14 +249,12 @@ impl Job {
     }
 
     fn check_broken(&mut self, cx: &mut Context<'_>) {
-        if let Some((departed, epoch, collective)) = self.exchanges.broken() {
-            let cause = Cause::LeftFence {
-                epoch,
-                collective,
-                exit: departed.exit,
-                finalized: departed.finalized,
-                waiting: self.exchanges.arrived(),
-            };
+        let of_servers = self.pmix.as_ref().map(|pmix| &pmix.fences.exchanges);
+        let all = [Some(&self.exchanges), of_servers].into_iter().flatten();
+        let broken = all.filter_map(|exchanges| exchanges.broken().map(|broken| (broken, exchanges.arrived()))).next();
+        if let Some(((departed, epoch, collective), waiting)) = broken {
+            let (exit, finalized) = (departed.exit, departed.finalized);
+            let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };
             self.fail_departed(&departed, cause, cx);
         }
     }

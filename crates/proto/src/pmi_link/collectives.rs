@@ -22,6 +22,8 @@ pub enum Ticket {
     Fence { thread: Option<Vec<u8>> },
     /// Answered already.
     Lazy,
+    /// Its node's PMIx server, which has entered for it, is answered.
+    Server,
     /// A text client's ring.
     Ring { thread: Option<Vec<u8>> },
     /// Our own client's fence.
@@ -82,7 +84,7 @@ impl PmiLink {
             (Ticket::Allgather { id }, Told::Array { place, new }) => {
                 encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: *new });
             }
-            (Ticket::Lazy, _) => {}
+            (Ticket::Lazy | Ticket::Server, _) => {}
             (ticket, _) => panic!("a collective ends as it began: {ticket:?}"),
         }
         match ticket {
@@ -92,6 +94,7 @@ impl PmiLink {
             }
             Ticket::OwnFence { .. } | Ticket::Allgather { .. } => self.outstanding -= 1,
             Ticket::Lazy => self.lazy -= 1,
+            Ticket::Server => {}
         }
     }
 
