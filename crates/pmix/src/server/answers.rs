@@ -1,0 +1,204 @@
+//! The agent's messages, turned into calls of the library and into its callbacks.
+
+use super::state::{Callback, Server, Waiting};
+use crate::infos::{Infos, c_array, c_text, proc_name};
+use crate::packing::{unpack_infos, unpack_value};
+use crate::sys::constants::{key, range, rank, status};
+use crate::sys::types::{LookupCallback, ModexCallback, PmixInfo, PmixPdata, Status as Code};
+use bytes::Bytes;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use wireup_wire::ids::Rank;
+use wireup_wire::pmix::{Answer, Event, Item, Set, Status, ToServer};
+
+impl Server {
+    /// Takes any message but the first and the last.
+    ///
+    /// # Errors
+    /// The agent breaks the rules.
+    pub fn take(&'static self, message: ToServer) -> Result<(), String> {
+        match message {
+            ToServer::Begin(_) | ToServer::End => return Err("a second Begin".into()),
+            ToServer::Answer { id, answer } => {
+                let waiting =
+                    self.answered(id).ok_or_else(|| format!("an answer to request {id}, which nobody made"))?;
+                self.on_library_thread(move || self.finish(waiting, answer));
+            }
+            ToServer::ModexWanted { ticket, rank } => self.modex_wanted(ticket, rank),
+            ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
+            ToServer::Gone { rank } => self.has_left(rank),
+        }
+        Ok(())
+    }
+
+    /// Hands an answer to whoever waits for it. On the library's thread.
+    fn finish(&'static self, waiting: Waiting, answer: Answer) {
+        let code = match &answer {
+            Answer::Status(status) => to_library(*status),
+            _ => status::SUCCESS,
+        };
+        match (waiting, answer) {
+            (Waiting::Op(callback), _) => callback.op(code),
+            (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
+            (Waiting::Modex(callback), Answer::Fenced { data } | Answer::Modex { blob: data }) => {
+                callback.blob(code, data)
+            }
+            (Waiting::Modex(callback), _) => callback.blob(failed(code), Bytes::new()),
+            (Waiting::Lookup(callback), Answer::Found { items }) => self.found(callback, items),
+            (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
+            (Waiting::Group { callback, ranks, wants_context }, Answer::Grouped { context, data }) => {
+                callback.infos(code, self.group_infos(ranks, wants_context.then_some(context), &data));
+            }
+            (Waiting::Group { callback, .. }, _) => callback.infos(failed(code), Infos::new()),
+            (Waiting::Query(query), answer) => query.answered(self, answer),
+        }
+    }
+
+    fn found(&self, callback: Callback<LookupCallback>, items: Vec<(Rank, Item)>) {
+        let functions = &self.library.functions;
+        let mut pairs = Vec::new();
+        // They own what the pairs point to until the callback is over.
+        let mut values = Vec::new();
+        for (from, item) in items {
+            let Some(unpacked) = unpack_value(functions, &item.value) else { continue };
+            pairs.push(PmixPdata {
+                proc: self.name_of(from),
+                key: c_array(&c_text(&item.key)),
+                value: unpacked.values[0],
+            });
+            values.push(unpacked);
+        }
+        let code = if pairs.is_empty() { status::NOT_FOUND } else { status::SUCCESS };
+        callback.pairs(code, pairs);
+    }
+
+    /// Members, context and the nodes' data, one behind the other: a packing of the library may be continued by another.
+    fn group_infos(&self, ranks: Set, context: Option<u64>, data: &[Bytes]) -> Infos {
+        let mut infos = Infos::new();
+        if let Some(context) = context.and_then(|context| usize::try_from(context).ok()) {
+            infos.size(key::GROUP_CONTEXT_ID, context);
+        }
+        let ranks: Vec<Rank> = match ranks {
+            Set::All => (0..self.job.size).map(Rank).collect(),
+            Set::Ranks(ranks) => ranks,
+        };
+        if !ranks.is_empty() {
+            infos.procs(key::GROUP_MEMBERSHIP, ranks.into_iter().map(|rank| self.name_of(rank)).collect());
+        }
+        let data = data.concat();
+        if !data.is_empty() {
+            infos.bytes(key::GROUP_ENDPT_DATA, &data);
+        }
+        infos
+    }
+
+    /// Tells ranks here of an event.
+    fn tell(
+        &'static self,
+        code: Event,
+        from: Option<Rank>,
+        affected: Option<Rank>,
+        to: Option<Vec<Rank>>,
+        infos: Bytes,
+    ) {
+        if from.is_some_and(|from| self.is_local(from)) {
+            return;
+        }
+        let code = match code {
+            Event::ProcAborted => status::PROC_ABORTED,
+            Event::ProcTerminated => status::PROC_TERMINATED,
+            Event::Library(code) => code,
+        };
+        let mut told = Infos::new();
+        if let Some(affected) = affected {
+            told.proc(key::EVENT_AFFECTED_PROC, self.name_of(affected));
+        }
+        let range = match to {
+            None => range::NAMESPACE,
+            Some(ranks) => {
+                told.procs(key::EVENT_CUSTOM_RANGE, ranks.into_iter().map(|rank| self.name_of(rank)).collect());
+                range::CUSTOM
+            }
+        };
+        let Some(carried) = unpack_infos(&self.library.functions, &infos) else {
+            eprintln!("wireup: an event from another node does not unpack: do all nodes open the same PMIx library?");
+            return;
+        };
+        // A source that is not the server itself: the library would hand its own events back to us.
+        let source = match from {
+            Some(from) => self.name_of(from),
+            None => proc_name(&format!("{}.agents", self.job.nspace), rank::UNDEF),
+        };
+        let mut all: Vec<PmixInfo> = carried.values.iter().filter(|info| !is_address(info)).copied().collect();
+        all.extend_from_slice(told.as_slice());
+        // SAFETY: the library copies the infos before the call is over.
+        let code = unsafe {
+            (self.library.functions.notify_event)(code, &source, range, all.as_ptr(), all.len(), None, null_mut())
+        };
+        if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
+            eprintln!("wireup: the PMIx library does not pass an event on ({code})");
+        }
+    }
+}
+
+/// What we say ourselves of an event; and the library's mark that it has seen it, which would keep it from others.
+fn is_address(info: &PmixInfo) -> bool {
+    let name = crate::read::text_in(&info.key);
+    [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)
+}
+
+impl Callback<ModexCallback> {
+    /// Lends a blob to the library until it says that it has done with it.
+    fn blob(self, code: Code, data: Bytes) {
+        let data = Box::into_raw(Box::new(data));
+        // SAFETY: the library's own pair, on its thread, once; it calls `release` once, and the bytes live until then.
+        unsafe {
+            let bytes: &Bytes = &*data;
+            let first = if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
+            (self.function)(code, first, bytes.len(), self.data, Some(release), data.cast());
+        }
+    }
+}
+
+/// # Safety
+/// Called once with what [`Callback::blob`] has lent.
+unsafe extern "C" fn release(data: *mut c_void) {
+    // SAFETY: as above.
+    drop(unsafe { Box::from_raw(data.cast::<Bytes>()) });
+}
+
+impl Callback<LookupCallback> {
+    fn pairs(self, code: Code, mut pairs: Vec<PmixPdata>) {
+        // SAFETY: the library's own pair, on its thread, once; it copies what it keeps.
+        unsafe { (self.function)(code, pairs.as_mut_ptr(), pairs.len(), self.data) };
+    }
+}
+
+/// An answer that does not fit the question is none.
+fn failed(code: Code) -> Code {
+    if code == status::SUCCESS { status::ERROR } else { code }
+}
+
+/// The library's number for what came of a request.
+fn to_library(status: Status) -> Code {
+    match status {
+        Status::Ok => status::SUCCESS,
+        Status::NotFound => status::NOT_FOUND,
+        Status::Timeout => status::TIMEOUT,
+        Status::RankGone => status::LOST_CONNECTION,
+        Status::Unreachable => status::UNREACH,
+        Status::NotSupported => status::NOT_SUPPORTED,
+        Status::BadParam => status::BAD_PARAM,
+        Status::Exists => status::DUPLICATE_KEY,
+        Status::Library(code) => code,
+    }
+}
+
+pub fn from_library(code: Code) -> Status {
+    match code {
+        status::SUCCESS => Status::Ok,
+        status::NOT_FOUND => Status::NotFound,
+        status::TIMEOUT => Status::Timeout,
+        code => Status::Library(code),
+    }
+}

@@ -1,0 +1,233 @@
+//! What the library is told of the job: derived here from the blocks, never sent.
+//!
+//! O(ranks of the job) in time and, while it is registered, memory: an info is 552 bytes. Widths are the ones that clients
+//! expect; with others a value is silently ignored.
+
+use super::state::{Job, Server};
+use crate::infos::Infos;
+use crate::sys::constants::key;
+use crate::sys::types::{PmixCpuset, Status};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char};
+use std::fmt::Write as _;
+use std::ptr::null_mut;
+use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::pmix::Begin;
+
+/// Where Open MPI looks for the programs of a job with several.
+const OMPI_APP_SIZES: &CStr = c"OMPI_APP_SIZES";
+const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
+
+/// Everything about the job that the library takes at once.
+pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality) -> Infos {
+    let nodes = Nodes::new(job);
+    let mut infos = Infos::new();
+    infos
+        .text(key::JOBID, &job.nspace)
+        .u32(key::JOB_SIZE, job.size)
+        .u32(key::UNIV_SIZE, job.size)
+        .u32(key::MAX_PROCS, job.size)
+        .u32(key::JOB_NUM_APPS, begin.apps.len() as u32)
+        .u32(key::NUM_NODES, nodes.used.len() as u32)
+        .text(key::NODE_MAP, &nodes.names(job))
+        .text(key::PROC_MAP, &nodes.ranks(job))
+        .text(key::TMPDIR, &job.directory)
+        .text(key::NSDIR, &job.directory)
+        .flag(key::TDIR_RMCLEAN, true);
+    if let Some(mapping) = job.mapping.process_mapping() {
+        infos.text(key::ANL_MAP, &String::from_utf8_lossy(&mapping));
+    }
+    add_node(&mut infos, begin, job, &nodes);
+    add_programs(&mut infos, begin);
+    add_ranks(&mut infos, begin, job, &nodes, locality);
+    infos
+}
+
+/// This node, as flat keys.
+fn add_node(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes) {
+    let locals: Vec<Rank> = job.mapping.ranks_of(job.node).collect();
+    let first = locals.first().map_or(0, |rank| rank.0);
+    infos
+        .u32(key::LOCAL_SIZE, locals.len() as u32)
+        .u32(key::NODE_SIZE, locals.len() as u32)
+        .text(key::LOCAL_PEERS, &joined(locals.into_iter()))
+        .rank(key::LOCALLDR, first)
+        .text(key::HOSTNAME, &job.nodes[job.node.index()])
+        .u32(key::NODEID, nodes.number(job.node))
+        .flag(key::NODE_OVERSUBSCRIBED, begin.oversubscribed);
+}
+
+fn add_programs(infos: &mut Infos, begin: &Begin) {
+    let mut first = 0;
+    let (mut sizes, mut firsts) = (String::new(), String::new());
+    for (number, app) in begin.apps.iter().enumerate() {
+        let mut program = Infos::new();
+        program
+            .u32(key::APPNUM, number as u32)
+            .u32(key::APP_SIZE, app.ranks)
+            .rank(key::APPLDR, first)
+            .text(key::APP_ARGV, &app.argv.join(" "))
+            .text(key::WDIR, &app.cwd);
+        infos.list(key::APP_INFO_ARRAY, program);
+        let separator = if number == 0 { "" } else { " " };
+        // A string takes every text.
+        let _ = write!(sizes, "{separator}{}", app.ranks);
+        let _ = write!(firsts, "{separator}{first}");
+        first += app.ranks;
+    }
+    if begin.apps.len() > 1 {
+        infos.text(OMPI_APP_SIZES, &sizes).text(OMPI_FIRST_RANKS, &firsts);
+    }
+}
+
+/// Each rank of the job; those here with where they are bound.
+fn add_ranks(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes, locality: &Locality) {
+    let (mut program, mut first) = (0, 0);
+    for rank in (0..job.size).map(Rank) {
+        while begin.apps.get(program).is_some_and(|app| rank.0 >= first + app.ranks) {
+            first += begin.apps[program].ranks;
+            program += 1;
+        }
+        let Some((node, local_rank)) = job.mapping.place(rank) else { continue };
+        let mut data = Infos::new();
+        data.rank(key::RANK, rank.0)
+            .u32(key::APPNUM, program as u32)
+            .rank(key::GLOBAL_RANK, rank.0)
+            .rank(key::APP_RANK, rank.0 - first)
+            .u16(key::LOCAL_RANK, local_rank.0)
+            .u16(key::NODE_RANK, local_rank.0)
+            .u32(key::NODEID, nodes.number(node));
+        if node == job.node {
+            data.u32(key::REINCARNATION, 0);
+            let cpus = begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
+            if let Some(cpus) = cpus {
+                data.text(key::CPUSET, cpus);
+            }
+            if let Some(place) = locality.of(cpus) {
+                data.text(key::LOCALITY_STRING, place);
+            }
+        }
+        infos.list(key::PROC_DATA, data);
+    }
+}
+
+/// The nodes that have ranks: only these are in the library's maps.
+struct Nodes {
+    used: Vec<NodeId>,
+}
+
+impl Nodes {
+    fn new(job: &Job) -> Nodes {
+        let all = (0..job.nodes.len() as u32).map(NodeId);
+        Nodes { used: all.filter(|&node| job.mapping.local_size(node) > 0).collect() }
+    }
+
+    /// A node's number in the library's maps.
+    fn number(&self, node: NodeId) -> u32 {
+        self.used.partition_point(|&used| used < node) as u32
+    }
+
+    /// Plain lists instead of the library's compressed ones: every version takes them, and they stay here.
+    fn names(&self, job: &Job) -> String {
+        let names: Vec<&str> = self.used.iter().map(|node| job.nodes[node.index()].as_str()).collect();
+        names.join(",")
+    }
+
+    fn ranks(&self, job: &Job) -> String {
+        let lists: Vec<String> = self.used.iter().map(|&node| joined(job.mapping.ranks_of(node))).collect();
+        lists.join(";")
+    }
+}
+
+fn joined(ranks: impl Iterator<Item = Rank>) -> String {
+    let mut text = String::new();
+    for rank in ranks {
+        let separator = if text.is_empty() { "" } else { "," };
+        // A string takes every text.
+        let _ = write!(text, "{separator}{rank}");
+    }
+    text
+}
+
+/// Which parts of the machine ranks are bound to, in the library's words.
+pub struct Locality {
+    bound: HashMap<String, String>,
+    /// What a rank that is bound to nothing is confined to.
+    unbound: Option<String>,
+}
+
+impl Locality {
+    /// Asks the library, once for each different list of cpus.
+    pub fn find(server: &Server, cpus: &[Option<String>]) -> Locality {
+        let mut bound = HashMap::new();
+        for list in cpus.iter().flatten() {
+            if !bound.contains_key(list)
+                && let Some(place) = locality_of(server, list)
+            {
+                bound.insert(list.clone(), place);
+            }
+        }
+        let any_unbound = cpus.iter().any(Option::is_none);
+        let allowed = any_unbound.then(wireup_os::bind::allowed).and_then(Result::ok);
+        let unbound = allowed.and_then(|cpus| {
+            let list: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+            locality_of(server, &list.join(",")).map(|place| confining(&place))
+        });
+        Locality { bound, unbound }
+    }
+
+    fn of(&self, cpus: Option<&str>) -> Option<&str> {
+        match cpus {
+            Some(list) => self.bound.get(list).map(String::as_str),
+            None => self.unbound.as_deref(),
+        }
+    }
+}
+
+/// Of the parts that a set of cpus touches (`hwloc:SK0:L30:CR0-3`), those that hold all of it: two ranks that may run
+/// anywhere share the socket that there is, but not each of its cores.
+fn confining(place: &str) -> String {
+    let (scheme, parts) = place.split_once(':').unwrap_or((place, ""));
+    let single: Vec<&str> = parts.split(':').filter(|part| !part.contains(['-', ','])).collect();
+    format!("{scheme}:{}", single.join(":"))
+}
+
+fn locality_of(server: &Server, cpus: &str) -> Option<String> {
+    let functions = &server.library.functions;
+    let text = CString::new(format!("hwloc:{cpus}")).ok()?;
+    let mut set = PmixCpuset { source: null_mut(), bitmap: null_mut() };
+    let mut place: *mut c_char = null_mut();
+    // SAFETY: text and set are as the header wants them; the set's memory is the library's, a few hundred bytes that it
+    // gives no function to free in 4.2; the place is malloc's and ours.
+    unsafe {
+        if succeeded((functions.parse_cpuset)(text.as_ptr(), &mut set))
+            && succeeded((functions.generate_locality)(&set, &mut place))
+            && !place.is_null()
+        {
+            let words = CStr::from_ptr(place).to_string_lossy().into_owned();
+            libc::free(place.cast());
+            return Some(words);
+        }
+    }
+    None
+}
+
+fn succeeded(status: Status) -> bool {
+    status == crate::sys::constants::status::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unbound_rank_shares_what_holds_all_cpus() {
+        assert_eq!(confining("hwloc:NM0:SK0:L30:L20-1:CR0-1:HT0,2"), "hwloc:NM0:SK0:L30");
+        assert_eq!(confining("hwloc:SK0-1"), "hwloc:");
+    }
+
+    #[test]
+    fn lists_of_ranks() {
+        assert_eq!(joined([Rank(0), Rank(2), Rank(13)].into_iter()), "0,2,13");
+    }
+}

@@ -1,0 +1,144 @@
+//! The process: two threads, ours and the library's.
+//!
+//! ```text
+//!   agent's socket ──► main thread ── answer ──► library's thread: callback
+//!        ▲                                             │
+//!        └────────────── outbox ◄────── upcall ────────┘
+//! ```
+//!
+//! Whatever touches the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): in some versions
+//! its callbacks may be called from nowhere else.
+
+mod answers;
+mod input;
+mod job_data;
+mod modex;
+mod setup;
+mod state;
+mod upcalls;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use state::Server;
+use std::os::fd::OwnedFd;
+use wireup_wire::pmix::{Begin, FromServer, PmixError, ToServer, Unpacker, pack};
+
+/// Bytes read at once: a fence's outcome of a small job in one piece.
+const READ_BYTES: usize = 256 << 10;
+/// What a process says that must not go on (as the agent knows it from other processes of ours).
+const FAILED: u8 = 89;
+
+/// The process from its first line to its last; its exit code. Standard input is the agent's socket.
+pub fn main() -> u8 {
+    match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
+    {
+        Ok(()) => 0,
+        Err(problem) => {
+            eprintln!("wireup pmix-server: {problem}; this command is for agents only");
+            FAILED
+        }
+    }
+}
+
+/// From `Begin` to `End`, or until the agent is gone.
+fn serve(socket: OwnedFd) -> Result<(), String> {
+    let mut link = Link { unpacker: Unpacker::default(), buffer: vec![0; READ_BYTES] };
+    let Some(begin) = link.first(&socket)? else { return Ok(()) };
+    let directory = begin.dir.clone();
+    let outcome = match setup::start(begin, socket) {
+        Ok(server) => converse(server, &mut link),
+        Err((socket, problem)) => {
+            // An agent that is gone needs no words.
+            let _ = wireup_os::files::set_nonblocking(&socket, false);
+            let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));
+            Ok(())
+        }
+    };
+    // The library has removed its own files, or never will: a directory that is gone is what is wanted.
+    let _ = std::fs::remove_dir_all(&directory);
+    outcome
+}
+
+/// Reads the agent's messages until the last one. An agent that is gone ends the process at once.
+fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
+    let mut unsent = false;
+    loop {
+        while let Some(message) = link.unpacker.next::<ToServer>().map_err(malformed)? {
+            match message {
+                ToServer::End => {
+                    setup::end(server);
+                    return Ok(());
+                }
+                message => server.take(message)?,
+            }
+        }
+        let interest = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut ready = [
+            PollFd::from_borrowed_fd(server.outbox.socket(), interest),
+            PollFd::from_borrowed_fd(server.outbox.wake(), PollFlags::IN),
+        ];
+        match poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(format!("waiting for the agent: {error}")),
+        }
+        let (socket, wake) = (ready[0].revents(), ready[1].revents());
+        if unsent || wake.contains(PollFlags::IN) {
+            unsent = server.outbox.flush();
+        }
+        if socket.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !link.read(server.outbox.socket())? {
+            return Ok(());
+        }
+    }
+}
+
+struct Link {
+    unpacker: Unpacker,
+    buffer: Vec<u8>,
+}
+
+impl Link {
+    /// Waits for the first message. `None`: the agent is gone.
+    fn first(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
+        loop {
+            if let Some(message) = self.unpacker.next::<ToServer>().map_err(malformed)? {
+                return match message {
+                    ToServer::Begin(begin) => Ok(Some(begin)),
+                    ToServer::End => Ok(None),
+                    _ => Err("the agent's first message is no Begin".into()),
+                };
+            }
+            wireup_os::socket::wait(socket, true, false, None).map_err(|error| error.to_string())?;
+            if !self.read(socket)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads what is there. `false`: the agent is gone.
+    fn read(&mut self, socket: impl std::os::fd::AsFd) -> Result<bool, String> {
+        match rustix::io::read(socket, &mut self.buffer) {
+            Ok(0) | Err(Errno::CONNRESET) => Ok(false),
+            Ok(count) => {
+                self.unpacker.push(&self.buffer[..count]);
+                Ok(true)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+            Err(error) => Err(format!("reading from the agent: {error}")),
+        }
+    }
+}
+
+fn malformed(error: PmixError) -> String {
+    format!("what the agent sent is no message: {error}")
+}
+
+fn write_all(socket: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(socket, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

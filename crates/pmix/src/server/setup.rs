@@ -1,0 +1,191 @@
+//! Begin and end: the library is opened, told of the job and of each rank here, and taken down again.
+
+use super::job_data::{Locality, job_infos};
+use super::state::{Job, SERVER, Server};
+use super::upcalls;
+use crate::infos::{Infos, c_text};
+use crate::library::{self, Library};
+use crate::outbox::Outbox;
+use crate::sys::constants::{key, status};
+use crate::sys::types::Status;
+use std::ffi::{CStr, CString, c_char};
+use std::os::fd::OwnedFd;
+use std::ptr::null_mut;
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::Rank;
+use wireup_wire::pmix::{Begin, FromServer};
+
+/// Registers the job and says `Ready`. What fails is given back with the socket to say it on.
+pub fn start(begin: Begin, socket: OwnedFd) -> Result<&'static Server, (OwnedFd, String)> {
+    match prepare(&begin) {
+        Err(problem) => Err((socket, problem)),
+        Ok((library, job)) => {
+            let copy = match socket.try_clone() {
+                Ok(copy) => copy,
+                Err(error) => return Err((socket, error.to_string())),
+            };
+            let outbox = match Outbox::new(copy) {
+                Ok(outbox) => outbox,
+                Err(error) => return Err((socket, error.to_string())),
+            };
+            let server = SERVER.get_or_init(|| Server::new(library, outbox, job));
+            match register(server, &begin) {
+                Ok(env) => {
+                    let (version, library) = (server.library.version.clone(), server.library.place.clone());
+                    server.outbox.send(&FromServer::Ready { version, library, env });
+                    Ok(server)
+                }
+                Err(problem) => Err((socket, format!("PMIx {}: {problem}", server.library.version))),
+            }
+        }
+    }
+}
+
+fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
+    let size = begin.apps.iter().map(|app| app.ranks).sum();
+    let mapping = Mapping::new(&begin.blocks, size, begin.nodes.len() as u32).map_err(|error| error.to_string())?;
+    if begin.nodes.get(begin.node.index()).is_none() {
+        return Err(format!("node {} of {}", begin.node, begin.nodes.len()));
+    }
+    set_environment(begin);
+    let library = library::open(begin.library.as_deref()).map_err(|error| error.to_string())?;
+    let programs = begin.apps.iter().map(|app| (app.ranks, app.argv.first().cloned().unwrap_or_default())).collect();
+    let job = Job {
+        nspace: begin.nspace.clone(),
+        size,
+        mapping,
+        node: begin.node,
+        nodes: begin.nodes.clone(),
+        programs,
+        directory: begin.dir.clone(),
+    };
+    Ok((library, job))
+}
+
+/// What the library reads from the environment: nothing that an outer job has left, and our parameters where the user
+/// has set none.
+fn set_environment(begin: &Begin) {
+    let foreign = |name: &str| name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_") || name == "PMIX_MCA_ptl";
+    let names: Vec<_> =
+        std::env::vars_os().map(|(name, _)| name).filter(|name| foreign(&name.to_string_lossy())).collect();
+    let verbose = begin.verbose.to_string();
+    // SAFETY: there is one thread yet; the library has not been opened.
+    unsafe {
+        for name in names {
+            std::env::remove_var(name);
+        }
+        for (name, value) in PARAMETERS {
+            if std::env::var_os(name).is_none() {
+                std::env::set_var(name, value);
+            }
+        }
+        if begin.verbose > 0 {
+            std::env::set_var("PMIX_MCA_pmix_server_base_verbose", &verbose);
+            std::env::set_var("PMIX_MCA_pmix_server_fence_verbose", verbose);
+        }
+    }
+}
+
+/// Parameters of the library and of hwloc below it.
+const PARAMETERS: &[(&str, &str)] = &[];
+
+fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    let functions = &server.library.functions;
+    let mut module = upcalls::module();
+    let mut infos = server_infos(server);
+    // SAFETY: the module's functions are as the header wants them; the library copies module and infos.
+    let code = unsafe { (functions.server_init)(&mut module, infos.as_mut_ptr(), infos.len()) };
+    done(server, "PMIx_server_init", code)?;
+
+    let locality = Locality::find(server, &begin.cpus);
+    let mut infos = job_infos(begin, &server.job, &locality);
+    let nspace = c_text(&server.job.nspace);
+    let locals: Vec<Rank> = server.job.mapping.ranks_of(server.job.node).collect();
+    // SAFETY: name and infos live until the call is over, and it blocks: there is no callback.
+    let code = unsafe {
+        (functions.register_nspace)(
+            nspace.as_ptr(),
+            locals.len() as i32,
+            infos.as_mut_ptr(),
+            infos.len(),
+            None,
+            null_mut(),
+        )
+    };
+    done(server, "PMIx_server_register_nspace", code)?;
+    drop(infos);
+
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    for &rank in &locals {
+        let name = server.name_of(rank);
+        // SAFETY: as above. Ranks run as we do: anybody else's connection the library refuses.
+        let code = unsafe { (functions.register_client)(&name, user, group, null_mut(), None, null_mut()) };
+        done(server, "PMIx_server_register_client", code)?;
+    }
+    locals.iter().map(|&rank| environment_of(server, rank)).collect()
+}
+
+fn server_infos(server: &Server) -> Infos {
+    let job = &server.job;
+    let mut infos = Infos::new();
+    infos
+        .text(key::SERVER_NSPACE, &format!("{}.server", job.nspace))
+        .rank(key::SERVER_RANK, job.node.0)
+        .text(key::SERVER_TMPDIR, &job.directory)
+        .text(key::SYSTEM_TMPDIR, &job.directory)
+        .text(key::HOSTNAME, &job.nodes[job.node.index()])
+        .flag(key::SERVER_SHARE_TOPOLOGY, true)
+        .flag(key::SERVER_TOOL_SUPPORT, false)
+        .flag(key::SERVER_SESSION_SUPPORT, false)
+        .flag(key::SERVER_SYSTEM_SUPPORT, false)
+        .flag(key::SERVER_REMOTE_CONNECTIONS, false);
+    infos
+}
+
+/// The variables that lead a rank's client to us.
+fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
+    let name = server.name_of(rank);
+    let mut variables: *mut *mut c_char = null_mut();
+    // SAFETY: the library appends to the array, which ends with a null pointer; all of it is malloc's.
+    let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
+    done(server, "PMIx_server_setup_fork", code)?;
+    // SAFETY: as above.
+    let texts = unsafe { crate::read::c_strs(variables) };
+    let texts: Vec<(Vec<u8>, *const c_char)> =
+        texts.iter().map(|text| (text.to_bytes().to_vec(), text.as_ptr())).collect();
+    let env = texts.into_iter().map(|(text, memory)| {
+        // SAFETY: each text is malloc's and ours; nobody reads it after this.
+        unsafe { libc::free(memory.cast_mut().cast()) };
+        text
+    });
+    let env = env.collect();
+    // SAFETY: the same for the array.
+    unsafe { libc::free(variables.cast()) };
+    Ok(env)
+}
+
+/// Takes the library down: it removes its files and lets go of clients that are still there.
+pub fn end(server: &Server) {
+    let functions = &server.library.functions;
+    let nspace: CString = c_text(&server.job.nspace);
+    for rank in server.job.mapping.ranks_of(server.job.node) {
+        let name = server.name_of(rank);
+        // SAFETY: without a callback these calls block until they are done.
+        unsafe { (functions.deregister_client)(&name, None, null_mut()) };
+    }
+    // SAFETY: the same; afterwards nobody calls the library any more.
+    unsafe {
+        (functions.deregister_nspace)(nspace.as_ptr(), None, null_mut());
+        (functions.server_finalize)();
+    }
+}
+
+/// A blocking call's code: these say "operation succeeded" when they are done.
+fn done(server: &Server, call: &str, code: Status) -> Result<(), String> {
+    if code == status::SUCCESS || code == status::OPERATION_SUCCEEDED {
+        return Ok(());
+    }
+    // SAFETY: the library gives a text that lives as long as it does.
+    let words = unsafe { CStr::from_ptr((server.library.functions.error_string)(code)) };
+    Err(format!("{call}: {}", words.to_string_lossy()))
+}

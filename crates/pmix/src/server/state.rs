@@ -1,0 +1,169 @@
+//! What upcalls and answers share: one server in a process, since the library's upcalls carry nothing of ours.
+
+use super::modex::Tickets;
+use crate::infos::proc_name;
+use crate::library::Library;
+use crate::outbox::Outbox;
+use crate::read::text_in;
+use crate::sys::constants::{rank, status};
+use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, Status};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::pmix::{Ask, FromServer, Set};
+
+/// The process' only server, from the moment when the library can call us.
+pub static SERVER: OnceLock<Server> = OnceLock::new();
+
+pub struct Server {
+    pub library: Library,
+    pub outbox: Outbox,
+    pub job: Job,
+    asked: Mutex<Asked>,
+    tickets: Mutex<Tickets>,
+}
+
+/// What has to be known of the job after it is registered.
+pub struct Job {
+    pub nspace: String,
+    pub size: u32,
+    pub mapping: Mapping,
+    pub node: NodeId,
+    pub nodes: Vec<String>,
+    /// Programs with their number of ranks, in rank order.
+    pub programs: Vec<(u32, String)>,
+    pub directory: String,
+}
+
+/// Requests that the agent has not answered.
+#[derive(Default)]
+struct Asked {
+    next: u64,
+    waiting: HashMap<u64, Waiting>,
+}
+
+/// What a request's answer goes to.
+pub enum Waiting {
+    Op(Callback<OpCallback>),
+    Modex(Callback<ModexCallback>),
+    Lookup(Callback<LookupCallback>),
+    /// An operation of the kind that may give something back, with nothing to give.
+    Control(Callback<InfoCallback>),
+    Group {
+        callback: Callback<InfoCallback>,
+        ranks: Set,
+        wants_context: bool,
+    },
+    Query(super::upcalls::query::Query),
+}
+
+/// A function of the library to call, and what to call it with.
+pub struct Callback<F> {
+    pub function: F,
+    pub data: *mut c_void,
+}
+
+// SAFETY: the pointer is the library's own token; we only hand it back, on the library's thread.
+unsafe impl<F> Send for Callback<F> {}
+
+impl<F> Callback<F> {
+    /// None if the library does not want to hear of it.
+    pub fn new(function: Option<F>, data: *mut c_void) -> Option<Callback<F>> {
+        function.map(|function| Callback { function, data })
+    }
+}
+
+impl Server {
+    pub fn new(library: Library, outbox: Outbox, job: Job) -> Server {
+        Server { library, outbox, job, asked: Mutex::default(), tickets: Mutex::default() }
+    }
+
+    /// Sends a request to the agent and keeps what its answer is for. What an upcall returns.
+    pub fn ask(&self, ask: Ask, waiting: Waiting) -> Status {
+        let id = {
+            let mut asked = self.asked();
+            asked.next += 1;
+            let id = asked.next;
+            asked.waiting.insert(id, waiting);
+            id
+        };
+        if self.outbox.send(&FromServer::Ask { id, ask }) {
+            return status::SUCCESS;
+        }
+        self.asked().waiting.remove(&id);
+        status::OUT_OF_RESOURCE
+    }
+
+    /// What waits for the answer to a request.
+    pub fn answered(&self, id: u64) -> Option<Waiting> {
+        self.asked().waiting.remove(&id)
+    }
+
+    pub fn tickets(&self) -> MutexGuard<'_, Tickets> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a piece of work on the library's thread, after what was given to it before.
+    pub fn on_library_thread(&self, work: impl FnOnce() + Send + 'static) {
+        let work: Box<Work> = Box::new(Box::new(work));
+        let data = Box::into_raw(work).cast::<c_void>();
+        // SAFETY: an empty list of resources changes nothing; the library calls `run` once with `data`, on its thread.
+        let taken = unsafe { (self.library.functions.register_resources)(std::ptr::null_mut(), 0, Some(run), data) };
+        if taken != status::SUCCESS {
+            // SAFETY: the library has refused, so that nobody else has `data`. It is shutting down: nobody waits any more.
+            drop(unsafe { Box::from_raw(data.cast::<Work>()) });
+        }
+    }
+
+    /// The rank of a process of this job.
+    pub fn rank_of(&self, proc: &PmixProc) -> Option<Rank> {
+        (self.is_ours(proc) && proc.rank < self.job.size).then_some(Rank(proc.rank))
+    }
+
+    pub fn is_ours(&self, proc: &PmixProc) -> bool {
+        text_in(&proc.nspace).to_bytes() == self.job.nspace.as_bytes()
+    }
+
+    pub fn name_of(&self, rank: Rank) -> PmixProc {
+        proc_name(&self.job.nspace, rank.0)
+    }
+
+    /// The set that a list of processes stands for; none if one of them is not of this job.
+    pub fn set_of(&self, procs: &[PmixProc]) -> Option<Set> {
+        if let [one] = procs
+            && one.rank == rank::WILDCARD
+        {
+            return self.is_ours(one).then_some(Set::All);
+        }
+        let mut ranks = procs.iter().map(|proc| self.rank_of(proc)).collect::<Option<Vec<Rank>>>()?;
+        ranks.sort_unstable();
+        ranks.dedup();
+        Some(Set::Ranks(ranks))
+    }
+
+    pub fn is_local(&self, rank: Rank) -> bool {
+        self.job.mapping.place(rank).is_some_and(|(node, _)| node == self.job.node)
+    }
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// # Safety
+/// Called once with what [`Server::on_library_thread`] gave away.
+unsafe extern "C" fn run(_: Status, data: *mut c_void) {
+    // SAFETY: as above.
+    let work = unsafe { Box::from_raw(data.cast::<Work>()) };
+    work();
+}
+
+/// For upcalls: they cannot come before the server is there.
+pub fn server() -> &'static Server {
+    // Set before `PMIx_server_init`, see `setup::start`.
+    SERVER.get().expect("the library calls nobody before it is initialized")
+}

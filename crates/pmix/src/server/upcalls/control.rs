@@ -1,0 +1,105 @@
+//! What ranks want done to their job, and what is not supported yet.
+
+use super::{acknowledge, view};
+use crate::read::{Read, slice};
+use crate::server::state::{Callback, Waiting, server};
+use crate::sys::constants::{key, status};
+use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, SpawnCallback, Status};
+use std::ffi::c_void;
+use wireup_wire::pmix::{Action, Ask, FromServer, Set};
+
+/// Text that a rank wants shown with its output; other logs (of the system, by mail) are not ours to write.
+pub unsafe extern "C" fn log(
+    client: *const PmixProc,
+    infos: *const PmixInfo,
+    count: usize,
+    _: *const PmixInfo,
+    _: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) {
+    // SAFETY: the library lends us both for the call.
+    let (client, infos) = unsafe { (&*client, view(infos, count)) };
+    let server = server();
+    let mut code = status::NOT_SUPPORTED;
+    for (name, value) in infos.iter() {
+        let stream = match name {
+            name if name == key::LOG_STDOUT => 1,
+            name if name == key::LOG_STDERR => 2,
+            _ => continue,
+        };
+        if let (Some(rank), Some(text)) = (server.rank_of(client), value.text_bytes()) {
+            let taken = server.outbox.send(&FromServer::Log { rank, stream, text: text.to_vec() });
+            code = if taken { status::SUCCESS } else { status::OUT_OF_RESOURCE };
+        }
+    }
+    acknowledge(server, callback, data, code);
+}
+
+/// Ends ranks or sends them a signal.
+pub unsafe extern "C" fn job_control(
+    requestor: *const PmixProc,
+    targets: *const PmixProc,
+    target_count: usize,
+    infos: *const PmixInfo,
+    count: usize,
+    callback: Option<InfoCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us all of it for the call.
+    let (requestor, targets, infos) = unsafe { (&*requestor, slice(targets, target_count), view(infos, count)) };
+    let server = server();
+    let Some(from) = server.rank_of(requestor) else { return status::BAD_PARAM };
+    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
+    let set = if targets.is_empty() { Some(Set::All) } else { server.set_of(targets) };
+    let Some(set) = set else { return status::NOT_FOUND };
+    let action = if infos.is_true(key::JOB_CTRL_KILL) {
+        Action::Kill
+    } else if infos.is_true(key::JOB_CTRL_TERMINATE) {
+        Action::Terminate
+    } else if let Some(signal) = infos.find(key::JOB_CTRL_SIGNAL).and_then(Read::number) {
+        Action::Signal(i32::try_from(signal).unwrap_or(0))
+    } else {
+        return status::NOT_SUPPORTED;
+    };
+    server.ask(Ask::Control { from, set, action }, Waiting::Control(callback))
+}
+
+pub unsafe extern "C" fn spawn(
+    _: *const PmixProc,
+    _: *const PmixInfo,
+    _: usize,
+    _: *const c_void,
+    _: usize,
+    _: Option<SpawnCallback>,
+    _: *mut c_void,
+) -> Status {
+    not_supported("MPI_Comm_spawn (PMIx_Spawn)")
+}
+
+pub unsafe extern "C" fn connect(
+    _: *const PmixProc,
+    _: usize,
+    _: *const PmixInfo,
+    _: usize,
+    _: Option<OpCallback>,
+    _: *mut c_void,
+) -> Status {
+    not_supported("MPI_Comm_connect (PMIx_Connect)")
+}
+
+pub unsafe extern "C" fn disconnect(
+    _: *const PmixProc,
+    _: usize,
+    _: *const PmixInfo,
+    _: usize,
+    _: Option<OpCallback>,
+    _: *mut c_void,
+) -> Status {
+    not_supported("MPI_Comm_disconnect (PMIx_Disconnect)")
+}
+
+fn not_supported(what: &str) -> Status {
+    eprintln!("wireup: {what} is not supported yet");
+    status::NOT_SUPPORTED
+}

@@ -1,0 +1,78 @@
+//! Events that ranks wait for or raise.
+
+use super::{acknowledge, view};
+use crate::packing::pack_infos;
+use crate::read::{Read, View};
+use crate::server::state::{Server, server};
+use crate::sys::constants::{key, range, status};
+use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
+use std::ffi::c_void;
+use wireup_wire::pmix::{Event, FromServer, Set};
+
+/// The library asks for events of the machine; those of the job come anyway.
+pub unsafe extern "C" fn register(
+    _: *mut Status,
+    _: usize,
+    _: *const PmixInfo,
+    _: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    acknowledge(server(), callback, data, status::SUCCESS)
+}
+
+pub unsafe extern "C" fn deregister(
+    _: *mut Status,
+    _: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    acknowledge(server(), callback, data, status::SUCCESS)
+}
+
+/// A rank here has raised an event; the library has told the others here.
+pub unsafe extern "C" fn raised(
+    code: Status,
+    source: *const PmixProc,
+    range: u8,
+    infos: *mut PmixInfo,
+    count: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us both for the call.
+    let (source, infos) = unsafe { (&*source, view(infos, count)) };
+    let server = server();
+    // The library's own events (a client is lost) are what the agent knows better.
+    let Some(from) = server.rank_of(source) else { return status::OPERATION_SUCCEEDED };
+    let Some(to) = targets(server, range, infos) else { return status::BAD_PARAM };
+    let affected = infos.find(key::EVENT_AFFECTED_PROC).and_then(Read::proc).and_then(|proc| server.rank_of(proc));
+    let Some(infos) = pack_infos(&server.library.functions, infos.as_slice()) else { return status::BAD_PARAM };
+    if matches!(range, range::LOCAL | range::PROC_LOCAL) {
+        return status::OPERATION_SUCCEEDED;
+    }
+    server.outbox.send(&FromServer::Raise { from, code: code_of(code), affected, to, infos });
+    acknowledge(server, callback, data, status::SUCCESS)
+}
+
+/// Whom an event is for: with a range of its own, the processes that it lists.
+fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
+    if range != range::CUSTOM {
+        return Some(Set::All);
+    }
+    let value = infos.find(key::EVENT_CUSTOM_RANGE)?;
+    match (value.procs(), value.proc()) {
+        (Some(procs), _) => server.set_of(procs),
+        (None, Some(proc)) => server.set_of(std::slice::from_ref(proc)),
+        (None, None) => None,
+    }
+}
+
+/// What agents call an event.
+pub fn code_of(code: Status) -> Event {
+    match code {
+        status::PROC_ABORTED => Event::ProcAborted,
+        status::PROC_TERMINATED => Event::ProcTerminated,
+        other => Event::Library(other),
+    }
+}

@@ -1,0 +1,96 @@
+//! Fences, direct modex and groups.
+
+use super::{timeout_in, view};
+use crate::read::{Read, c_str, slice};
+use crate::server::state::{Callback, Waiting, server};
+use crate::sys::constants::{group as operation, key, status};
+use crate::sys::types::{InfoCallback, ModexCallback, PmixInfo, PmixProc, Status};
+use bytes::Bytes;
+use std::ffi::{c_char, c_int, c_void};
+use wireup_wire::pmix::{Ask, Set};
+
+/// All members here have entered. `data` is malloc's and ours from now on.
+pub unsafe extern "C" fn fence(
+    procs: *const PmixProc,
+    proc_count: usize,
+    infos: *const PmixInfo,
+    info_count: usize,
+    data: *mut c_char,
+    len: usize,
+    callback: Option<ModexCallback>,
+    callback_data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us all of it for the call, and gives us `data`.
+    let (procs, infos, bytes) = unsafe {
+        let bytes = Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len));
+        libc::free(data.cast());
+        (slice(procs, proc_count), view(infos, info_count), bytes)
+    };
+    let server = server();
+    let Some(set) = server.set_of(procs) else { return not_our_job() };
+    let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
+    let collect = infos.is_true(key::COLLECT_DATA);
+    let data = if collect { bytes } else { Bytes::new() };
+    let timeout_s = timeout_in(infos);
+    server.ask(Ask::Fence { set, collect, data, timeout_s }, Waiting::Modex(callback))
+}
+
+/// A rank here wants what a rank elsewhere has committed.
+pub unsafe extern "C" fn direct_modex(
+    proc: *const PmixProc,
+    infos: *const PmixInfo,
+    info_count: usize,
+    callback: Option<ModexCallback>,
+    callback_data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends them to us for the call.
+    let (proc, infos) = unsafe { (&*proc, view(infos, info_count)) };
+    let server = server();
+    let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
+    // What concerns the job as a whole the library has; of other jobs nobody here knows.
+    let Some(rank) = server.rank_of(proc) else { return status::NOT_FOUND };
+    server.ask(Ask::Modex { rank, timeout_s: timeout_in(infos) }, Waiting::Modex(callback))
+}
+
+/// All members here have entered the construction of a group or its end.
+pub unsafe extern "C" fn group(
+    what: c_int,
+    name: *mut c_char,
+    procs: *const PmixProc,
+    proc_count: usize,
+    infos: *const PmixInfo,
+    info_count: usize,
+    callback: Option<InfoCallback>,
+    callback_data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us all of it for the call.
+    let (procs, infos, name) = unsafe { (slice(procs, proc_count), view(infos, info_count), c_str(name.cast_const())) };
+    let server = server();
+    let destruct = match what {
+        operation::CONSTRUCT => false,
+        operation::DESTRUCT => true,
+        _ => return status::NOT_SUPPORTED,
+    };
+    let (Some(name), Some(callback)) = (name, Callback::new(callback, callback_data)) else { return status::BAD_PARAM };
+    let Some(set) = server.set_of(procs) else { return not_our_job() };
+    let wants_context = infos.is_true(key::GROUP_ASSIGN_CONTEXT_ID);
+    let data = infos.find(key::GROUP_ENDPT_DATA).and_then(Read::bytes).map(Bytes::copy_from_slice).unwrap_or_default();
+    let ask = Ask::Group {
+        name: name.to_string_lossy().into_owned(),
+        set: set.clone(),
+        destruct,
+        wants_context,
+        data,
+        timeout_s: timeout_in(infos),
+    };
+    server.ask(
+        ask,
+        Waiting::Group { callback, ranks: if destruct { Set::Ranks(Vec::new()) } else { set }, wants_context },
+    )
+}
+
+/// A collective with another job: none is connected to this one.
+fn not_our_job() -> Status {
+    eprintln!("a collective of PMIx over several jobs is not supported");
+    status::NOT_SUPPORTED
+}

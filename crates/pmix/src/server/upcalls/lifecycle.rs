@@ -1,0 +1,64 @@
+//! Ranks come and go.
+
+use super::{acknowledge, view};
+use crate::read::c_str;
+use crate::server::state::server;
+use crate::sys::constants::status;
+use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
+use std::ffi::{c_char, c_int, c_void};
+use wireup_wire::ids::Rank;
+use wireup_wire::pmix::FromServer;
+
+/// A client has passed the library's own checks. In 4.2 there is nothing to call back.
+pub unsafe extern "C" fn connected(
+    proc: *const PmixProc,
+    _: *mut c_void,
+    infos: *mut PmixInfo,
+    count: usize,
+    _: Option<OpCallback>,
+    _: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us both for the call.
+    let (proc, _) = unsafe { (&*proc, view(infos, count)) };
+    let server = server();
+    if let Some(rank) = server.rank_of(proc) {
+        server.outbox.send(&FromServer::Connected { rank });
+    }
+    status::OPERATION_SUCCEEDED
+}
+
+pub unsafe extern "C" fn finalized(
+    proc: *const PmixProc,
+    _: *mut c_void,
+    _: Option<OpCallback>,
+    _: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends it to us for the call.
+    let proc = unsafe { &*proc };
+    let server = server();
+    if let Some(rank) = server.rank_of(proc) {
+        server.outbox.send(&FromServer::Finalized { rank });
+        server.has_left(rank);
+    }
+    status::OPERATION_SUCCEEDED
+}
+
+/// A rank ends the job, or some of its ranks: no part of a job goes on without the rest.
+pub unsafe extern "C" fn abort(
+    proc: *const PmixProc,
+    _: *mut c_void,
+    code: c_int,
+    message: *const c_char,
+    _: *mut PmixProc,
+    _: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends them to us for the call.
+    let (proc, message) = unsafe { (&*proc, c_str(message)) };
+    let server = server();
+    let Some(rank) = server.rank_of(proc) else { return status::BAD_PARAM };
+    let message = message.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    server.outbox.send(&FromServer::Abort { rank: Rank(rank.0), code, message });
+    acknowledge(server, callback, data, status::SUCCESS)
+}

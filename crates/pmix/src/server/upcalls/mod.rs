@@ -1,0 +1,70 @@
+//! What the library calls on behalf of its clients, on its own thread.
+//!
+//! An upcall that returns "success" is called back later, always from a piece of work on the library's thread of its own; one
+//! that returns "operation succeeded" is not; the same goes for any error. Nothing here waits.
+
+mod control;
+mod events;
+mod exchange;
+mod lifecycle;
+mod names;
+pub mod query;
+
+use super::state::{Callback, Server};
+use crate::read::{Read, View};
+use crate::sys::constants::{key, status};
+use crate::sys::types::{OpCallback, PmixInfo, ServerModule, Status};
+use std::ffi::c_void;
+
+/// The table that the library is given. What is not in it, the library refuses itself.
+pub fn module() -> ServerModule {
+    ServerModule {
+        client_connected2: Some(lifecycle::connected),
+        client_finalized: Some(lifecycle::finalized),
+        abort: Some(lifecycle::abort),
+        fence_nb: Some(exchange::fence),
+        direct_modex: Some(exchange::direct_modex),
+        group: Some(exchange::group),
+        publish: Some(names::publish),
+        lookup: Some(names::lookup),
+        unpublish: Some(names::unpublish),
+        spawn: Some(control::spawn),
+        connect: Some(control::connect),
+        disconnect: Some(control::disconnect),
+        register_events: Some(events::register),
+        deregister_events: Some(events::deregister),
+        notify_event: Some(events::raised),
+        query: Some(query::query),
+        log: Some(control::log),
+        job_control: Some(control::job_control),
+        ..ServerModule::default()
+    }
+}
+
+/// Says "done" when the upcall has returned.
+fn acknowledge(server: &'static Server, callback: Option<OpCallback>, data: *mut c_void, code: Status) -> Status {
+    let Some(callback) = Callback::new(callback, data) else {
+        return if code == status::SUCCESS { status::OPERATION_SUCCEEDED } else { code };
+    };
+    server.on_library_thread(move || callback.op(code));
+    status::SUCCESS
+}
+
+impl Callback<OpCallback> {
+    pub fn op(self, code: Status) {
+        // SAFETY: the library's own pair; this is its thread, and the only call.
+        unsafe { (self.function)(code, self.data) };
+    }
+}
+
+/// How long the client would wait (s). Zero means for ever.
+fn timeout_in(infos: View<'_>) -> Option<u32> {
+    infos.find(key::TIMEOUT).and_then(Read::number).and_then(|seconds| u32::try_from(seconds).ok()).filter(|&s| s > 0)
+}
+
+/// # Safety
+/// As for [`View::new`].
+unsafe fn view<'a>(infos: *const PmixInfo, count: usize) -> View<'a> {
+    // SAFETY: as above.
+    unsafe { View::new(infos, count) }
+}

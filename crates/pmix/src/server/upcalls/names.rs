@@ -1,0 +1,135 @@
+//! Published pairs: kept by the agents, looked up from anywhere.
+
+use super::{timeout_in, view};
+use crate::packing::pack_value;
+use crate::read::{Read, View, c_strs, text_in};
+use crate::server::state::{Callback, Waiting, server};
+use crate::sys::constants::{key, persist, range, status};
+use crate::sys::types::{LookupCallback, OpCallback, PmixInfo, PmixProc, Status};
+use std::ffi::{CStr, c_char, c_void};
+use wireup_wire::pmix::{Ask, Item, Keep, Range};
+
+/// Infos that say how to publish or look up; all others are pairs to publish.
+const DIRECTIVES: [&CStr; 6] = [key::RANGE, key::PERSISTENCE, key::TIMEOUT, key::WAIT, key::USERID, key::GRPID];
+
+pub unsafe extern "C" fn publish(
+    proc: *const PmixProc,
+    infos: *const PmixInfo,
+    count: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us both for the call.
+    let (proc, infos) = unsafe { (&*proc, view(infos, count)) };
+    let server = server();
+    let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
+    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
+    let mut items = Vec::new();
+    for info in infos.as_slice() {
+        let key = text_in(&info.key);
+        if DIRECTIVES.contains(&key) {
+            continue;
+        }
+        let Some(value) = pack_value(&server.library.functions, &info.value) else { return status::BAD_PARAM };
+        items.push(Item { key: key.to_string_lossy().into_owned(), value });
+    }
+    let ask = Ask::Publish { from, items, range: range_in(infos), keep: keep_in(infos) };
+    server.ask(ask, Waiting::Op(callback))
+}
+
+pub unsafe extern "C" fn lookup(
+    proc: *const PmixProc,
+    keys: *mut *mut c_char,
+    infos: *const PmixInfo,
+    count: usize,
+    callback: Option<LookupCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us all of it for the call.
+    let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), texts(keys)) };
+    let server = server();
+    let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
+    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
+    let wait = wait_in(infos, keys.len());
+    let ask = Ask::Lookup { from, keys, range: range_in(infos), wait, timeout_s: timeout_in(infos) };
+    server.ask(ask, Waiting::Lookup(callback))
+}
+
+pub unsafe extern "C" fn unpublish(
+    proc: *const PmixProc,
+    keys: *mut *mut c_char,
+    infos: *const PmixInfo,
+    count: usize,
+    callback: Option<OpCallback>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us all of it for the call.
+    let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), texts(keys)) };
+    let server = server();
+    let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
+    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
+    server.ask(Ask::Unpublish { from, keys, range: range_in(infos) }, Waiting::Op(callback))
+}
+
+/// # Safety
+/// As for [`c_strs`].
+unsafe fn texts(keys: *mut *mut c_char) -> Vec<String> {
+    // SAFETY: as above.
+    let keys = unsafe { c_strs(keys.cast_const()) };
+    keys.iter().map(|key| key.to_string_lossy().into_owned()).collect()
+}
+
+/// For how many keys to wait: zero in the info means for all of them.
+fn wait_in(infos: View<'_>, keys: usize) -> u32 {
+    match infos.find(key::WAIT) {
+        None => 0,
+        Some(value) => match value.number() {
+            Some(count) if count > 0 => u32::try_from(count).unwrap_or(u32::MAX).min(keys as u32),
+            Some(_) => keys as u32,
+            None if value.is_true() => keys as u32,
+            None => 0,
+        },
+    }
+}
+
+/// Jobs of other sessions cannot ask, hence "global" is the session.
+fn range_in(infos: View<'_>) -> Range {
+    match infos.find(key::RANGE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
+        Some(range::LOCAL | range::PROC_LOCAL) => Range::Local,
+        Some(range::NAMESPACE | range::CUSTOM) => Range::Namespace,
+        _ => Range::Session,
+    }
+}
+
+fn keep_in(infos: View<'_>) -> Keep {
+    match infos.find(key::PERSISTENCE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
+        Some(persist::INDEFINITE) => Keep::Always,
+        Some(persist::FIRST_READ) => Keep::FirstRead,
+        Some(persist::PROC) => Keep::Rank,
+        Some(persist::APP) => Keep::Job,
+        _ => Keep::Always,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infos::Infos;
+
+    fn waited(add: impl FnOnce(&mut Infos)) -> u32 {
+        let mut infos = Infos::new();
+        add(&mut infos);
+        // SAFETY: the list lives as long as the view.
+        wait_in(unsafe { View::new(infos.as_mut_ptr(), infos.len()) }, 3)
+    }
+
+    #[test]
+    fn a_lookup_waits_for_as_many_keys_as_it_says() {
+        assert_eq!(waited(|_| {}), 0);
+        assert_eq!(waited(|infos| drop(infos.flag(key::WAIT, false))), 0);
+        assert_eq!(waited(|infos| drop(infos.flag(key::WAIT, true))), 3);
+        assert_eq!(waited(|infos| drop(infos.u32(key::WAIT, 0))), 3);
+        assert_eq!(waited(|infos| drop(infos.u32(key::WAIT, 2))), 2);
+        assert_eq!(waited(|infos| drop(infos.u32(key::WAIT, 9))), 3);
+    }
+}

@@ -1,0 +1,161 @@
+//! Questions about jobs and processes.
+//!
+//! A query is a list of keys; what the agent has to be asked for is asked one after the other, and the answers are
+//! gathered until nothing is left to ask.
+
+use super::view;
+use crate::infos::{Infos, ProcLine};
+use crate::read::{Read, c_strs, slice};
+use crate::server::state::{Callback, Server, Waiting, server};
+use crate::sys::constants::{key, state, status};
+use crate::sys::types::{InfoCallback, PmixProc, PmixQuery, Status};
+use std::ffi::{CStr, CString, c_void};
+use wireup_wire::pmix::{Answer, Ask, Proc, ProcState};
+
+/// A query on its way.
+pub struct Query {
+    callback: Callback<InfoCallback>,
+    /// Keys that are not answered; the last is next.
+    open: Vec<CString>,
+    found: Infos,
+    /// Some key was not known.
+    missed: bool,
+}
+
+pub unsafe extern "C" fn query(
+    _: *mut PmixProc,
+    queries: *mut PmixQuery,
+    count: usize,
+    callback: Option<InfoCallback>,
+    data: *mut c_void,
+) -> Status {
+    let server = server();
+    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
+    let mut query = Query { callback, open: Vec::new(), found: Infos::new(), missed: false };
+    // SAFETY: the library lends us the queries for the call.
+    for one in unsafe { slice(queries.cast_const(), count) } {
+        // SAFETY: as above.
+        let (keys, qualifiers) = unsafe { (c_strs(one.keys), view(one.qualifiers, one.qualifier_count)) };
+        let nspace = qualifiers.find(key::NSPACE).and_then(Read::text);
+        if nspace.is_some_and(|nspace| nspace != server.job.nspace) {
+            query.missed = true;
+            continue;
+        }
+        query.open.extend(keys.into_iter().map(CStr::to_owned));
+    }
+    query.go_on(server)
+}
+
+impl Query {
+    /// Asks for the next key, or gives the answer. What the upcall returns.
+    fn go_on(mut self, server: &'static Server) -> Status {
+        while let Some(key) = self.open.last() {
+            let ask = match key.as_c_str() {
+                key if key == key::QUERY_NAMESPACES || key == key::QUERY_NAMESPACE_INFO => Ask::Namespaces,
+                key if key == key::QUERY_PROC_TABLE => Ask::ProcTable { here: false },
+                key if key == key::QUERY_LOCAL_PROC_TABLE => Ask::ProcTable { here: true },
+                key => {
+                    self.missed |= !add_fact(server, key, &mut self.found);
+                    self.open.pop();
+                    continue;
+                }
+            };
+            return server.ask(ask, Waiting::Query(self));
+        }
+        server.on_library_thread(move || self.finish());
+        status::SUCCESS
+    }
+
+    /// Takes the agent's answer to the question that was asked last.
+    pub fn answered(mut self, server: &'static Server, answer: Answer) {
+        let key = self.open.pop().unwrap_or_default();
+        match answer {
+            Answer::ProcTable { procs } => {
+                let lines = procs.iter().map(|proc| line(server, proc)).collect();
+                self.found.proc_table(&key, lines);
+            }
+            Answer::Namespaces { names } if *key == *key::QUERY_NAMESPACES => {
+                let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+                self.found.text(&key, &names.join(","));
+            }
+            Answer::Namespaces { names } => {
+                let mut jobs = Infos::new();
+                for (name, size) in &names {
+                    let mut job = Infos::new();
+                    job.text(key::NSPACE, name).u32(key::JOB_SIZE, *size);
+                    jobs.list(key::JOB_INFO_ARRAY, job);
+                }
+                self.found.list(&key, jobs);
+            }
+            _ => self.missed = true,
+        }
+        // On the library's thread an error has nobody to return to.
+        let _ = self.go_on(server);
+    }
+
+    fn finish(self) {
+        let code = match (self.found.len(), self.missed) {
+            (0, _) => status::NOT_FOUND,
+            (_, true) => status::QUERY_PARTIAL_SUCCESS,
+            (_, false) => status::SUCCESS,
+        };
+        self.callback.infos(code, self.found);
+    }
+}
+
+impl Callback<InfoCallback> {
+    /// Lends the infos to the library until it says that it has done with them.
+    pub fn infos(self, code: Status, infos: Infos) {
+        let infos = Box::into_raw(Box::new(infos));
+        // SAFETY: the library's own pair, on its thread, once; it calls `release` once, and the list lives until then.
+        unsafe {
+            let (first, count) =
+                if (*infos).len() == 0 { (std::ptr::null_mut(), 0) } else { ((*infos).as_mut_ptr(), (*infos).len()) };
+            (self.function)(code, first, count, self.data, Some(release), infos.cast());
+        }
+    }
+}
+
+/// # Safety
+/// Called once with what [`Callback::infos`] has lent.
+unsafe extern "C" fn release(infos: *mut c_void) {
+    // SAFETY: as above.
+    drop(unsafe { Box::from_raw(infos.cast::<Infos>()) });
+}
+
+/// What we know without asking. `false`: we do not.
+fn add_fact(server: &Server, key: &CStr, found: &mut Infos) -> bool {
+    match key {
+        key if key == key::JOB_SIZE || key == key::UNIV_SIZE || key == key::MAX_PROCS => {
+            found.u32(key, server.job.size)
+        }
+        key if key == key::NUM_NODES => found.u32(key, server.job.nodes.len() as u32),
+        key if key == key::JOB_NUM_APPS => found.u32(key, server.job.programs.len() as u32),
+        _ => return false,
+    };
+    true
+}
+
+fn line(server: &Server, proc: &Proc) -> ProcLine {
+    let (state, exit_code) = match proc.state {
+        ProcState::Planned => (state::PREPPED, 0),
+        ProcState::Running => (state::RUNNING, 0),
+        ProcState::Connected => (state::CONNECTED, 0),
+        ProcState::Gone(Some(0)) => (state::TERMINATED, 0),
+        ProcState::Gone(Some(code)) => (state::TERM_NON_ZERO, i32::from(code)),
+        ProcState::Gone(None) => (state::ABORTED, 0),
+    };
+    let mut end = 0;
+    let program = server.job.programs.iter().find(|(ranks, _)| {
+        end += ranks;
+        proc.rank.0 < end
+    });
+    ProcLine {
+        proc: server.name_of(proc.rank),
+        hostname: server.job.nodes.get(proc.node.index()).cloned().unwrap_or_default(),
+        executable: program.map(|(_, program)| program.clone()).unwrap_or_default(),
+        pid: i32::try_from(proc.pid).unwrap_or(0),
+        exit_code,
+        state,
+    }
+}

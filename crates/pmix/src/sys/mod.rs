@@ -1,0 +1,5 @@
+//! The PMIx server library's ABI: types, constants and the table of its functions. Nothing here has behaviour.
+
+pub mod constants;
+pub mod functions;
+pub mod types;

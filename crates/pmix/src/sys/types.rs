@@ -1,0 +1,317 @@
+//! The structures of the PMIx ABI that we touch, as C lays them out (`pmix_common.h`, `pmix_server.h` of 4.2).
+//!
+//! They have been the same since 4.0 but for [`ServerModule`], which grows at its end: ours is as long as the longest
+//! that we know, and zero where we have nothing to say. `tests/abi.rs` compares all of them with a C compiler's view.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// Longest name of a job, without its end.
+pub const NSPACE_LEN_MAX: usize = 255;
+/// Longest key, without its end.
+pub const KEY_LEN_MAX: usize = 511;
+
+pub type Status = c_int;
+
+/// `pmix_proc_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixProc {
+    pub nspace: [c_char; NSPACE_LEN_MAX + 1],
+    pub rank: u32,
+}
+
+/// `pmix_byte_object_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixByteObject {
+    pub bytes: *mut c_char,
+    pub size: usize,
+}
+
+/// `pmix_data_array_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixDataArray {
+    pub kind: u16,
+    pub size: usize,
+    pub array: *mut c_void,
+}
+
+/// `pmix_envar_t`: the longest member of a value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixEnvar {
+    pub name: *mut c_char,
+    pub value: *mut c_char,
+    pub separator: c_char,
+}
+
+/// What a value may hold, as far as we look into it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union PmixData {
+    pub flag: bool,
+    pub byte: u8,
+    pub string: *mut c_char,
+    pub size: usize,
+    pub pid: libc::pid_t,
+    pub integer: c_int,
+    pub int8: i8,
+    pub int16: i16,
+    pub int32: i32,
+    pub int64: i64,
+    pub uint: u32,
+    pub uint8: u8,
+    pub uint16: u16,
+    pub uint32: u32,
+    pub uint64: u64,
+    pub status: Status,
+    pub rank: u32,
+    pub proc: *mut PmixProc,
+    pub bytes: PmixByteObject,
+    pub persistence: u8,
+    pub range: u8,
+    pub state: u8,
+    pub proc_info: *mut PmixProcInfo,
+    pub array: *mut PmixDataArray,
+    pub pointer: *mut c_void,
+    pub envar: PmixEnvar,
+}
+
+/// `pmix_value_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixValue {
+    pub kind: u16,
+    pub data: PmixData,
+}
+
+/// `pmix_info_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixInfo {
+    pub key: [c_char; KEY_LEN_MAX + 1],
+    pub flags: u32,
+    pub value: PmixValue,
+}
+
+/// `pmix_pdata_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixPdata {
+    pub proc: PmixProc,
+    pub key: [c_char; KEY_LEN_MAX + 1],
+    pub value: PmixValue,
+}
+
+/// `pmix_query_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixQuery {
+    /// Ends with a null pointer.
+    pub keys: *mut *mut c_char,
+    pub qualifiers: *mut PmixInfo,
+    pub qualifier_count: usize,
+}
+
+/// `pmix_proc_info_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixProcInfo {
+    pub proc: PmixProc,
+    pub hostname: *mut c_char,
+    pub executable: *mut c_char,
+    pub pid: libc::pid_t,
+    pub exit_code: c_int,
+    pub state: u8,
+}
+
+/// `pmix_cpuset_t`.
+#[repr(C)]
+pub struct PmixCpuset {
+    pub source: *mut c_char,
+    pub bitmap: *mut c_void,
+}
+
+/// `pmix_data_buffer_t`.
+#[repr(C)]
+pub struct PmixDataBuffer {
+    pub base: *mut c_char,
+    pub pack: *mut c_char,
+    pub unpack: *mut c_char,
+    pub bytes_allocated: usize,
+    pub bytes_used: usize,
+}
+
+pub type OpCallback = unsafe extern "C" fn(Status, *mut c_void);
+pub type ReleaseCallback = unsafe extern "C" fn(*mut c_void);
+pub type ModexCallback = unsafe extern "C" fn(
+    Status,
+    data: *const c_char,
+    len: usize,
+    cbdata: *mut c_void,
+    release: Option<ReleaseCallback>,
+    release_data: *mut c_void,
+);
+pub type LookupCallback = unsafe extern "C" fn(Status, data: *mut PmixPdata, count: usize, cbdata: *mut c_void);
+pub type InfoCallback = unsafe extern "C" fn(
+    Status,
+    info: *mut PmixInfo,
+    count: usize,
+    cbdata: *mut c_void,
+    release: Option<ReleaseCallback>,
+    release_data: *mut c_void,
+);
+pub type SpawnCallback = unsafe extern "C" fn(Status, nspace: *mut c_char, cbdata: *mut c_void);
+/// Of `PMIx_server_dmodex_request`: the data stay the library's.
+pub type DmodexCallback = unsafe extern "C" fn(Status, data: *mut c_char, len: usize, cbdata: *mut c_void);
+
+/// A function that we leave out.
+type Unused = Option<unsafe extern "C" fn()>;
+
+/// `pmix_server_module_t`, through `client_connected2` as in 4.2, then room for what later versions append.
+#[repr(C)]
+#[derive(Default)]
+pub struct ServerModule {
+    pub client_connected: Unused,
+    pub client_finalized:
+        Option<unsafe extern "C" fn(*const PmixProc, *mut c_void, Option<OpCallback>, *mut c_void) -> Status>,
+    pub abort: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *mut c_void,
+            c_int,
+            *const c_char,
+            *mut PmixProc,
+            usize,
+            Option<OpCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub fence_nb: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            usize,
+            *const PmixInfo,
+            usize,
+            *mut c_char,
+            usize,
+            Option<ModexCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub direct_modex: Option<
+        unsafe extern "C" fn(*const PmixProc, *const PmixInfo, usize, Option<ModexCallback>, *mut c_void) -> Status,
+    >,
+    pub publish: Option<
+        unsafe extern "C" fn(*const PmixProc, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status,
+    >,
+    pub lookup: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *mut *mut c_char,
+            *const PmixInfo,
+            usize,
+            Option<LookupCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub unpublish: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *mut *mut c_char,
+            *const PmixInfo,
+            usize,
+            Option<OpCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub spawn: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *const PmixInfo,
+            usize,
+            *const c_void,
+            usize,
+            Option<SpawnCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub connect: Option<ConnectFunction>,
+    pub disconnect: Option<ConnectFunction>,
+    pub register_events: Option<
+        unsafe extern "C" fn(*mut Status, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status,
+    >,
+    pub deregister_events: Option<unsafe extern "C" fn(*mut Status, usize, Option<OpCallback>, *mut c_void) -> Status>,
+    pub listener: Unused,
+    pub notify_event: Option<
+        unsafe extern "C" fn(
+            Status,
+            *const PmixProc,
+            u8,
+            *mut PmixInfo,
+            usize,
+            Option<OpCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub query:
+        Option<unsafe extern "C" fn(*mut PmixProc, *mut PmixQuery, usize, Option<InfoCallback>, *mut c_void) -> Status>,
+    pub tool_connected: Unused,
+    pub log: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *const PmixInfo,
+            usize,
+            *const PmixInfo,
+            usize,
+            Option<OpCallback>,
+            *mut c_void,
+        ),
+    >,
+    pub allocate: Unused,
+    pub job_control: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *const PmixProc,
+            usize,
+            *const PmixInfo,
+            usize,
+            Option<InfoCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub monitor: Unused,
+    pub get_credential: Unused,
+    pub validate_credential: Unused,
+    pub iof_pull: Unused,
+    pub push_stdin: Unused,
+    pub group: Option<
+        unsafe extern "C" fn(
+            c_int,
+            *mut c_char,
+            *const PmixProc,
+            usize,
+            *const PmixInfo,
+            usize,
+            Option<InfoCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub fabric: Unused,
+    pub client_connected2: Option<
+        unsafe extern "C" fn(
+            *const PmixProc,
+            *mut c_void,
+            *mut PmixInfo,
+            usize,
+            Option<OpCallback>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6; more to come.
+    pub later: [Unused; 8],
+}
+
+pub type ConnectFunction =
+    unsafe extern "C" fn(*const PmixProc, usize, *const PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;

@@ -1,0 +1,274 @@
+//! The test's half: an agent with one server process, and the clients.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::job::Block;
+use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, ToServer, Unpacker, pack};
+
+/// Set in the process that is to be a server process.
+pub const SERVER: &str = "WIREUP_TEST_PMIX_SERVER";
+/// Longest wait for a message: a machine under load starts a process in seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ranks 0 and 1 of four on the first of two nodes; rank 0 is bound.
+pub fn begin(nspace: &str) -> Begin {
+    let directory = std::env::temp_dir().join(format!("wireup-test-{}-{nspace}-0", std::process::id()));
+    Begin {
+        nspace: nspace.into(),
+        nodes: vec!["n0".into(), "n1".into()],
+        node: NodeId(0),
+        blocks: vec![Block { first_node: 0, nodes: 2, ppn: 2 }],
+        apps: vec![App { ranks: 4, argv: vec!["app".into(), "-x".into()], cwd: "/".into() }],
+        cpus: vec![Some("0".into()), None],
+        dir: directory.to_string_lossy().into_owned(),
+        library: None,
+        oversubscribed: false,
+        verbose: 0,
+    }
+}
+
+/// The same for the second node.
+pub fn second(nspace: &str) -> Begin {
+    let first = begin(nspace);
+    Begin { node: NodeId(1), dir: first.dir.replace("-0", "-1"), ..first }
+}
+
+pub struct Agent {
+    socket: OwnedFd,
+    process: Child,
+    unpacker: Unpacker,
+    directory: PathBuf,
+}
+
+impl Agent {
+    pub fn start(begin: Begin) -> Agent {
+        let mut agent = Agent::raw();
+        agent.directory = begin.dir.clone().into();
+        let _ = std::fs::remove_dir_all(&agent.directory);
+        std::fs::create_dir(&agent.directory).unwrap();
+        agent.send(&ToServer::Begin(begin));
+        agent
+    }
+
+    /// A process that has been told nothing.
+    pub fn raw() -> Agent {
+        let (ours, theirs) = wireup_os::socket::pair().unwrap();
+        wireup_os::files::set_nonblocking(&theirs, false).unwrap();
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "server_process", "--nocapture", "--test-threads=1"])
+            .env(SERVER, "1")
+            // What an outer job would leave.
+            .env("PMIX_NAMESPACE", "outer")
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Agent { socket: ours, process, unpacker: Unpacker::default(), directory: PathBuf::new() }
+    }
+
+    pub fn send(&self, message: &ToServer) {
+        self.send_bytes(&pack(message));
+    }
+
+    pub fn send_bytes(&self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            wireup_os::socket::wait(&self.socket, false, true, Some(PATIENCE)).unwrap();
+            match rustix::io::write(&self.socket, bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(rustix::io::Errno::AGAIN) => {}
+                Err(error) => panic!("the server process is gone: {error}"),
+            }
+        }
+    }
+
+    pub fn answer(&self, id: u64, answer: Answer) {
+        self.send(&ToServer::Answer { id, answer });
+    }
+
+    pub fn next(&mut self) -> FromServer {
+        self.next_within(PATIENCE).unwrap_or_else(|| panic!("no message: {}", self.words()))
+    }
+
+    fn next_within(&mut self, patience: Duration) -> Option<FromServer> {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(message) = self.unpacker.next().unwrap() {
+                return Some(message);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if !wireup_os::socket::wait(&self.socket, true, false, Some(left)).unwrap() {
+                return None;
+            }
+            let mut buffer = vec![0; 1 << 16];
+            match rustix::io::read(&self.socket, &mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.unpacker.push(&buffer[..count]),
+                Err(rustix::io::Errno::AGAIN) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub fn next_but_comings(&mut self) -> FromServer {
+        loop {
+            match self.next() {
+                FromServer::Connected { .. } | FromServer::Finalized { .. } | FromServer::Watch => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// The variables of each rank.
+    pub fn ready(&mut self) -> Vec<Vec<Vec<u8>>> {
+        match self.next() {
+            FromServer::Ready { env, .. } => env,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next thing is that all ranks here have entered a fence of all.
+    pub fn fence(&mut self, collects: bool) -> (u64, bytes::Bytes) {
+        match self.next_but_comings() {
+            FromServer::Ask { id, ask: Ask::Fence { collect, data, .. } } => {
+                assert_eq!(collect, collects);
+                assert_eq!(data.is_empty(), !collects);
+                (id, data)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Lets other users look into the directory.
+    pub fn open_directory(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&self.directory, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+
+    /// Tells the process to end, and checks that nothing stays.
+    pub fn end(mut self) {
+        self.send(&ToServer::End);
+        while let Some(message) = self.next_within(PATIENCE) {
+            assert!(matches!(message, FromServer::Finalized { .. } | FromServer::Connected { .. }), "{message:?}");
+        }
+        let directory = self.directory.clone();
+        let (code, words) = self.wait();
+        assert_eq!(code, Some(0), "{words}");
+        assert!(!directory.exists(), "{} is still there", directory.display());
+    }
+
+    /// Closes the socket, as an agent does that dies.
+    pub fn abandon(self) -> (Option<i32>, String) {
+        let directory = self.directory.clone();
+        drop(self.socket);
+        let outcome = wait_for(self.process);
+        assert!(!directory.exists(), "{} is still there", directory.display());
+        outcome
+    }
+
+    pub fn wait(self) -> (Option<i32>, String) {
+        wait_for(self.process)
+    }
+
+    fn words(&mut self) -> String {
+        let _ = self.process.kill();
+        let mut words = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+        words
+    }
+}
+
+fn wait_for(mut process: Child) -> (Option<i32>, String) {
+    let mut words = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    (process.wait().unwrap().code(), words)
+}
+
+/// Where the headers are, and the directory of the library that they belong to.
+pub fn headers() -> Option<(PathBuf, PathBuf)> {
+    std::fs::read_dir("/usr/lib").ok()?.flatten().find_map(|entry| {
+        let base = entry.path().join("pmix2");
+        base.join("include/pmix.h").exists().then(|| (base.join("include"), base.join("lib")))
+    })
+}
+
+/// A client with these variables that does these things.
+pub fn client(env: &[Vec<u8>], actions: &[&str]) -> Child {
+    start_client(env, actions, None)
+}
+
+pub fn client_as(user: u32, env: &[Vec<u8>], actions: &[&str]) -> Child {
+    start_client(env, actions, Some(user))
+}
+
+fn start_client(env: &[Vec<u8>], actions: &[&str], user: Option<u32>) -> Child {
+    use std::os::unix::ffi::OsStrExt;
+    let mut command = Command::new(program());
+    for variable in env {
+        let equals = variable.iter().position(|&byte| byte == b'=').unwrap();
+        let (name, value) = (&variable[..equals], &variable[equals + 1..]);
+        command.env(std::ffi::OsStr::from_bytes(name), std::ffi::OsStr::from_bytes(value));
+    }
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command.args(actions).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// What a client has printed, when it is over; it exits with the number of its failures.
+pub fn said(mut client: Child) -> String {
+    let mut said = String::new();
+    client.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = client.wait().unwrap();
+    assert!(status.success() || said.starts_with("init "), "{status}: {said}");
+    said
+}
+
+/// The same, with nothing asked of the agent meanwhile.
+pub fn said_while(agent: &mut Agent, client: Child) -> String {
+    let said = said(client);
+    let comings = [agent.next(), agent.next()];
+    assert_eq!(comings, [FromServer::Connected { rank: Rank(0) }, FromServer::Finalized { rank: Rank(0) }]);
+    said
+}
+
+/// The client, compiled once, where every user can run it.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let (include, library) = headers().unwrap();
+        let program = std::env::temp_dir().join(format!("wireup-test-client-{}", std::process::id()));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/client.c");
+        let status = Command::new("cc")
+            .args(["-O1", "-Wall", "-o"])
+            .arg(&program)
+            .arg(source)
+            .arg(format!("-I{}", include.display()))
+            .arg(format!("-L{}", library.display()))
+            .arg(format!("-Wl,-rpath,{}", library.display()))
+            .arg("-lpmix")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        program
+    })
+}
+
+/// A library that gives this as its version and has nothing else.
+pub fn library_saying(version: &str) -> Option<PathBuf> {
+    let base = std::env::temp_dir().join(format!("wireup-test-old-{}", std::process::id()));
+    let (source, library) = (base.with_extension("c"), base.with_extension("so"));
+    std::fs::write(&source, format!("const char *PMIx_Get_version(void) {{ return \"{version}\"; }}\n")).ok()?;
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().ok()?;
+    status.success().then_some(library)
+}

@@ -1,0 +1,409 @@
+//! The server process with a real library and real clients; the test is the agent.
+//!
+//! Needs `libpmix-dev`; without it nothing is tested, which is said.
+
+mod agent;
+
+use agent::{Agent, begin, client, headers};
+use bytes::Bytes;
+use std::time::Duration;
+use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::pmix::{
+    Action, Answer, Ask, Event, FromServer, Item, Keep, Proc, ProcState, Range, Set, Status, ToServer,
+};
+
+/// Not a test: the process that the tests start, which is this program again.
+#[test]
+fn server_process() {
+    if std::env::var_os(agent::SERVER).is_some() {
+        std::process::exit(i32::from(wireup_pmix::main()));
+    }
+}
+
+macro_rules! need_headers {
+    () => {
+        if headers().is_none() {
+            eprintln!("skipped: the headers of libpmix-dev are not installed");
+            return;
+        }
+    };
+}
+
+#[test]
+fn clients_find_their_place_and_what_their_peers_have_put() {
+    need_headers!();
+    let mut agent = Agent::start(begin("facts"));
+    let env = agent.ready();
+    let actions = ["facts", "put", "fence", "get-0", "get-1"];
+    let clients = [client(&env[0], &actions), client(&env[1], &actions)];
+    let mut connected = Vec::new();
+    let mut finalized = Vec::new();
+    while finalized.len() < 2 {
+        match agent.next() {
+            FromServer::Connected { rank } => connected.push(rank),
+            FromServer::Finalized { rank } => finalized.push(rank),
+            FromServer::Ask { id, ask: Ask::Fence { set, collect, data, timeout_s } } => {
+                assert_eq!((set, collect, timeout_s), (Set::All, true, None));
+                assert!(!data.is_empty());
+                // The other node has put nothing.
+                agent.answer(id, Answer::Fenced { data });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    connected.sort();
+    assert_eq!(connected, [Rank(0), Rank(1)]);
+    for (rank, client) in clients.into_iter().enumerate() {
+        let said = agent::said(client);
+        for line in [
+            "size u32 4",
+            "universe u32 4",
+            "map string (vector,(0,2,2))",
+            "apps u32 1",
+            "peers string 0,1",
+            "local-size u32 2",
+            "program u32 0",
+            "node u32 0",
+            "host string n0",
+            "last-local-rank u16 1",
+            "last-host string n1",
+            "fence SUCCESS",
+            "get-0 string value of 0",
+            "get-1 string value of 1",
+        ] {
+            assert!(said.contains(line), "no \"{line}\" in {said}");
+        }
+        assert!(
+            said.contains(&format!("local-rank u16 {rank}")) && said.contains(&format!("node-rank u16 {rank}")),
+            "{said}"
+        );
+        // The first is bound, the second is not.
+        assert_eq!(said.contains("cpus string 0\n"), rank == 0, "{said}");
+        assert!(said.contains("place string hwloc:"), "{said}");
+    }
+    agent.end();
+}
+
+/// Two server processes, as on two nodes: what one collects the other stores.
+#[test]
+fn data_of_one_node_is_found_on_the_other() {
+    need_headers!();
+    let (mut here, mut there) = (Agent::start(begin("two-a")), Agent::start(agent::second("two-a")));
+    let (env_here, env_there) = (here.ready(), there.ready());
+    let actions = ["put", "fence", "get-0", "get-3", "fence-bare", "put", "fence", "get-2"];
+    let clients = [
+        client(&env_here[0], &actions),
+        client(&env_here[1], &actions),
+        client(&env_there[0], &actions),
+        client(&env_there[1], &actions),
+    ];
+    for round in 0..3 {
+        let (first, ours) = here.fence(round != 1);
+        let (second, theirs) = there.fence(round != 1);
+        let data: Bytes = [ours, theirs].concat().into();
+        here.answer(first, Answer::Fenced { data: data.clone() });
+        there.answer(second, Answer::Fenced { data });
+    }
+    for client in clients {
+        let said = agent::said(client);
+        for line in ["get-0 string value of 0", "get-3 string value of 3", "get-2 string value of 2"] {
+            assert!(said.contains(line), "no \"{line}\" in {said}");
+        }
+    }
+    here.end();
+    there.end();
+}
+
+#[test]
+fn what_was_not_collected_is_asked_for() {
+    need_headers!();
+    let (mut here, mut there) = (Agent::start(begin("direct")), Agent::start(agent::second("direct")));
+    let (env_here, env_there) = (here.ready(), there.ready());
+    let asking = client(&env_here[0], &["get-2", "get-3"]);
+    let owner = client(&env_there[0], &["put", "pause", "pause"]);
+    let silent = client(&env_there[1], &[]);
+    let mut asked = Vec::new();
+    while asked.len() < 2 {
+        let FromServer::Ask { id, ask: Ask::Modex { rank, .. } } = here.next_but_comings() else {
+            panic!("no request")
+        };
+        asked.push(rank);
+        // The answer comes when the rank has committed, or has left without.
+        there.send(&ToServer::ModexWanted { ticket: id, rank });
+        let FromServer::Modex { ticket, status, blob } = there.next_but_comings() else { panic!("no answer") };
+        assert_eq!(ticket, id);
+        let answer = if status == Status::Ok { Answer::Modex { blob } } else { Answer::Status(status) };
+        assert_eq!(status == Status::Ok, rank == Rank(2), "{status:?}");
+        here.answer(id, answer);
+    }
+    assert_eq!(asked, [Rank(2), Rank(3)]);
+    let said = agent::said(asking);
+    assert!(said.contains("get-2 string value of 2\nget-3 NOT"), "{said}");
+    agent::said(owner);
+    agent::said(silent);
+    // A rank that has left and has committed is answered with what it had; one that died, with an error.
+    there.send(&ToServer::Gone { rank: Rank(2) });
+    there.send(&ToServer::ModexWanted { ticket: 70, rank: Rank(2) });
+    let FromServer::Modex { ticket: 70, status: Status::Ok, .. } = there.next_but_comings() else {
+        panic!("no answer")
+    };
+    there.send(&ToServer::ModexWanted { ticket: 71, rank: Rank(0) });
+    let FromServer::Modex { ticket: 71, status: Status::BadParam, .. } = there.next_but_comings() else {
+        panic!("no answer")
+    };
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_request_for_a_rank_that_dies_is_answered() {
+    need_headers!();
+    let mut agent = Agent::start(begin("dies"));
+    agent.ready();
+    agent.send(&ToServer::ModexWanted { ticket: 5, rank: Rank(1) });
+    agent.send(&ToServer::Gone { rank: Rank(1) });
+    assert!(matches!(agent.next(), FromServer::Modex { ticket: 5, status: Status::NotFound, .. }));
+    agent.end();
+}
+
+#[test]
+fn names_are_published_by_the_agents() {
+    need_headers!();
+    let mut agent = Agent::start(begin("names"));
+    let env = agent.ready();
+    let actions = ["publish", "lookup-port-1", "lookup-nobody", "unpublish-port-1"];
+    let rank = client(&env[1], &actions);
+    let mut kept: Vec<Item> = Vec::new();
+    let mut unpublished = Vec::new();
+    while unpublished.is_empty() {
+        match agent.next_but_comings() {
+            FromServer::Ask { id, ask: Ask::Publish { from, items, range, keep } } => {
+                assert_eq!((from, range, keep), (Rank(1), Range::Session, Keep::Always));
+                kept = items;
+                agent.answer(id, Answer::Status(Status::Ok));
+            }
+            FromServer::Ask { id, ask: Ask::Lookup { keys, wait, .. } } => {
+                assert_eq!(wait, 0);
+                let items: Vec<_> =
+                    kept.iter().filter(|item| keys.contains(&item.key)).map(|item| (Rank(1), item.clone())).collect();
+                let answer = if items.is_empty() { Answer::Status(Status::NotFound) } else { Answer::Found { items } };
+                agent.answer(id, answer);
+            }
+            FromServer::Ask { id, ask: Ask::Unpublish { keys, .. } } => {
+                unpublished = keys;
+                agent.answer(id, Answer::Status(Status::Ok));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(unpublished, ["port-1"]);
+    let said = agent::said(rank);
+    assert!(said.contains("lookup port-1 from 1: address of 1\nlookup nobody: "), "{said}");
+    agent.end();
+}
+
+#[test]
+fn questions_groups_events_and_the_rest() {
+    need_headers!();
+    let mut agent = Agent::start(begin("rest"));
+    let env = agent.ready();
+    let actions = [
+        "query-pmix.qry.ns",
+        "query-pmix.qry.ptable",
+        "query-pmix.job.size",
+        "query-no.such.key",
+        "log",
+        "control",
+        "spawn",
+        "watch",
+        "raise",
+        "fence-soon",
+        "fence-pair",
+        "event",
+    ];
+    let (first, second) = (client(&env[0], &actions[7..]), client(&env[1], &actions));
+    let (mut raised, mut logged, mut controlled, mut fenced) = (0, false, false, 0);
+    while fenced < 2 || raised < 2 || !logged || !controlled {
+        match agent.next_but_comings() {
+            FromServer::Ask { id, ask: Ask::Namespaces } => {
+                agent.answer(id, Answer::Namespaces { names: vec![("rest".into(), 4)] });
+            }
+            FromServer::Ask { id, ask: Ask::ProcTable { here } } => {
+                assert!(!here);
+                let proc = Proc { rank: Rank(3), node: NodeId(1), pid: 77, state: ProcState::Running };
+                agent.answer(id, Answer::ProcTable { procs: vec![proc] });
+            }
+            FromServer::Ask { id, ask: Ask::Control { from, set, action } } => {
+                assert_eq!((from, set, action), (Rank(1), Set::All, Action::Signal(10)));
+                controlled = true;
+                agent.answer(id, Answer::Status(Status::Ok));
+            }
+            FromServer::Ask { id, ask: Ask::Fence { set: Set::All, timeout_s, .. } } => {
+                assert_eq!(timeout_s, Some(1));
+                fenced += 1;
+                agent.answer(id, Answer::Status(Status::Timeout));
+            }
+            FromServer::Ask { id, ask: Ask::Fence { set, .. } } => {
+                assert_eq!(set, Set::Ranks(vec![Rank(1), Rank(3)]));
+                fenced += 1;
+                agent.answer(id, Answer::Status(Status::RankGone));
+            }
+            FromServer::Log { rank, stream, text } => {
+                assert_eq!((rank, stream, text), (Rank(1), 2, b"a line to log".to_vec()));
+                logged = true;
+            }
+            FromServer::Raise { to, .. } => {
+                assert_eq!(to, Set::All);
+                raised += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    agent.send(&ToServer::Event {
+        code: Event::ProcAborted,
+        from: None,
+        affected: Some(Rank(3)),
+        to: None,
+        infos: Bytes::new(),
+    });
+    let said = agent::said(second);
+    for line in [
+        "query pmix.qry.ns: SUCCESS rest",
+        "3:n1:app:77:5",
+        "query pmix.job.size: SUCCESS 4",
+        "query no.such.key: NOT",
+        "control SUCCESS",
+        "spawn NOT-SUPPORTED",
+        "fence TIMEOUT",
+    ] {
+        assert!(said.contains(line), "no \"{line}\" in {said}");
+    }
+    assert!(said.contains("event PROC-ABORTED of 3") || said.contains("event PMIX_ERR_PROC_ABORTED of 3"), "{said}");
+    agent::said(first);
+    agent.end();
+}
+
+#[test]
+fn a_group_gets_a_context() {
+    need_headers!();
+    let (mut here, mut there) = (Agent::start(begin("group")), Agent::start(agent::second("group")));
+    let (env_here, env_there) = (here.ready(), there.ready());
+    let clients: Vec<_> =
+        env_here.iter().chain(&env_there).map(|env| client(env, &["put", "group-g", "get-3"])).collect();
+    for destruct in [false, true] {
+        let mut asked = Vec::new();
+        for agent in [&mut here, &mut there] {
+            let FromServer::Ask { id, ask: Ask::Group { name, set, destruct: ends, wants_context, data, .. } } =
+                agent.next_but_comings()
+            else {
+                panic!("no group")
+            };
+            assert_eq!((name.as_str(), set, ends, wants_context), ("g", Set::All, destruct, !destruct));
+            asked.push((id, data));
+        }
+        let data: Vec<Bytes> = asked.iter().map(|(_, data)| data.clone()).collect();
+        here.answer(asked[0].0, Answer::Grouped { context: 1 << 32 | 7, data: data.clone() });
+        there.answer(asked[1].0, Answer::Grouped { context: 1 << 32 | 7, data });
+    }
+    for client in clients {
+        let said = agent::said(client);
+        assert!(said.contains(&format!("group g: SUCCESS context {}", 1u64 << 32 | 7)), "{said}");
+        assert!(said.contains("group g ends: SUCCESS"), "{said}");
+        assert!(said.contains("get-3 string value of 3"), "{said}");
+    }
+    here.end();
+    there.end();
+}
+
+#[test]
+fn an_abort_is_passed_on() {
+    need_headers!();
+    let mut agent = Agent::start(begin("abort"));
+    let env = agent.ready();
+    let client = client(&env[0], &["abort"]);
+    let FromServer::Abort { rank: Rank(0), code: 7, message } = agent.next_but_comings() else { panic!("no abort") };
+    assert_eq!(message, "enough");
+    drop(client);
+    agent.end();
+}
+
+#[test]
+fn a_client_of_another_user_is_refused() {
+    need_headers!();
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    let mut agent = Agent::start(begin("uid"));
+    agent.open_directory();
+    let env = agent.ready();
+    let said = agent::said(agent::client_as(65534, &env[0], &["put"]));
+    assert!(said.starts_with("init "), "{said}");
+    // The rightful one is let in.
+    let said = agent::said_while(&mut agent, client(&env[0], &["put"]));
+    assert_eq!(said, "");
+    agent.end();
+}
+
+#[test]
+fn without_its_agent_the_process_leaves_and_takes_its_directory_along() {
+    need_headers!();
+    let mut agent = Agent::start(begin("alone"));
+    agent.ready();
+    assert!(agent.directory().exists());
+    let (code, _) = agent.abandon();
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn what_is_no_message_ends_the_process_with_words() {
+    let agent = Agent::raw();
+    agent.send_bytes(&[0xff; 16]);
+    let (code, words) = agent.wait();
+    assert_eq!(code, Some(89));
+    assert!(words.contains("no message"), "{words}");
+}
+
+#[test]
+fn a_library_that_is_not_there_is_said_with_what_to_install() {
+    let mut begin = begin("missing");
+    begin.library = Some("/nowhere/libpmix.so.2".into());
+    let mut agent = Agent::start(begin);
+    let FromServer::Failed { problem } = agent.next() else { panic!("it did not fail") };
+    assert!(problem.contains("/nowhere/libpmix.so.2") && problem.contains("install libpmix2"), "{problem}");
+    assert_eq!(agent.wait().0, Some(0));
+}
+
+#[test]
+fn a_library_that_is_too_old_is_named_with_its_version() {
+    let Some(old) = agent::library_saying("OpenPMIx 3.2.5 (PMIx Standard: 3.2)") else {
+        eprintln!("skipped: no C compiler");
+        return;
+    };
+    let mut begin = begin("old");
+    begin.library = Some(old.to_string_lossy().into_owned());
+    let mut agent = Agent::start(begin);
+    let FromServer::Failed { problem } = agent.next() else { panic!("it did not fail") };
+    assert!(problem.contains("is PMIx 3.2.5, older than 4.2"), "{problem}");
+    assert_eq!(agent.wait().0, Some(0));
+}
+
+#[test]
+fn fences_back_to_back() {
+    need_headers!();
+    const ROUNDS: usize = 50;
+    let mut agent = Agent::start(begin("rounds"));
+    let env = agent.ready();
+    let actions: Vec<&str> = std::iter::repeat_n(["put", "fence"], ROUNDS).flatten().collect();
+    let clients = [client(&env[0], &actions), client(&env[1], &actions)];
+    for _ in 0..ROUNDS {
+        let (id, data) = agent.fence(true);
+        agent.answer(id, Answer::Fenced { data });
+    }
+    for client in clients {
+        let said = agent::said(client);
+        assert_eq!(said.matches("fence SUCCESS").count(), ROUNDS, "{said}");
+    }
+    agent.end();
+    let _ = Duration::ZERO;
+}
