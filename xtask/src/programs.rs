@@ -73,6 +73,7 @@ impl Flavour {
                 "rounds",
                 "sealed",
                 "traffic",
+                "endless",
                 "pmi1",
                 "groups",
                 "left",

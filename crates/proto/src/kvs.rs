@@ -26,8 +26,10 @@ use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
 use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
-/// Blobs below this are copied when they are committed.
+/// A fence that brings less is copied when it is committed, and so is one whose nodes bring less each: what a slice takes
+/// besides its bytes is a tenth then.
 const COPIED_BYTES_MAX: usize = 16 << 10;
+const COPIED_PART_BYTES_MAX: usize = 512;
 /// Puts that were overwritten since are dropped once what waits for a fence has doubled, from this on: programs that only know
 /// groups never have a fence. Chosen: small beside an agent's own 3 MiB.
 const PENDING_KEPT_BYTES: usize = 256 << 10;
@@ -130,26 +132,31 @@ impl Kvs {
         self.version
     }
 
-    /// Adds what a fence brought; it is looked at when somebody asks for it.
+    /// Adds what a fence brought, in the order in which it was put; it is looked at when somebody asks for it.
     ///
     /// # Errors
     /// It is too much, or what came before cannot be indexed.
-    pub fn commit(&mut self, bytes: Bytes, memory: &mut dyn Memory) -> Result<(), KvsError> {
-        if bytes.is_empty() {
+    pub fn commit(&mut self, mut parts: Vec<Bytes>, memory: &mut dyn Memory) -> Result<(), KvsError> {
+        parts.retain(|part| !part.is_empty());
+        let len: usize = parts.iter().map(Bytes::len).sum();
+        if len == 0 {
             return Ok(());
         }
         let indexed_bytes: usize = self.segments.iter().map(|segment| segment.blob_len).sum();
-        let collected_bytes = self.collected_bytes + bytes.len();
+        let collected_bytes = self.collected_bytes + len;
         if indexed_bytes + collected_bytes >= u32::MAX as usize {
             return Err(TooLarge.into());
         }
         if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
             self.index(memory)?;
         }
-        // A slice of a large read would keep all of that read alive.
-        let bytes = if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes };
-        self.collected_bytes += bytes.len();
-        self.collected.push(bytes);
+        if len < COPIED_BYTES_MAX || len < parts.len() * COPIED_PART_BYTES_MAX {
+            // A slice of a large read would keep all of that read alive.
+            self.collected.push(parts.concat().into());
+        } else {
+            self.collected.append(&mut parts);
+        }
+        self.collected_bytes += len;
         self.version += 1;
         Ok(())
     }

@@ -5,12 +5,12 @@
 //! own, of which each event takes the front.
 
 use crate::rng::Rng;
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use wireup_proto::Instant;
 
 /// Something that will happen; numbers are positions in the world's lists.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// What a remote shell's call comes to.
     Call(u32),
@@ -52,10 +52,45 @@ pub enum Event {
     Fault(u32),
 }
 
+/// An event and when it happens; equal if that is, which it never is.
+struct Due {
+    /// The time, then a drawn number that no other has.
+    key: u128,
+    event: Event,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    /// The earliest is the greatest: it comes first out of a heap.
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.cmp(&self.key)
+    }
+}
+
+impl Due {
+    fn time(&self) -> Instant {
+        Instant((self.key >> 64) as u64)
+    }
+}
+
 /// Time, and what is to come.
 pub struct Clock {
     now: Instant,
-    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    heap: BinaryHeap<Due>,
     rng: Rng,
     scheduled: u32,
     happened: u64,
@@ -81,7 +116,8 @@ impl Clock {
     pub fn at(&mut self, time: Instant, event: Event) {
         self.scheduled = self.scheduled.wrapping_add(1);
         let order = self.rng.draw() << 32 | u64::from(self.scheduled);
-        self.heap.push(Reverse((time.max(self.now).0, order, event)));
+        let key = u128::from(time.max(self.now).0) << 64 | u128::from(order);
+        self.heap.push(Due { key, event });
     }
 
     pub fn after(&mut self, delay_ns: u64, event: Event) {
@@ -90,15 +126,15 @@ impl Clock {
 
     /// How long nothing happens (ns); 0: nothing more happens.
     pub fn pause_ns(&self) -> u64 {
-        self.heap.peek().map_or(0, |Reverse((time, ..))| time - self.now.0)
+        self.heap.peek().map_or(0, |due| due.time() - self.now)
     }
 
     /// The next event, with the clock set to its time.
     pub fn next(&mut self) -> Option<Event> {
-        let Reverse((time, _, event)) = self.heap.pop()?;
-        self.now = Instant(time);
+        let due = self.heap.pop()?;
+        self.now = due.time();
         self.happened += 1;
-        Some(event)
+        Some(due.event)
     }
 }
 

@@ -23,6 +23,8 @@ pub enum Fault {
     Signal { signal: u8, at_ns: u64 },
     /// A link of an agent beside the tree breaks, or of the next agent that has one.
     CutDirect { agent: u32, at_ns: u64 },
+    /// The same link loses all that is sent from now on; each end notices in its time.
+    SilenceDirect { agent: u32, at_ns: u64 },
     /// Nobody can dial an agent beside the tree.
     NoDial { agent: u32 },
     /// The program of a rank cannot be started.
@@ -59,6 +61,7 @@ impl Fault {
             | Fault::KillAgent { at_ns, .. }
             | Fault::KillKeeper { at_ns, .. }
             | Fault::CutDirect { at_ns, .. }
+            | Fault::SilenceDirect { at_ns, .. }
             | Fault::StopTerminal { at_ns, .. }
             | Fault::Signal { at_ns, .. } => Some(at_ns),
             Fault::NoStart { .. } | Fault::NoDial { .. } | Fault::NoExec { .. } => None,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use wireup_proto::Instant;
 use wireup_proto::io::Stream;
 use wireup_proto::launcher::Launcher;
-use wireup_proto::launcher_io::{LauncherInput, LauncherOutput};
+use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 
 /// The launcher's process, less the root agent that lives in it too.
 pub struct LauncherHost {
@@ -123,6 +123,9 @@ impl World {
             }
             LauncherOutput::Notice(notice) => {
                 self.digest.debug(&notice);
+                if matches!(notice, Notice::Stall(_)) && self.elapsed_ns() < self.spec.stall_report_ns {
+                    self.checks.problem(format!("a stall is told before anybody can have waited: {notice:?}"));
+                }
                 self.checks.notice(notice);
             }
             LauncherOutput::Suspend => self.checks.suspended += 1,

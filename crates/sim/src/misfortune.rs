@@ -40,7 +40,11 @@ impl World {
                 }
                 self.tell_launcher(LauncherInput::Signal { signal: i32::from(signal) });
             }
-            Fault::CutDirect { agent, .. } => self.cut_direct(agent),
+            Fault::CutDirect { agent, .. } => self.break_direct(agent, Net::cut),
+            Fault::SilenceDirect { agent, .. } => {
+                let timeout_ns = self.spec.node_timeout_ns;
+                self.break_direct(agent, |net, clock, link| net.silence(clock, link, timeout_ns));
+            }
             Fault::NoStart { .. } | Fault::NoExec { .. } | Fault::NoDial { .. } => {}
         }
     }
@@ -53,7 +57,7 @@ impl World {
     }
 
     /// The link of this agent, or of the next one that has any.
-    fn cut_direct(&mut self, agent: u32) {
+    fn break_direct(&mut self, agent: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
         let count = self.hosts.len() as u32;
         let direct_of = |agent: u32| {
             let host = &self.hosts[agent as usize];
@@ -65,7 +69,7 @@ impl World {
         let link = *self.rng.pick(&direct);
         // Nobody may need it any more.
         self.checks.blame(Culprit::Agent(agent), false);
-        self.net.cut(&mut self.clock, link);
+        how(&mut self.net, &mut self.clock, link);
     }
 
     fn strike_agent(&mut self, agent: u32) {

@@ -1,6 +1,6 @@
 //! A recorded agent, told the same again, wants the same again.
 
-use wireup_sim::random::{with_faults, world};
+use wireup_sim::random::{collectives, with_faults, world};
 use wireup_sim::replay::{Told, replay};
 use wireup_sim::{WorldSpec, run};
 
@@ -8,7 +8,10 @@ use wireup_sim::{WorldSpec, run};
 fn a_replay_wants_what_the_recorded_run_wanted() {
     let mut left = 0;
     for seed in 0..60 {
-        let spec = with_faults(seed, run(world(seed)).elapsed_ns);
+        let spec = match seed % 2 {
+            0 => with_faults(seed, run(world(seed)).elapsed_ns),
+            _ => collectives::with_faults(seed, &run(collectives::collective_world(seed))),
+        };
         let agent = (seed % u64::from(spec.agent_count())) as u32;
         let Some(recording) = run(WorldSpec { record: Some(agent), ..spec }).recording else { continue };
         let report = replay(recording.config.clone(), recording.told.iter().cloned());

@@ -1,19 +1,35 @@
-//! A thousand nodes with 64 ranks each: put, fence, get, leave; then the same with a lost link and with a dying rank.
+//! A thousand nodes with 64 ranks each: put, fence, get, leave; then, with 16, a lost link and a dying rank. Beside the tree,
+//! our own clients on 128 nodes.
+//!
+//! An agent indexes what its ranks ask for, each for itself: of a thousand, those of an eighth do.
 
+use std::rc::Rc;
 use std::time::Instant;
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::faults::Fault;
-use wireup_sim::workload::{Dialect, Script};
+use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
 use wireup_sim::{Report, WorldSpec, run};
+use wireup_wire::frame::Class;
 use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::job::ExchangeScheme;
 use wireup_wire::peer::Cause;
 
 const MS: u64 = 1_000_000;
 
-fn thousand(faults: Vec<Fault>) -> Report {
+fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
+    let gets = Rc::new(Script::exchange(Dialect::Pmi1, 32, 2));
+    let steps = [Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
+    let fences = Rc::new(Script::new(Dialect::Pmi1, &steps));
+    let apps = vec![(125 * ppn, gets), (875 * ppn, fences)];
+    // The broadcast of all is one buffer for all agents of the simulator.
+    let exchange = ExchangeScheme::Tree;
+    let even = WorldSpec::even(1, 1000, ppn, Script::plain(&[]));
+    measure(WorldSpec { event_max: 20_000_000, faults, apps, exchange, ..even })
+}
+
+fn measure(spec: WorldSpec) -> Report {
     let start = Instant::now();
-    let even = WorldSpec::even(1, 1000, 64, Script::exchange(Dialect::Pmi1, 32, 2));
-    let report = run(WorldSpec { event_max: 20_000_000, faults, ..even }).expect_good();
+    let report = run(spec).expect_good();
     // For people: never judged.
     let (seconds, events) = (start.elapsed().as_secs_f64(), report.events);
     println!("{events} events in {seconds:.1} s, {:.0} a second", events as f64 / seconds);
@@ -30,14 +46,14 @@ fn cause(report: &Report) -> Option<(&Cause, Option<Rank>)> {
 
 #[test]
 fn a_thousand_nodes_exchange_and_leave() {
-    let report = thousand(Vec::new());
+    let report = thousand(64, Vec::new());
     assert_eq!((report.code, report.ranks_started, report.fences), (Some(0), 64_000, 1));
-    assert_eq!(report.gets, 64_000 * 4);
+    assert_eq!(report.gets, 125 * 64 * 4);
 }
 
 #[test]
 fn one_lost_link_ends_a_thousand_nodes() {
-    let report = thousand(vec![Fault::CutLink { agent: 17, at_ns: 9 * MS }]);
+    let report = thousand(16, vec![Fault::CutLink { agent: 17, at_ns: 13 * MS }]);
     assert_eq!(report.code, Some(125));
     assert!(
         matches!(cause(&report), Some((Cause::AgentLost { agent: AgentId(17), .. }, None))),
@@ -48,9 +64,33 @@ fn one_lost_link_ends_a_thousand_nodes() {
 
 #[test]
 fn one_dying_rank_ends_a_thousand_nodes() {
-    let report = thousand(vec![Fault::KillRank { rank: 40_000, at_ns: 14 * MS }]);
+    let report = thousand(16, vec![Fault::KillRank { rank: 10_000, at_ns: 14 * MS }]);
     assert_eq!((report.code, report.fences), (Some(137), 0));
     let killed = cause(&report)
-        .is_some_and(|(cause, rank)| matches!(cause, Cause::Signalled { signal: 9, .. }) && rank == Some(Rank(40_000)));
+        .is_some_and(|(cause, rank)| matches!(cause, Cause::Signalled { signal: 9, .. }) && rank == Some(Rank(10_000)));
     assert!(killed, "{:?}", report.notices);
+}
+
+/// Each peer of a ring sends 127 times, of the logarithmic allgather 7 times; each collective twice.
+#[test]
+fn all_schemes_beside_the_tree() {
+    let steps = [
+        Step::Init,
+        Step::Put { pair: 0, value_bytes: 32 },
+        Step::StartFence,
+        Step::StartAllgather { lens: Lens::Fixed(18), shared: false },
+        Step::StartAllgather { lens: Lens::UpTo(40), shared: true },
+        Step::Wait(Which::Random),
+        Step::Wait(Which::All),
+        Step::LookUp { pair: 0, value_bytes: 32, whose: Whose::Neighbours },
+        Step::StartFence,
+        Step::Wait(Which::All),
+        Step::Finalize,
+    ];
+    for (exchange, messages) in [(ExchangeScheme::Ring, 127), (ExchangeScheme::Bruck, 7)] {
+        let report = measure(WorldSpec { exchange, ..WorldSpec::even(2, 128, 16, Script::own(&steps)) });
+        assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
+        // Beside those a size up from each but the root.
+        assert_eq!(report.classes[Class::Exchange as usize].frames, 4 * (128 * messages + 127), "{exchange:?}");
+    }
 }

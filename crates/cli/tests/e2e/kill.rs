@@ -2,6 +2,7 @@
 //!
 //! What is left is looked for by the harness at the end of every run.
 
+use crate::harness::libraries::{library_path, own};
 use crate::harness::marked::{self, Process};
 use crate::harness::{Run, Running};
 use rustix::process::{Signal, kill_process};
@@ -101,6 +102,28 @@ fn anyone_at_any_moment() {
         }
         let outcome = running.finish();
         assert_ne!(outcome.code(), 0, "{outcome}");
+    }
+}
+
+/// While collectives go on, several under way, by every scheme: a rank, an agent, anyone.
+#[test]
+fn in_the_middle_of_exchanges() {
+    let mut dice = Dice::new("WIREUP_KILL_SEED");
+    let program = own("endless");
+    for scheme in ["auto", "tree", "ring", "log"] {
+        for who in ["endless", "agent", ""] {
+            let job = Run::job("-n 6 --virtual-nodes 3 --fanout 1 --exchange").arg(scheme).arg(&program);
+            let mut running = job.env("LD_LIBRARY_PATH", library_path()).start();
+            running.await_out("under way\n", 6);
+            thread::sleep(Duration::from_micros(dice.below(20_000)));
+            let mut all = victims(&running);
+            all.retain(|process| process.command.contains(who) && process.pid != running.pid());
+            let victim = &all[dice.below(all.len() as u64) as usize];
+            println!("{scheme}: killed: {victim:?}\nof: {}", marked::list(&all));
+            kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+            let outcome = running.finish();
+            assert_ne!(outcome.code(), 0, "{outcome}");
+        }
     }
 }
 

@@ -74,13 +74,11 @@ fn simulated(exchange: ExchangeScheme, script: Script) -> Counts {
     parts.collect()
 }
 
-fn expect_same(program: &Path, args: &str, script: &Script) {
-    for (name, scheme) in SCHEMES {
-        let (real, simulated) = (real(name, program, args), simulated(scheme, script.clone()));
-        assert_eq!(real.len(), NODES as usize, "every agent tells");
-        assert!(real.values().flatten().map(|way| way.bytes_in).sum::<u64>() > 0, "something was exchanged");
-        assert_eq!(real, simulated, "{name}: real run, simulation");
-    }
+fn expect_same((name, scheme): (&str, ExchangeScheme), program: &Path, args: &str, script: Script) {
+    let (real, simulated) = (real(name, program, args), simulated(scheme, script));
+    assert_eq!(real.len(), NODES as usize, "every agent tells");
+    assert!(real.values().flatten().map(|way| way.bytes_in).sum::<u64>() > 0, "something was exchanged");
+    assert_eq!(real, simulated, "{name}: real run, simulation");
 }
 
 /// `wireup pmi exchange`: puts and fences in both dialects.
@@ -93,9 +91,10 @@ fn text_clients() {
     steps.extend(round("wireup-0-"));
     steps.extend(round("wireup-1-"));
     steps.extend([times("wireup-times-0-"), times("wireup-times-1-"), Step::Fence, Step::Finalize]);
-    for (number, dialect) in [("1", Dialect::Pmi1), ("2", Dialect::Pmi2)] {
+    let dialects = [("1", Dialect::Pmi1), ("2", Dialect::Pmi2)];
+    for (scheme, (number, dialect)) in SCHEMES.into_iter().zip(dialects.into_iter().cycle()) {
         let args = format!("pmi exchange --dialect {number} --rounds 2 --value-len 100 --get none");
-        expect_same(&wireup(), &args, &Script::new(dialect, &steps));
+        expect_same(scheme, &wireup(), &args, Script::new(dialect, &steps));
     }
 }
 
@@ -119,6 +118,8 @@ fn clients_of_our_own() {
             Step::Wait(Which::All),
             Step::Finalize,
         ];
-        expect_same(&own("traffic"), &value_bytes.to_string(), &Script::own(&steps));
+        for scheme in SCHEMES {
+            expect_same(scheme, &own("traffic"), &value_bytes.to_string(), Script::own(&steps));
+        }
     }
 }

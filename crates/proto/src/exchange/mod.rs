@@ -167,6 +167,8 @@ impl Exchanges {
         let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
         let collective = entering.entry.collective();
+        // Also where it is refused: what the rank starts next is not taken for it.
+        self.next[local.index()] = Epoch(epoch.0 + 1);
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
             return out.push(Do::Fail { problem });
@@ -179,7 +181,6 @@ impl Exchanges {
             return out.push(Do::Fail { problem });
         }
         exchange.enter(now, site, entering, pending, out);
-        self.next[local.index()] = Epoch(epoch.0 + 1);
         self.settle(now, out);
     }
 

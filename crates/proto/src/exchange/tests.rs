@@ -256,6 +256,8 @@ fn ranks_that_call_different_collectives_are_told() {
     net.enter(0, Entry::Fence);
     net.enter(1, Entry::Ring { value: Bytes::new() });
     assert_eq!(net.failed, ["collective 0 of the job is a fence for other ranks and a ring for rank 1"]);
+    net.enter(1, Entry::Fence);
+    assert!(net.ended[0].is_empty(), "the next one is not taken for the one that was refused");
     let mut net = Net::new(&[1, 1], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Fence);
     net.enter(1, entry(1, 1, 0));

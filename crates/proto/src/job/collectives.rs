@@ -136,7 +136,7 @@ impl Job {
 
     /// What all nodes' pairs are after a fence.
     fn publish(&mut self, parts: Vec<Bytes>, cx: &mut Context<'_>) -> Result<(), String> {
-        let mut pairs = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        let mut pairs = Vec::new();
         let mut heard = vec![false; self.spec.nodes.len()];
         for block in parts.into_iter().flat_map(block::blocks) {
             let block = block.map_err(|error| error.to_string())?;
@@ -144,9 +144,9 @@ impl Job {
             if !known {
                 return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
             }
-            pairs.extend_from_slice(&block.bytes);
+            pairs.push(block.bytes);
         }
-        self.kvs.commit(pairs.into(), cx.memory).map_err(|error| error.to_string())
+        self.kvs.commit(pairs, cx.memory).map_err(|error| error.to_string())
     }
 
     fn answer_fence(&mut self, waiting: Vec<(LocalRank, Ticket)>, cx: &mut Context<'_>) {

@@ -106,7 +106,7 @@ impl Job {
     }
 
     fn on_group_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, cx: &mut Context<'_>) {
-        if let Err(error) = self.kvs.commit(pairs, cx.memory) {
+        if let Err(error) = self.kvs.commit(vec![pairs], cx.memory) {
             return self.fail_group(error.to_string(), cx);
         }
         for local in waiting {

@@ -52,7 +52,7 @@ impl Client {
 
 fn fence(kvs: &mut Kvs) {
     let blob = kvs.take_pending();
-    kvs.commit(blob, &mut Heap).unwrap();
+    kvs.commit(vec![blob], &mut Heap).unwrap();
 }
 
 proptest! {
@@ -90,7 +90,7 @@ proptest! {
     #[test]
     fn a_cut_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 1..60)) {
         let mut kvs = Kvs::default();
-        kvs.commit(Bytes::from(bytes.clone()), &mut Heap).unwrap();
+        kvs.commit(vec![Bytes::from(bytes.clone())], &mut Heap).unwrap();
         let whole = (0..bytes.len()).try_fold(0, |offset, _| Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next)));
         prop_assert_eq!(kvs.get(b"k", &mut Heap).is_err(), whole.is_err());
     }
@@ -228,12 +228,12 @@ fn overwritten_puts_do_not_stay() {
             kvs.put(key, &round.to_le_bytes().repeat(50));
         }
         let pairs = kvs.pending_since(&mut mark);
-        kvs.commit(pairs, &mut Heap).unwrap();
+        kvs.commit(vec![pairs], &mut Heap).unwrap();
         assert!(kvs.pending_bytes() < 2 * PENDING_KEPT_BYTES + 1000, "{} bytes", kvs.pending_bytes());
     }
     assert_eq!(kvs.get(b"b", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
     let last = kvs.take_pending();
     fence(&mut kvs);
-    kvs.commit(last, &mut Heap).unwrap();
+    kvs.commit(vec![last], &mut Heap).unwrap();
     assert_eq!(kvs.get(b"a", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
 }

@@ -39,7 +39,7 @@ impl Bench {
 
     fn fence(&mut self) -> String {
         let blob = self.kvs.take_pending();
-        self.kvs.commit(blob, &mut Heap).unwrap();
+        self.kvs.commit(vec![blob], &mut Heap).unwrap();
         let mut reply = Vec::new();
         for effect in std::mem::take(&mut self.effects) {
             if let Effect::Enter { ticket, .. } = effect {
@@ -144,7 +144,7 @@ fn our_own_clients_map_what_is_new() {
 fn broken_pairs_end_the_job() {
     let mut bench = Bench::default();
     bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.kvs.commit(bytes::Bytes::from_static(b"\x09cut"), &mut Heap).unwrap();
+    bench.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")], &mut Heap).unwrap();
     assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
     assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
 }

@@ -8,6 +8,8 @@ use wireup_wire::collective::Collective;
 pub struct Collectives {
     size: u32,
     epochs: Vec<Epoch>,
+    /// Ranks entered different ones under the same number: the job must fail.
+    pub differ: bool,
 }
 
 #[derive(Debug)]
@@ -33,7 +35,7 @@ struct Place {
 
 impl Collectives {
     pub fn new(size: u32) -> Self {
-        Collectives { size, epochs: Vec::new() }
+        Collectives { size, epochs: Vec::new(), differ: false }
     }
 
     /// A rank enters its collective number `epoch`.
@@ -43,7 +45,9 @@ impl Collectives {
                 Epoch { collective, entered: 0, released: 0, abandoned: 0, version: None, places: BTreeMap::new() };
             self.epochs.push(fresh);
         }
-        self.epochs[epoch as usize].entered += 1;
+        let seen = &mut self.epochs[epoch as usize];
+        seen.entered += 1;
+        self.differ |= seen.collective != collective;
     }
 
     /// A rank is told that its collective number `epoch` is over.

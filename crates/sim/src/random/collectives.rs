@@ -44,6 +44,7 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         root_is_node: rng.chance(800),
         profile: rng.chance(300),
         timing: draw_timing(rng),
+        stall_report_ns: *rng.pick(&[0, 1_000_000_000]),
         exchange: *rng.pick(&[Auto, Tree, Ring, Ring, Bruck, Bruck]),
         pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
         ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
@@ -73,7 +74,8 @@ pub(super) fn strike(rng: &mut Rng, mut stormy: WorldSpec, calm: &Report) -> Wor
             (0..=1, Some(agent)) => Fault::KillAgent { agent, at_ns },
             (2, Some(agent)) => Fault::CutLink { agent, at_ns },
             (3, Some(agent)) => Fault::SilenceLink { agent, at_ns },
-            (4..=5, _) if calm.direct_links > 0 => Fault::CutDirect { agent, at_ns },
+            (4, _) if calm.direct_links > 0 => Fault::CutDirect { agent, at_ns },
+            (5, _) if calm.direct_links > 0 => Fault::SilenceDirect { agent, at_ns },
             (6, _) => Fault::KillKeeper { agent, at_ns },
             (7, _) if calm.direct_links > 0 && rng.chance(300) => Fault::NoDial { agent },
             (8, _) if rng.chance(200) => Fault::KillAgent { agent: 0, at_ns },

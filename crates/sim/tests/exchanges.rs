@@ -1,0 +1,197 @@
+//! Named scenarios of collectives: how large ones travel, what becomes of a rank that does not wait, who is named when one does
+//! not come, what a lazy fence promises.
+
+use std::rc::Rc;
+use wireup_proto::launcher_io::Notice;
+use wireup_sim::faults::{Fault, NoStart};
+use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
+use wireup_sim::{Report, WorldSpec, run};
+use wireup_wire::ids::{Epoch, Rank};
+use wireup_wire::job::{ExchangeScheme, PmiFence};
+use wireup_wire::peer::{Cause, Failure};
+
+const MS: u64 = 1_000_000;
+const SEEDS: u64 = 5;
+const SCHEMES: [ExchangeScheme; 4] =
+    [ExchangeScheme::Auto, ExchangeScheme::Tree, ExchangeScheme::Ring, ExchangeScheme::Bruck];
+const ALLGATHER: Step = Step::StartAllgather { lens: Lens::UpTo(300), shared: false };
+const ALL: Step = Step::Wait(Which::All);
+
+/// 7 nodes with 3 ranks each in a binary tree.
+fn world(seed: u64, exchange: ExchangeScheme, script: Script) -> WorldSpec {
+    WorldSpec { exchange, fanout: 2, ..WorldSpec::even(seed, 7, 3, script) }
+}
+
+fn own(steps: &[Step]) -> Script {
+    Script::own(&[&[Step::Init], steps, &[Step::Finalize]].concat())
+}
+
+/// Rank 9 does this; the others do not.
+fn one_alone(steps: &[Step]) -> Vec<Step> {
+    steps.iter().flat_map(|step| [Step::OnlyRank { rank: 9 }, *step]).collect()
+}
+
+fn failure(report: &Report) -> Option<&Failure> {
+    report.notices.iter().find_map(|notice| match notice {
+        Notice::Failed(failure) => Some(failure),
+        _ => None,
+    })
+}
+
+/// Each world must fail so.
+#[track_caller]
+fn fails(spec: WorldSpec, is_so: impl Fn(&Failure) -> bool) {
+    let report = run(spec).expect_good();
+    assert!(failure(&report).is_some_and(is_so), "seed {}: {:?}", report.seed, report.notices);
+}
+
+#[test]
+fn few_bytes_take_the_tree_and_many_do_not() {
+    for seed in 0..SEEDS {
+        for (len, is_direct) in [(300, false), (60_000, true)] {
+            let allgather = Step::StartAllgather { lens: Lens::Fixed(len), shared: true };
+            let script = own(&[allgather, ALL, Step::StartFence, ALL]);
+            let report = run(world(seed, ExchangeScheme::Auto, script)).expect_good();
+            assert_eq!((report.code, report.collectives), (Some(0), 2), "seed {seed}");
+            assert_eq!(report.direct_links > 0, is_direct, "seed {seed}: {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_dies_with_collectives_outstanding_ends_the_job() {
+    for seed in 0..SEEDS {
+        for exchange in SCHEMES {
+            let steps =
+                [&[Step::StartFence, ALLGATHER][..], &one_alone(&[Step::Die { signal: 11 }]), &[ALLGATHER, ALL]];
+            fails(world(seed, exchange, own(&steps.concat())), |failure| {
+                matches!(failure.cause, Cause::Signalled { signal: 11, .. }) && failure.rank == Some(Rank(9))
+            });
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
+    for seed in 0..SEEDS {
+        for exchange in SCHEMES {
+            // Rank 0 comes late: rank 9 is refused, then gone. What it had started ends, and the others would never know.
+            let late = [Step::OnlyRank { rank: 0 }, Step::Compute { ns: 100 * MS }];
+            let leaves = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
+            let steps = [&late[..], &[ALLGATHER, ALLGATHER], &leaves, &[ALL, Step::Compute { ns: 5_000 * MS }]];
+            fails(world(seed, exchange, own(&steps.concat())), |failure| {
+                matches!(failure.cause, Cause::NotFinalized) && failure.rank == Some(Rank(9))
+            });
+        }
+    }
+}
+
+#[test]
+fn one_that_leaves_before_the_third_of_four_breaks_that_one() {
+    for seed in 0..SEEDS {
+        for exchange in SCHEMES {
+            let leaves = one_alone(&[ALL, Step::Finalize, Step::Exit { code: 0 }]);
+            let steps = [&[Step::StartFence, ALLGATHER][..], &leaves, &[ALLGATHER, Step::StartFence, ALL]];
+            fails(world(seed, exchange, own(&steps.concat())), |failure| {
+                // Whoever is farther may be seen to wait first.
+                let third = matches!(failure.cause, Cause::LeftFence { epoch: Epoch(2..=3), finalized: true, .. });
+                third && failure.rank == Some(Rank(9))
+            });
+        }
+    }
+}
+
+#[test]
+fn different_collectives_are_told_apart() {
+    for seed in 0..SEEDS {
+        for exchange in SCHEMES {
+            let steps = [&[Step::StartFence][..], &one_alone(&[Step::StartFence]), &[ALLGATHER, Step::StartFence, ALL]];
+            fails(
+                world(seed, exchange, own(&steps.concat())),
+                |failure| matches!(&failure.cause, Cause::Pmi { problem } if problem.starts_with("collective 1 of the job")),
+            );
+        }
+    }
+}
+
+/// Whoever must be linked with a node that is not there waits, and the tree tells.
+#[test]
+fn a_node_that_is_missing_is_told_by_the_tree() {
+    for seed in 0..SEEDS {
+        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+            for agent in [2, 6] {
+                let faults = vec![Fault::NoStart { agent, how: NoStart::ShellFails { code: 255 } }];
+                let spec = WorldSpec { faults, ..world(seed, exchange, own(&[ALLGATHER, ALL])) };
+                fails(spec, |failure| {
+                    let Cause::AgentsMissing { missing } = &failure.cause else { return false };
+                    missing.iter().any(|missing| missing.agent.0 == agent)
+                });
+            }
+        }
+    }
+}
+
+fn lazy(seed: u64, exchange: ExchangeScheme, steps: &[Step]) -> WorldSpec {
+    let script = Script::new(Dialect::Pmi1, &[&[Step::Init], steps, &[Step::Finalize]].concat());
+    WorldSpec { pmi_fence: PmiFence::Lazy, ..world(seed, exchange, script) }
+}
+
+/// The checkers see to it that what is got is what its fence has published, and that no get was answered before.
+#[test]
+fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
+    let put = |pair| Step::Put { pair, value_bytes: 40 };
+    let get = |pair| Step::Get { pair, value_bytes: 40, whose: Whose::All };
+    for seed in 0..SEEDS {
+        for exchange in SCHEMES {
+            let late = one_alone(&[Step::Compute { ns: 100 * MS }]);
+            let steps =
+                [&late[..], &[put(0), Step::Fence, put(1), Step::Fence, get(1), get(0), Step::GetMissing]].concat();
+            let report = run(lazy(seed, exchange, &steps)).expect_good();
+            assert_eq!((report.code, report.fences, report.gets), (Some(0), 2, 2 * 21 * 21), "seed {seed}");
+        }
+    }
+}
+
+/// What ranks do not wait for their nodes still pass on.
+#[test]
+fn ranks_that_leave_in_lazy_fences_hold_nobody_up() {
+    for seed in 0..SEEDS {
+        for exchange in SCHEMES {
+            let put = Step::Put { pair: 0, value_bytes: 40 };
+            let get = one_alone(&[Step::Get { pair: 0, value_bytes: 40, whose: Whose::All }]);
+            let steps = [&[put, Step::Fence][..], &get].concat();
+            let report = run(lazy(seed, exchange, &steps)).expect_good();
+            assert_eq!((report.code, report.fences, report.gets), (Some(0), 1, 21), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_lazy_fence_without_puts_is_a_barrier() {
+    for seed in 0..SEEDS {
+        let report = run(lazy(seed, ExchangeScheme::Auto, &[Step::Fence, Step::Fence])).expect_good();
+        assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}");
+        // A rank that never comes: those that wait for it are told.
+        let finalizes = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
+        let steps = [&finalizes[..], &[Step::Put { pair: 0, value_bytes: 8 }, Step::Fence, Step::Fence]].concat();
+        fails(lazy(seed, ExchangeScheme::Auto, &steps), |failure| {
+            matches!(failure.cause, Cause::LeftFence { .. }) && failure.rank == Some(Rank(9))
+        });
+    }
+}
+
+/// Two departures, the second from an earlier fence than the first: that is news.
+#[test]
+fn the_earliest_departure_counts() {
+    for seed in 0..SEEDS {
+        let put = [Step::Put { pair: 0, value_bytes: 8 }, Step::Fence];
+        let leaves = Script::new(Dialect::Pmi1, &[&[Step::Init][..], &put, &[Step::Finalize]].concat());
+        let late = [Step::Init, Step::Compute { ns: 100 * MS }, Step::Finalize];
+        let waits = Script::new(Dialect::Pmi1, &[Step::Init, Step::Fence, Step::Finalize]);
+        let apps = vec![(18, leaves), (2, Script::new(Dialect::Pmi1, &late)), (1, waits)];
+        let apps = apps.into_iter().map(|(ranks, script)| (ranks, Rc::new(script))).collect();
+        fails(WorldSpec { apps, ..lazy(seed, ExchangeScheme::Auto, &[]) }, |failure| {
+            matches!(failure.cause, Cause::LeftFence { epoch: Epoch(0), .. })
+        });
+    }
+}
