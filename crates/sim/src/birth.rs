@@ -104,6 +104,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
             exchange: spec.exchange,
+            exchange_compress: spec.exchange_compress,
             pmi_fence: spec.pmi_fence,
             pmi_version: spec.pmi_version,
         },

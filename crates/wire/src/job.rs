@@ -145,6 +145,8 @@ pub struct JobOptions {
     pub stall_report_ns: u64,
     /// How nodes exchange what fences and allgathers bring.
     pub exchange: ExchangeScheme,
+    /// A node's part of an exchange is compressed from so many bytes on, if that makes it smaller; 0: never.
+    pub exchange_compress: u32,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.

@@ -17,6 +17,7 @@ pub mod group;
 pub mod ids;
 pub mod job;
 pub mod limits;
+pub mod packed;
 pub mod peer;
 pub mod pmi;
 pub mod shared;

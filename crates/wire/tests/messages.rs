@@ -39,6 +39,7 @@ fn job() -> JobSpec {
             stall_report_ns: 400,
             stdin_inherit: true,
             exchange: Default::default(),
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
         },

@@ -110,6 +110,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         kill_grace_ns: low.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
         stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: low.exchange.unwrap_or_default(),
+        exchange_compress: low.exchange_compress.unwrap_or_default(),
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
         stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),

@@ -58,6 +58,7 @@ pub struct Low {
     pub kill_grace_ns: Option<u64>,
     pub stall_report_ns: Option<u64>,
     pub exchange: Option<ExchangeScheme>,
+    pub exchange_compress: Option<u32>,
     pub pmi_fence: Option<PmiFence>,
     pub pmi_version: Option<PmiVersion>,
     pub profile: Option<PathBuf>,
@@ -222,6 +223,7 @@ impl Low {
                 ];
                 self.exchange = Some(behind.choice(&list, "choose auto, tree, ring or log")?);
             }
+            Id::ExchangeCompress => self.exchange_compress = Some(behind.number(0)?),
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
                 self.pmi_fence = Some(behind.choice(&list, "choose strict or lazy")?);

@@ -27,6 +27,7 @@ pub enum Id {
     RankEnv,
     Pmi,
     Exchange,
+    ExchangeCompress,
     PmiFence,
     PmiVersion,
     BindTo,
@@ -265,6 +266,14 @@ pub const FLAGS: &[Flag] = &[
         Word("SCHEME"),
         Environment,
         "How nodes exchange what fences and allgathers bring: tree, ring, log, or auto (default): as suits nodes and bytes.",
+    ),
+    flag(
+        Id::ExchangeCompress,
+        &["exchange-compress"],
+        Word("BYTES"),
+        Environment,
+        "Compress what a node gives to an exchange from that many bytes on, if it shrinks; 0: never (default). For business \
+         cards on slow links; see docs/pmi.md.",
     ),
     flag(
         Id::PmiFence,

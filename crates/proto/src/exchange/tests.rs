@@ -46,7 +46,15 @@ impl Net {
             let children = children(&tree, &mapping, node).len();
             let place = peers.iter().position(|peer| peer.0 == node).map(|place| place as u32);
             let local_size = mapping.local_size(NodeId(node));
-            Exchanges::new(Site { root: node == 0, local_size, children, scheme, peers: peers.clone(), place })
+            Exchanges::new(Site {
+                root: node == 0,
+                local_size,
+                children,
+                scheme,
+                compress_min: 0,
+                peers: peers.clone(),
+                place,
+            })
         });
         let nodes: Vec<Exchanges> = nodes.collect();
         Net { ended: vec![Vec::new(); nodes.len()], tree, mapping, nodes, links: BTreeMap::new(), failed: Vec::new() }

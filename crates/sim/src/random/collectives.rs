@@ -46,6 +46,8 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         timing: draw_timing(rng),
         stall_report_ns: *rng.pick(&[0, 1_000_000_000]),
         exchange: *rng.pick(&[Auto, Tree, Ring, Ring, Bruck, Bruck]),
+        // A stream of its own: what else a seed means stays as it is.
+        exchange_compress: *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]),
         pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
         ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
     }

@@ -54,6 +54,7 @@ fn job() -> JobSpec {
             stall_report_ns: 0,
             stdin_inherit: false,
             exchange: Default::default(),
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
         },

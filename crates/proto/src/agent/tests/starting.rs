@@ -59,6 +59,7 @@ pub(super) fn job(id: u32) -> JobSpec {
             stall_report_ns: 0,
             stdin_inherit: false,
             exchange: Default::default(),
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
         },
