@@ -8,24 +8,15 @@ use xtask::programs::{Flavour, environment};
 
 /// `wireup run PLACEMENT PROGRAM`; nothing if the peer is not here.
 fn run(flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
-    run_with(flavour, name, placement, &[])
-}
-
-fn run_with(flavour: Flavour, name: &str, placement: &str, env: &[(&str, &str)]) -> Option<Outcome> {
     let program = program(flavour, name)?;
-    let run = Run::job(placement).arg(program).envs(environment(flavour));
-    Some(env.iter().fold(run, |run, (name, value)| run.env(name, *value)).succeed())
+    Some(Run::job(placement).arg(program).envs(environment(flavour)).succeed())
 }
 
 /// The four programs with `ranks` ranks, placed by each of `placements`.
 fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
-    all_four_with(flavour, ranks, placements, &[]);
-}
-
-fn all_four_with(flavour: Flavour, ranks: usize, placements: &[&str], env: &[(&str, &str)]) {
     for nodes in placements {
         let placement = format!("-n {ranks} {nodes}");
-        let Some(hello) = run_with(flavour, "hello", &placement, env) else { return };
+        let Some(hello) = run(flavour, "hello", &placement) else { return };
         let said: Vec<String> = hello.sorted_lines();
         assert_eq!(said.len(), ranks, "{hello}");
         for (rank, line) in said.iter().enumerate() {
@@ -36,7 +27,7 @@ fn all_four_with(flavour: Flavour, ranks: usize, placements: &[&str], env: &[(&s
             ("ring", format!("ring of {ranks}: token {0}, expected {0}\n", ranks * (ranks - 1) / 2)),
             ("allreduce", format!("allreduce over {ranks} ranks: 4096 sums are right\n")),
         ] {
-            let outcome = run_with(flavour, name, &placement, env).expect("this peer was here a moment ago");
+            let outcome = run(flavour, name, &placement).expect("this peer was here a moment ago");
             assert_eq!(outcome.out(), expected, "{outcome}");
             outcome.expect_quiet();
         }
@@ -81,12 +72,6 @@ fn lazy_fences() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
         all_four(flavour, 4, &placements);
     }
-}
-
-#[test]
-fn mpich_5_by_pmi_2() {
-    let placements = ["", "--virtual-nodes 2", "--pmi-fence=lazy", "--pmi-fence=lazy --virtual-nodes 2"];
-    all_four_with(Flavour::Mpich5, 4, &placements, &[("MPIR_CVAR_PMI_VERSION", "2")]);
 }
 
 /// MPICH then sends all requests under a lock of its own and reads answers for whoever they are.
