@@ -285,7 +285,7 @@ phase                         from ms    took ms
         let first = alone.fences[0];
         alone.fences = (0..20).map(|epoch| FenceTrace { epoch: Epoch(epoch), ..first }).collect();
         let text = table(&stamps(), &[alone]);
-        assert!(text.contains("/-- later:") && text.contains("12 more fences"), "{text}");
+        assert!(text.contains("/-- later:") && text.contains("12 more collectives"), "{text}");
     }
 
     #[test]
