@@ -228,12 +228,12 @@ fn overwritten_puts_do_not_stay() {
             kvs.put(key, &round.to_le_bytes().repeat(50));
         }
         let pairs = kvs.pending_since(&mut mark);
-        kvs.commit(pairs, &mut Heap).unwrap();
+        kvs.commit(vec![pairs], &mut Heap).unwrap();
         assert!(kvs.pending_bytes() < 2 * PENDING_KEPT_BYTES + 1000, "{} bytes", kvs.pending_bytes());
     }
     assert_eq!(kvs.get(b"b", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
     let last = kvs.take_pending();
     fence(&mut kvs);
-    kvs.commit(last, &mut Heap).unwrap();
+    kvs.commit(vec![last], &mut Heap).unwrap();
     assert_eq!(kvs.get(b"a", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
 }
