@@ -254,6 +254,11 @@ impl Groups {
         })
     }
 
+    /// Rounds that are not over here.
+    pub fn open(&self) -> usize {
+        self.rounds().count()
+    }
+
     fn rounds(&self) -> impl Iterator<Item = (&Group, &Spread, &Round)> {
         self.live
             .iter()

@@ -105,7 +105,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             stdin_inherit: false,
             exchange: spec.exchange,
             pmi_fence: spec.pmi_fence,
-            pmi_version: Default::default(),
+            pmi_version: spec.pmi_version,
         },
     }
 }

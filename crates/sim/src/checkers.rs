@@ -1,7 +1,8 @@
 //! What must hold in every run, whatever happens in it.
 //!
-//! `collectives`: they end once, and only after all have entered. `quiet`: then nothing of them is left. `bounds`: credit
-//! and buffers. `output`: every line arrives whole, once, in order. Here: who may be blamed, and what is left at the end.
+//! `collectives`: they end once, and only after all have entered. `teams`: barriers of groups alike. `quiet`: then nothing of
+//! them is left. `bounds`: credit and buffers. `output`: every line arrives whole, once, in order. Here: who may be blamed, and
+//! what is left at the end.
 
 pub mod bounds;
 pub mod collectives;
@@ -9,6 +10,7 @@ pub mod ending;
 pub mod missing;
 pub mod output;
 pub mod quiet;
+pub mod teams;
 
 use crate::faults::Culprit;
 use crate::spec::WorldSpec;
@@ -16,6 +18,7 @@ use bounds::Bounds;
 use collectives::Collectives;
 use output::OutputCheck;
 use std::collections::BTreeMap;
+use teams::Teams;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
 
@@ -27,6 +30,7 @@ const EXCHANGE_TIMES_MAX: usize = 4096;
 /// All checkers of a run, with what they saw.
 pub struct Checks {
     pub collectives: Collectives,
+    pub teams: Teams,
     pub bounds: Bounds,
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
@@ -50,6 +54,7 @@ impl Checks {
     pub fn new(spec: &WorldSpec) -> Self {
         Checks {
             collectives: Collectives::new(spec.job_size()),
+            teams: Teams::default(),
             bounds: Bounds::default(),
             output: OutputCheck::new(spec),
             notices: Vec::new(),

@@ -26,6 +26,10 @@ pub enum Op<'a> {
         value: &'a str,
     },
     Fence,
+    /// Of a group, in a text client of PMI-1.
+    Barrier {
+        group: &'a str,
+    },
     Get {
         key: &'a str,
     },
@@ -164,6 +168,7 @@ fn ask_text(link: &mut PmiLink, op: Op<'_>) -> Bytes {
         }
         Op::Put { key, value } => link.put(key.as_bytes(), value.as_bytes(), &mut out),
         Op::Fence => link.fence(&mut out),
+        Op::Barrier { group } => link.request(&Request::Barrier { group: Some(group.as_bytes()) }, &mut out),
         Op::Get { key } => link.get(key.as_bytes(), None, &mut out),
         Op::Ring { value } => link.request(&ring(value), &mut out),
         Op::Finalize => link.finalize(&mut out),

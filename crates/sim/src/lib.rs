@@ -32,6 +32,7 @@ pub mod rng;
 pub mod spec;
 mod stdio;
 mod steps;
+mod teams;
 pub mod workload;
 mod world;
 

@@ -72,6 +72,7 @@ impl OwnClient {
             Op::Map => Request::KvsMap { have: have.as_bytes() },
             Op::Finalize => Request::Finalize,
             Op::Abort { code } => Request::Abort { world: true, code, message: b"the script says so" },
+            Op::Barrier { .. } => panic!("PMI-2 has no barriers of groups"),
         };
         assert!(self.pipeline.ask(&request, &mut self.held), "PMI-2 has {request:?}");
         let waits = matches!(op, Op::Put { .. });

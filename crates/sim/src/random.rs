@@ -1,6 +1,7 @@
 //! Small worlds drawn at random: shape, pace, programs, and misfortunes at any moment of the run.
 
 pub mod collectives;
+pub mod groups;
 
 use crate::faults::Fault;
 use crate::remote::Remote;

@@ -28,6 +28,8 @@ pub struct Report {
     /// Those that all ranks have left.
     pub fences: u32,
     pub collectives: u32,
+    /// Rounds of groups' barriers that released all members.
+    pub barriers: u32,
     pub gets: u64,
     pub output_bytes: u64,
     /// The most output that any link had under way.
@@ -66,6 +68,7 @@ impl World {
             ranks_started: self.checks.started,
             fences: self.checks.collectives.complete(Some(Collective::Fence)),
             collectives: self.checks.collectives.complete(None),
+            barriers: self.checks.teams.complete(),
             gets: self.checks.gets,
             output_bytes: self.checks.output.bytes,
             output_peak_bytes: self.checks.bounds.output_peak,

@@ -7,7 +7,7 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::Script;
 use std::rc::Rc;
-use wireup_wire::job::{Block, ExchangeScheme, PmiFence, StdinTarget};
+use wireup_wire::job::{Block, ExchangeScheme, PmiFence, PmiVersion, StdinTarget};
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -31,6 +31,7 @@ pub struct WorldSpec {
     pub stall_report_ns: u64,
     pub exchange: ExchangeScheme,
     pub pmi_fence: PmiFence,
+    pub pmi_version: PmiVersion,
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: u64,
     pub start_timeout_ns: u64,
@@ -132,6 +133,7 @@ impl WorldSpec {
             stall_report_ns: 0,
             exchange: ExchangeScheme::Auto,
             pmi_fence: PmiFence::Strict,
+            pmi_version: PmiVersion::Asked,
             timeout_ns: None,
             kill_grace_ns: 500_000_000,
             start_timeout_ns: 10_000_000_000,

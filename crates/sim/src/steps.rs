@@ -52,6 +52,7 @@ impl World {
                 self.enter_blocking(rank, Collective::Fence);
                 self.ask(rank, Op::Fence);
             }
+            Step::Barrier(team) => self.enter_group(rank, team),
             Step::Ring { value_bytes } => {
                 let epoch = self.enter_blocking(rank, Collective::Ring);
                 self.ask(rank, Op::Ring { value: &contributions::ring_value(rank, epoch, value_bytes) });
@@ -302,6 +303,10 @@ impl World {
             (Step::Finalize, Answer::Refused) if self.is_own(rank) => self.step_done(rank),
             (Step::Fence, Answer::Fence) => {
                 self.on_fence_answer(rank)?;
+                self.step_done(rank);
+            }
+            (Step::Barrier(team), Answer::Fence) => {
+                self.on_group_answer(rank, team)?;
                 self.step_done(rank);
             }
             (Step::Ring { .. }, Answer::Ring { position, left, right }) => {

@@ -49,6 +49,8 @@ pub enum Step {
     Ring {
         value_bytes: u16,
     },
+    /// Waits in the barrier of a group that the rank is in.
+    Barrier(Team),
     /// Starts a fence and goes on. This and the next three are for our own clients alone.
     StartFence,
     /// Starts an allgather and goes on; `shared`: the array is wanted as rows.
@@ -105,6 +107,21 @@ pub enum Step {
     OnlyRank {
         rank: u32,
     },
+}
+
+/// A group, seen from a rank that is in it, and a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Team {
+    pub who: Who,
+    pub tag: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    World,
+    Node,
+    /// All ranks with the same remainder.
+    Alike(u16),
 }
 
 /// Which of the collectives under way a rank waits for.

@@ -418,7 +418,7 @@ impl Job {
 
     /// Collectives that are not over here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.exchanges.open()
+        self.exchanges.open() + self.groups.open()
     }
 
     /// Which link a job's frames go to is the agents' tree alone; a link that is not in it sends nothing.

@@ -52,7 +52,8 @@ impl World {
     fn check_code(&mut self, code: u8) {
         let failures: Vec<Failure> = self.checks.notices.iter().filter_map(failure).cloned().collect();
         let ended = self.checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
-        let stuck = self.checks.collectives.unfinished().is_some() && !self.checks.interrupted;
+        let waits = self.checks.collectives.unfinished().is_some() || self.checks.teams.is_waited_in();
+        let stuck = waits && !self.checks.interrupted;
         let must_fail = stuck || self.checks.collectives.differ || self.checks.culprits.values().any(|must| *must);
         if ended > 1 || failures.len() > 1 {
             self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
@@ -104,7 +105,7 @@ impl World {
         }
         let culprit = self.culprit(failure);
         let is_mixed_up = self.checks.collectives.differ && matches!(failure.cause, Cause::Pmi { .. });
-        let is_explained = is_mixed_up || self.has_left_fence(failure);
+        let is_explained = is_mixed_up || self.has_left_fence(failure) || self.has_left_group(failure);
         if !self.checks.culprits.contains_key(&culprit) && !is_explained {
             let culprits = &self.checks.culprits;
             let problem = format!("{failure:?} blames {culprit:?}, not one of {culprits:?}");
@@ -116,6 +117,12 @@ impl World {
     fn has_left_fence(&self, failure: &Failure) -> bool {
         let (Cause::LeftFence { epoch, .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
         self.procs[rank.index()].entered <= epoch.0 && self.checks.collectives.is_torn(epoch.0)
+    }
+
+    /// Whether a rank that is blamed for a group's barrier did not come to it.
+    fn has_left_group(&self, failure: &Failure) -> bool {
+        let (Cause::LeftGroup { .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
+        self.checks.teams.is_missed(rank.0)
     }
 
     fn culprit(&self, failure: &Failure) -> Culprit {

@@ -11,7 +11,8 @@ impl World {
     /// Nothing happens for a while, and nobody waits.
     pub(crate) fn check_quiet(&mut self) {
         let collectives = &self.checks.collectives;
-        let is_over = collectives.all_entered() && collectives.unfinished().is_none();
+        let teams_are_over = self.checks.teams.all_entered() && !self.checks.teams.is_waited_in();
+        let is_over = collectives.all_entered() && collectives.unfinished().is_none() && teams_are_over;
         if !is_over || !self.spec.faults.is_empty() || self.launcher.life != LauncherLife::Alive {
             return;
         }

@@ -54,8 +54,11 @@ pub fn collective_world(seed: u64) -> WorldSpec {
 /// The collective world of `seed` with misfortunes, most of them while frames of an exchange are on their way; `calm` is
 /// the run without them.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
-    let rng = &mut Rng::stream(seed, "collective faults");
-    let mut stormy = collective_world(seed);
+    strike(&mut Rng::stream(seed, "collective faults"), collective_world(seed), calm)
+}
+
+/// A world with misfortunes drawn for it.
+pub(super) fn strike(rng: &mut Rng, mut stormy: WorldSpec, calm: &Report) -> WorldSpec {
     let count = if rng.chance(750) { 1 } else { rng.between(2, 3) };
     for _ in 0..count {
         if rng.chance(300) {

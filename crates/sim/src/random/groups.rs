@@ -1,0 +1,50 @@
+//! Worlds whose ranks wait for each other in barriers of groups, between fences, and misfortunes that strike meanwhile.
+
+use super::collectives::{collective_world, strike};
+use crate::Report;
+use crate::rng::Rng;
+use crate::spec::WorldSpec;
+use crate::workload::{Dialect, Script, Step, Team, Who, Whose};
+use std::rc::Rc;
+use wireup_wire::job::{PmiFence, PmiVersion};
+
+/// A world without misfortunes: the shape of the collective one of this seed, with a program of its own.
+pub fn group_world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "groups");
+    let shape = collective_world(seed);
+    let script = Rc::new(script(rng));
+    WorldSpec {
+        apps: vec![(shape.job_size(), script)],
+        pmi_version: PmiVersion::Groups,
+        pmi_fence: PmiFence::Strict,
+        stall_report_ns: if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
+        ..shape
+    }
+}
+
+/// The same with misfortunes; `calm` is the run without them.
+pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+    strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
+}
+
+fn script(rng: &mut Rng) -> Script {
+    let mut steps = vec![Step::Init];
+    for pair in 0..rng.between(1, 8) as u16 {
+        match rng.below(8) {
+            0 => steps.push(Step::Compute { ns: rng.below(2_000_000_000) }),
+            1 => {
+                let value_bytes = 32;
+                steps.push(Step::Put { pair, value_bytes });
+                steps.push(Step::Fence);
+                steps.push(Step::Get { pair, value_bytes, whose: Whose::Neighbours });
+            }
+            _ => {
+                let alike = Who::Alike(rng.between(1, 6) as u16);
+                let who = *rng.pick(&[Who::World, Who::Node, alike, alike, alike]);
+                steps.push(Step::Barrier(Team { who, tag: rng.below(3) as u8 }));
+            }
+        }
+    }
+    steps.extend([Step::Finalize, Step::Exit { code: 0 }]);
+    Script::new(Dialect::Pmi1, &steps)
+}

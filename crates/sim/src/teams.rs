@@ -1,0 +1,62 @@
+//! The ranks' side of barriers of groups: which ranks, and what is asked.
+
+use crate::client::Op;
+use crate::workload::{Team, Who};
+use crate::world::World;
+
+/// A group as one of its members sees it.
+struct Group {
+    /// What the member asks for.
+    text: String,
+    /// What no other group is called.
+    name: String,
+    members: Vec<u32>,
+}
+
+impl World {
+    fn group(&self, rank: u32, team: Team) -> Group {
+        let host = self.procs[rank as usize].host;
+        let is_member = |other: &u32| match team.who {
+            Who::World => true,
+            Who::Node => self.procs[*other as usize].host == host,
+            Who::Alike(modulo) => other % u32::from(modulo) == rank % u32::from(modulo),
+        };
+        let members: Vec<u32> = (0..self.spec.job_size()).filter(is_member).collect();
+        let tag = team.tag;
+        let (text, place) = match team.who {
+            Who::World => (format!("WORLD:{tag}"), String::new()),
+            Who::Node => (format!("NODE:{tag}"), format!(" on {host}")),
+            Who::Alike(_) => {
+                // In an order of the caller's own.
+                let ranks: Vec<String> = members.iter().map(|other| (rank, *other)).map(rotated(&members)).collect();
+                let mut sorted = members.clone();
+                sorted.sort_unstable();
+                return Group {
+                    text: format!("{}:{tag}", ranks.join(",")),
+                    name: format!("{sorted:?}:{tag}"),
+                    members,
+                };
+            }
+        };
+        Group { name: format!("{text}{place}"), text, members }
+    }
+
+    pub(crate) fn enter_group(&mut self, rank: u32, team: Team) {
+        let group = self.group(rank, team);
+        self.checks.teams.on_enter(rank, &group.name, &group.members);
+        self.ask(rank, Op::Barrier { group: &group.text });
+    }
+
+    pub(crate) fn on_group_answer(&mut self, rank: u32, team: Team) -> Result<(), String> {
+        let group = self.group(rank, team);
+        self.checks.teams.on_release(rank, &group.name)
+    }
+}
+
+/// The members beginning with the caller.
+fn rotated(members: &[u32]) -> impl Fn((u32, u32)) -> String + '_ {
+    |(caller, other)| {
+        let place = |rank| members.iter().position(|member| *member == rank).unwrap_or(0);
+        members[(place(caller) + place(other)) % members.len()].to_string()
+    }
+}

@@ -1,0 +1,63 @@
+//! Barriers of groups: random worlds, each undisturbed, then with misfortunes that strike while ranks wait.
+//! `WIREUP_SIM_SEEDS` asks for other seeds.
+
+mod seeds;
+
+use wireup_proto::launcher_io::Notice;
+use wireup_sim::random::groups::{group_world, with_faults};
+use wireup_sim::run;
+use wireup_sim::spec::WorldSpec;
+use wireup_sim::workload::{Dialect, Script, Step, Team, Who};
+use wireup_wire::ids::Rank;
+use wireup_wire::job::PmiVersion;
+use wireup_wire::peer::Cause;
+
+#[test]
+fn every_rule_holds_in_every_world_of_groups() {
+    let (mut barriers, mut left, mut broken) = (0, 0, Vec::new());
+    for seed in seeds::seeds(300) {
+        // Shown only if this seed panics.
+        println!("seed {seed}");
+        let calm = run(group_world(seed));
+        let stormy = run(with_faults(seed, &calm));
+        barriers += calm.barriers;
+        let is_left = |notice: &Notice| matches!(notice, Notice::Failed(failure) if matches!(failure.cause, Cause::LeftGroup { .. }));
+        left += u32::from(stormy.notices.iter().any(is_left));
+        let problems = calm.problems.first().or(stormy.problems.first()).cloned();
+        if let Some(problem) = problems.or((calm.code != Some(0)).then(|| "fails".into())) {
+            broken.push(format!("seed {seed}: {problem}; {:?}; {:?}", calm.notices, stormy.notices));
+        }
+    }
+    assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
+    println!("{barriers} barriers; {left} jobs ended by a member that left");
+    assert!(barriers > 0 && left > 0);
+}
+
+#[test]
+fn same_seed_same_run() {
+    for seed in 0..5 {
+        assert_eq!(run(group_world(seed)), run(group_world(seed)), "seed {seed}");
+    }
+}
+
+/// Every rank of 64 nodes but one waits, and that one has left long before; a world apart from fences.
+#[test]
+fn a_member_that_left_is_named() {
+    let late = 17 * 4 + 2;
+    let all = Step::Barrier(Team { who: Who::Alike(3), tag: 7 });
+    let steps = [Step::Init, all, Step::OnlyRank { rank: late }, Step::Finalize, Step::OnlyRank { rank: late }];
+    let rest = [Step::Exit { code: 0 }, all, Step::Finalize, Step::Exit { code: 0 }];
+    let steps: Vec<Step> = steps.into_iter().chain(rest).collect();
+    let script = Script::new(Dialect::Pmi1, &steps);
+    let spec = WorldSpec { fanout: 4, pmi_version: PmiVersion::Groups, ..WorldSpec::even(1, 64, 4, script) };
+    let report = run(spec);
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    let failure = report.notices.iter().find_map(|notice| match notice {
+        Notice::Failed(failure) => Some(failure),
+        _ => None,
+    });
+    let failure = failure.expect("the job fails");
+    assert!(matches!(failure.cause, Cause::LeftGroup { .. }), "{failure:?}");
+    assert_eq!((failure.rank, report.code), (Some(Rank(late)), Some(1)));
+    assert!(report.barriers >= 2, "the first round of the others");
+}
