@@ -164,7 +164,9 @@ pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut 
     let node = dice.below(u64::from(NODES)) as u16;
     let scheme = *dice.one_of(&["auto", "tree", "ring", "log"]);
     let transport = *dice.one_of(&["auto", "auto", "tree"]);
-    let more = format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} {encrypt}");
+    let pmi = *dice.one_of(&["simple", "simple", "both"]);
+    let more =
+        format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {encrypt}");
     let job = begin(site, work, &more);
     let mut report = Report {
         number,
