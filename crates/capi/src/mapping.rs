@@ -42,7 +42,8 @@ impl Drop for Descriptor {
     }
 }
 
-/// Memory that the server has written and sealed: nobody changes it, nobody makes it shorter.
+/// Memory that the server has written and sealed: nobody makes it shorter, nobody but the server changes it, and that only where
+/// nobody is to read (see `wireup_wire::shared::rows` on arenas).
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -51,6 +52,8 @@ pub struct Mapping {
 
 // SAFETY: it is read only, and belongs to whoever has the value.
 unsafe impl Send for Mapping {}
+// SAFETY: as above: whoever has it only reads.
+unsafe impl Sync for Mapping {}
 
 impl Deref for Mapping {
     type Target = [u8];

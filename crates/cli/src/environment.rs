@@ -7,6 +7,7 @@
 use crate::flags::low::Variable;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use wireup_wire::job::PmiFlavour;
 
 /// Removed by the beginning of the name.
 const PREFIXES: &[&str] = &[
@@ -108,6 +109,29 @@ pub fn job_env<'a>(
         .collect();
     for variable in extra {
         set(&mut env, variable.clone());
+    }
+    env
+}
+
+/// What ranks need besides, where they are offered PMIx. What the user has set stays.
+///
+/// Open MPI's transports prove to belong to one job by a key, which its own launcher makes. MPICH refuses to start where it finds two
+/// kinds of PMI, unless it is told which to take; the others take what they know.
+pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32) -> Vec<Vec<u8>> {
+    let mut add = |name: &str, value: &str| {
+        if !env.iter().any(|variable| variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
+        {
+            env.push(format!("{name}={value}").into_bytes());
+        }
+    };
+    if flavour.has_pmix() {
+        // Unlike for two jobs of one launcher at once; a node does not guard anything by it.
+        let key = u64::from(tag) << 32 | u64::from(tag.rotate_left(13) ^ 0x9e37_79b9);
+        add("OMPI_MCA_orte_precondition_transports", &format!("{key:016x}-{:016x}", key.rotate_left(17)));
+    }
+    if flavour == PmiFlavour::Both {
+        add("MPIR_CVAR_PMI_VERSION", "1");
+        add("MVP_PMI_VERSION", "1");
     }
     env
 }

@@ -15,6 +15,7 @@ mod install;
 mod linked;
 mod out;
 mod pmi;
+mod program;
 mod replay;
 mod run;
 mod show;

@@ -74,11 +74,13 @@ fn binding(high: &High, shared: bool, elsewhere: bool, ranks: u32) -> String {
 pub fn choices(high: &High, mapping: &Mapping) -> String {
     let job = &high.job;
     let pmi = match job.options.pmi {
-        PmiFlavour::Simple => "pmi: 1 or 2, as each program asks, over an inherited socket (no port, no path)",
-        PmiFlavour::Pmix => "pmi: PMIx, by a server process on each node",
-        PmiFlavour::Both => "pmi: 1, 2 or PMIx, as each program asks",
-        PmiFlavour::None => "pmi: none (--pmi none)",
+        PmiFlavour::Simple => "1 or 2, over an inherited socket",
+        PmiFlavour::Pmix => "PMIx, by a server process on each node",
+        PmiFlavour::Both => "1, 2 or PMIx, by a socket and a server process on each node",
+        PmiFlavour::None => "none",
     };
+    let library = job.options.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
+    let pmi = format!("pmi: {pmi}{library} ({})", high.pmi_why);
     let first = job.nodes.first();
     let shared = first.is_some_and(|node| node.shared);
     let elsewhere = is_remote(high) && first.is_some_and(|node| node.agent != AgentId(0));
@@ -194,15 +196,15 @@ mod tests {
         let (high, mapping) = resolved("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
             choices(&high, &mapping),
-            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, as each program asks, over an inherited \
-             socket (no port, no path); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
+            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a is \
+             not there); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
              of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
              tree, broadcast down"
         );
         let (high, mapping) = resolved("-n 1 --pmi none ./a");
         assert_eq!(
             choices(&high, &mapping),
-            "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi none); binding: 8 cpus each; tree: one \
+            "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi); binding: 8 cpus each; tree: one \
              agent, in this process; exchange: inside the one agent"
         );
     }

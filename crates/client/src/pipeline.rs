@@ -10,7 +10,7 @@
 //!   ask(fence 1) ask(put) ask(allgather 2)    ──►   put_result  …  allgather 2  …  fence 1
 //! ```
 //!
-//! An answer says how many descriptors come along: the allgather's array, the segments of a kvs.
+//! An answer says how many descriptors come along: the allgather's array or the arena where it lies, the segments of a kvs.
 
 use crate::number;
 use alloc::vec::Vec;
@@ -167,7 +167,7 @@ fn take_numbered(
 fn descriptors(command: Command, fields: &ReplyFields<'_>) -> usize {
     match command {
         _ if !fields.succeeded() => 0,
-        Command::Allgather => 1,
+        Command::Allgather => usize::from(fields.get("place").is_none() | fields.get("new").is_some()),
         Command::KvsMap => match fields.get("ends") {
             None | Some(b"") => 0,
             Some(ends) => ends.split(|byte| *byte == b',').count(),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn allgather(id: u32) -> Request<'static> {
-        Request::Allgather { id, max_len: 8, shared: false, value: b"v" }
+        Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: b"v" }
     }
 
     #[test]
@@ -241,10 +241,14 @@ mod tests {
         assert!(link.ask(&allgather(2), &mut out));
         assert!(link.ask(&Request::KvsMap { have: b"3" }, &mut out));
         assert!(link.ask(&Request::FenceNb { id: 3 }, &mut out));
+        assert!(link.ask(&allgather(4), &mut out));
+        assert!(link.ask(&allgather(5), &mut out));
         assert_eq!((link.unanswered(), link.fence_is_under_way()), (1, false));
         let answers = counted("cmd=wireup-fence-response;rc=0;id=3;kvs=1;")
             + &counted("cmd=wireup-allgather-response;rc=0;id=2;")
             + &counted("cmd=wireup-kvs-map-response;rc=0;keep=1;ends=7,9;")
+            + &counted("cmd=wireup-allgather-response;rc=0;id=4;place=5;")
+            + &counted("cmd=wireup-allgather-response;rc=0;id=5;place=6;new=1;")
             + &counted("cmd=wireup-fence-response;rc=0;id=1;kvs=2;");
         let mut seen = vec![];
         for byte in answers.bytes() {
@@ -255,7 +259,9 @@ mod tests {
         }
         let fence = |id| (Command::FenceNb, Some(id), if id == 3 { 1 } else { 0 }, 0);
         let array = (Command::Allgather, Some(2), 1, 1);
-        assert_eq!(seen, [fence(3), array, (Command::KvsMap, None, 0, 2), fence(1)]);
+        let placed = |id, descriptors| (Command::Allgather, Some(id), 0, descriptors);
+        let map = (Command::KvsMap, None, 0, 2);
+        assert_eq!(seen, [fence(3), array, map, placed(4, 0), placed(5, 1), fence(1)]);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! How they are made is up to the server. Our own takes any number at once (`numbered`); with others they are built from
 //! put, fence and get (`emulated`). A process without a server is a job of one: everything is over at once.
 
+use crate::arena::Values;
 use crate::requests::{Id, Outstanding, Stage};
 use crate::state::{Job, With};
 use alloc::vec::Vec;
 use wireup_capi::codes::{Code, Result};
-use wireup_capi::mapping::Mapping;
 use wireup_wire::limits::ALLGATHER_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
@@ -40,7 +40,7 @@ pub enum Push {
 /// What an allgather has brought.
 pub enum Gathered {
     /// One array of all values.
-    Array(Mapping),
+    Array(Values),
     /// The own value; the others are to be got from the server.
     Pairs { generation: usize, own: Vec<u8> },
 }

@@ -81,7 +81,7 @@ fn shareable(job: &mut Job, gathered: Gathered, max_len: usize, bytes: usize) ->
     if let Gathered::Array(array) = gathered {
         let rows = Rows::read(&array).map_err(|_| Code::FAIL)?;
         if rows.stride() == max_len && rows.array().is_some_and(|rows| rows.len() == bytes) {
-            return Ok(Array::Mapped(array));
+            return Ok(Array::Shared(array));
         }
         return copied(job, &Gathered::Array(array), max_len, bytes);
     }

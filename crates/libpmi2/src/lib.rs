@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
+mod arena;
 mod emulated;
 mod exchange;
 mod extensions;

@@ -1,8 +1,9 @@
 //! The collectives with our own server: each is a request with a number, and its answer comes when it is over.
 //!
-//! Start: one write, which takes along the puts that were held back. Finish: at most one read; an allgather's array comes
-//! as a descriptor and is mapped. What is answered meanwhile is taken in on the way.
+//! Start: one write, which takes along the puts that were held back. Finish: at most one read; an allgather's array lies in the
+//! arena, or comes as a descriptor and is mapped. What is answered meanwhile is taken in on the way.
 
+use crate::arena::Known;
 use crate::exchange::{Kind, Push};
 use crate::requests::{Id, Stage};
 use crate::segments::Segments;
@@ -17,6 +18,9 @@ use wireup_wire::pmi::escape::doubled;
 #[derive(Default)]
 pub struct Own {
     pub segments: Segments,
+    arena: Known,
+    /// The places that a request frees.
+    freed: Vec<u8>,
     /// Where an escaped value lies while it is sent.
     room: Vec<u8>,
 }
@@ -37,8 +41,9 @@ impl Job {
         let sent = match kind {
             Kind::Fence => server.start(&Request::FenceNb { id: number }),
             Kind::Allgather { max_len, shared, .. } => {
-                let value = doubled(value, &mut own.room);
-                server.start(&Request::Allgather { id: number, max_len: max_len as u32, shared, value })
+                own.arena.take_freed(&mut own.freed);
+                let (freed, value) = (&own.freed[..], doubled(value, &mut own.room));
+                server.start(&Request::Allgather { id: number, max_len: max_len as u32, shared, freed, value })
             }
         };
         // Who waits is told that the server is gone.
@@ -72,12 +77,16 @@ impl Job {
             return;
         };
         while let Some(over) = server.next_over() {
-            own.segments.on_version(over.version);
             let Some(one) = self.requests.by_number(over.id) else {
                 continue;
             };
-            let refused = one.kind == Kind::Fence && server.take_refusal(one.posted);
-            one.stage = Stage::Over(if refused { Err(Failure::Refused) } else { Ok(over.array) });
+            one.stage = Stage::Over(match one.kind {
+                Kind::Allgather { .. } => Ok(own.arena.values(over.number, over.array)),
+                Kind::Fence => {
+                    own.segments.on_version(over.number);
+                    if server.take_refusal(one.posted) { Err(Failure::Refused) } else { Ok(None) }
+                }
+            });
         }
     }
 }

@@ -9,12 +9,12 @@
 //! Our own server takes each at once; others one fence at a time, so that those behind it wait as `Queued`. A request's
 //! handle is a number that never comes again, so that a stale one is known for what it is.
 
+use crate::arena::Values;
 use crate::exchange::Kind;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use wireup_capi::Failure;
 use wireup_capi::codes::{Code, Result};
-use wireup_capi::mapping::Mapping;
 use wireup_wire::shared::rows;
 
 /// A handle's number; 0 is none.
@@ -25,7 +25,7 @@ pub enum Stage {
     Queued,
     UnderWay,
     /// With the allgather's array, if the server has made one.
-    Over(core::result::Result<Option<Mapping>, Failure>),
+    Over(core::result::Result<Option<Values>, Failure>),
 }
 
 /// Where an allgather's result goes when the request is finished.
@@ -54,7 +54,7 @@ pub struct Outstanding {
 /// A result handed out without a copy.
 pub enum Array {
     Own(Vec<u8>),
-    Mapped(Mapping),
+    Shared(Values),
 }
 
 impl Array {
@@ -62,7 +62,7 @@ impl Array {
     pub fn start(&self) -> *const c_void {
         match self {
             Array::Own(rows) => rows.as_ptr().cast(),
-            Array::Mapped(mapping) => mapping[rows::HEADER_LEN..].as_ptr().cast(),
+            Array::Shared(values) => values.get(rows::HEADER_LEN..).unwrap_or_default().as_ptr().cast(),
         }
     }
 }

@@ -42,10 +42,7 @@ impl Segments {
     fn refresh(&mut self, server: &mut Server) -> Result {
         let mut have = Vec::new();
         for (end, _) in &self.all {
-            if !have.is_empty() {
-                have.push(b',');
-            }
-            ints::push(*end as usize, &mut have);
+            ints::push_item(*end as usize, &mut have);
         }
         let (mut keep, mut ends) = (None, None);
         server.call(&Request::KvsMap { have: &have }, &mut |fields| {

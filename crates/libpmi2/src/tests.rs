@@ -185,6 +185,46 @@ fn arrays_of_both_forms_in_any_order() {
 }
 
 #[test]
+fn an_arena_is_mapped_once_and_what_was_read_is_said() {
+    let (mut job, mut peer) = job(2);
+    let slot = 4096;
+    let mut arena = vec![0; 2 * slot];
+    for (at, value) in [(0, b"one!"), (slot, b"two!")] {
+        let array = array(&[b"own", value], 4, rows::Form::Rows);
+        arena[at..at + array.len()].copy_from_slice(&array);
+    }
+    let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"own", 4, true).unwrap()).collect();
+    let placed = |id, place, new| {
+        let new = if new { "new=1;" } else { "" };
+        format!("cmd=wireup-allgather-response;rc=0;id={id};place={place};{new}")
+    };
+    assert!(peer.heard().iter().all(|body| !body.contains("freed")));
+    peer.give(&placed(ids[0], 2, true), &[&arena]);
+    assert_eq!(into_buffer(&mut job, ids[0], 2, 4), Ok(b"own\0one!".to_vec()));
+    peer.say(&placed(ids[1], 3, false));
+    let mut pointer: *const c_void = core::ptr::null();
+    // SAFETY: the pointer is there; then it points to two rows of four bytes.
+    unsafe {
+        finish(&mut job, ids[1], Into::Shared(&mut pointer)).unwrap();
+        assert_eq!(core::slice::from_raw_parts(pointer.cast::<u8>(), 8), b"own\0two!");
+    }
+    // The first was read, the second is still held.
+    let next = job.start_allgather(b"own", 4, true).unwrap();
+    assert!(peer.heard()[0].contains(";freed=2;"));
+    job.requests.release(pointer).unwrap();
+    let last = job.start_allgather(b"own", 4, true).unwrap();
+    assert!(peer.heard()[0].contains(";freed=3;"));
+    // A place in an arena that never came, and one that says that it is longer than it is.
+    peer.say(&placed(ids[2], 4, false));
+    assert_eq!(into_buffer(&mut job, ids[2], 2, 4), Err(Code::NOMEM));
+    arena[slot + 16..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    peer.give(&placed(next, 7, true), &[&arena]);
+    assert_eq!(into_buffer(&mut job, next, 2, 4), Err(Code::FAIL));
+    peer.say(&placed(last, 6, false));
+    assert_eq!(into_buffer(&mut job, last, 2, 4), Ok(b"own\0one!".to_vec()));
+}
+
+#[test]
 fn shared_rows_are_handed_out_as_they_came() {
     let (mut job, mut peer) = job(2);
     let mut pointers = vec![];

@@ -2,6 +2,7 @@
 //!
 //! Only [`cores`] and [`sockets`] read the topology from `/sys`; the even division needs no look at it.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 
@@ -74,6 +75,26 @@ impl CpuSet {
             (first..=last).for_each(|cpu| set.insert(cpu));
         }
         Some(set)
+    }
+}
+
+/// As the kernel writes lists of cpus: `0-3,8`.
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut comma = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            write!(f, "{comma}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
     }
 }
 
@@ -166,6 +187,14 @@ fn groups(allowed: &CpuSet, directory: &Path, file: &str) -> io::Result<Vec<CpuS
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_is_written_as_the_kernel_does() {
+        let mut set = CpuSet::new();
+        assert_eq!(set.to_string(), "");
+        [0, 1, 2, 3, 8, 70, 71].into_iter().for_each(|cpu| set.insert(cpu));
+        assert_eq!(set.to_string(), "0-3,8,70-71");
+    }
 
     #[test]
     fn lists_are_read_as_linux_writes_them() {

@@ -17,6 +17,10 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 use std::sync::OnceLock;
 
+mod arena;
+
+pub use arena::ArenaMemory;
+
 /// What was tried to get memory, and why it failed.
 #[derive(thiserror::Error, Debug)]
 #[error("{step}: {error}")]
@@ -126,6 +130,11 @@ impl Mapping {
     /// For a file that nobody else has: its maker's.
     fn writable(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
         Mapping::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    /// For an arena's maker, who writes it time and again.
+    fn arena(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
+        Mapping::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
     /// For a file that is sealed.

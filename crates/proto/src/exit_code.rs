@@ -35,6 +35,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         | Cause::AgentLost { .. }
         | Cause::NoDirectLink { .. }
         | Cause::KeeperLost
+        | Cause::PmixServer { .. }
         | Cause::Launcher { .. } => OURS,
     }
 }

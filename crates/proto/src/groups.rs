@@ -233,6 +233,42 @@ impl Groups {
         })
     }
 
+    /// Whether a rank here will enter nothing any more.
+    pub fn has_departed(&self, local: LocalRank) -> bool {
+        self.departed.contains_key(&local)
+    }
+
+    /// Goes on without the members that have left: `instead` is what the others hear for one.
+    pub fn excuse(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Do>) {
+        let Groups { live, departed, done, .. } = self;
+        let mut changed = Vec::new();
+        for (group, Barrier { spread, rounds }) in live {
+            let before = changed.len();
+            for round in rounds {
+                for (local, is_in) in spread.locals.iter().zip(&mut round.locals_in) {
+                    if let Some(one) = departed.get(local).filter(|_| !*is_in) {
+                        *is_in = true;
+                        round.left -= 1;
+                        round.pairs.push(instead(Left::Here(*one)));
+                        changed.push(group.clone());
+                    }
+                }
+                for (child, is_in) in spread.children.iter().zip(&mut round.children_in) {
+                    if done[*child] && !*is_in {
+                        *is_in = true;
+                        round.left -= 1;
+                        round.pairs.push(instead(Left::Below(*child)));
+                        changed.push(group.clone());
+                    }
+                }
+            }
+            changed.truncate(changed.len().min(before + 1));
+        }
+        for group in changed {
+            self.settle(group, out);
+        }
+    }
+
     /// When a wait of `after_ns` is over that was not reported.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let waits = self.rounds().filter(|(_, _, round)| after_ns > 0 && !round.reported);

@@ -10,6 +10,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::job::{BindTo, Limit, StdinTarget};
 use wireup_wire::peer::{Bootstrap, SpawnError};
+use wireup_wire::pmix::Begin;
 
 /// A link as the agent's driver numbers it. Never used again after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -153,6 +154,22 @@ pub enum Input {
         local: LocalRank,
         bytes: u32,
     },
+    /// Bytes of a job's PMIx server process, cut anywhere.
+    PmixBytes {
+        job: JobId,
+        bytes: Bytes,
+    },
+    /// It is gone and was reaped; all that it sent came before. `stderr` is the end of what it said.
+    PmixGone {
+        job: JobId,
+        status: ExitStatus,
+        stderr: String,
+    },
+    /// It could not be started.
+    PmixFailed {
+        job: JobId,
+        error: SpawnError,
+    },
     /// The keeper of this node is gone: all ranks here are being killed by the kernel.
     KeeperLost,
     /// Nothing but the passing of time.
@@ -190,6 +207,17 @@ pub enum Output {
     /// Flush what was sent, then close.
     CloseLink {
         link: LinkId,
+    },
+    /// Start a PMIx server process for a job on this node; it lives and dies with the job's ranks.
+    StartPmix(Box<PmixPlan>),
+    /// Bytes for it.
+    PmixSend {
+        job: JobId,
+        bytes: Bytes,
+    },
+    /// Kill it.
+    StopPmix {
+        job: JobId,
     },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),
@@ -262,6 +290,18 @@ pub struct SpawnPlan {
     pub pmi_socket: bool,
     pub umask: u32,
     pub limits: Vec<Limit>,
+}
+
+/// A PMIx server process, ready to be started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PmixPlan {
+    pub job: JobId,
+    /// The driver adds the cpus of each rank and the directory, and sends it first of all.
+    pub begin: Begin,
+    /// How the ranks will be bound.
+    pub bind_to: BindTo,
+    /// The job's environment, which may hold settings of the library.
+    pub env: Vec<Vec<u8>>,
 }
 
 /// What several ranks have in common.

@@ -172,13 +172,19 @@ impl Launcher {
                 }
             }
             Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
-            Kind::GroupUp | Kind::GroupDown => {}
+            Kind::GroupUp
+            | Kind::GroupDown
+            | Kind::Modex
+            | Kind::PmixUp
+            | Kind::PmixDown
+            | Kind::Routed
+            | Kind::Pair => {}
         }
     }
 
     fn on_control(&mut self, message: Control) {
         match message {
-            Control::Started { ranks } => self.notice(Notice::Started { ranks }),
+            Control::Started { ranks, .. } => self.notice(Notice::Started { ranks }),
             Control::Failed(failure) if self.own_failure.is_none() => {
                 self.own_failure = Some(failure.clone());
                 self.notice(Notice::Failed(failure));
@@ -200,7 +206,6 @@ impl Launcher {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. } => {}

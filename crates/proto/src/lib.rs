@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod arena;
 mod children;
 pub mod clock_offset;
 mod digest;

@@ -4,9 +4,11 @@
 //! [`Heap`] where nobody is there to receive it. It is written once, while it is made, and never changes after that; it is
 //! gone with its last owner. The formats in it are `wireup_wire::shared`.
 
+use crate::arena::Arena;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use wireup_wire::shared::rows::ARENA_SLOTS;
 
 /// Makes memory to share.
 pub trait Memory {
@@ -15,6 +17,9 @@ pub trait Memory {
     /// # Errors
     /// There is none to be had; `fill` was not called then, or what it wrote is gone.
     fn share(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError>;
+
+    /// Memory to be written again and again; `None`: there is none such.
+    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>>;
 }
 
 /// No memory could be made: what was tried, why it failed and what to do, in words for a person.
@@ -34,6 +39,11 @@ pub trait Region: Send + Sync {
 
     /// What is handed to a rank. `None`: this memory cannot leave the process.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// What lies in a slot of an arena now, for a rank that lives in this process.
+    fn slot(&self, _index: usize) -> Option<Shared> {
+        None
+    }
 }
 
 /// One piece of shared memory and all who hold it. Equal if the bytes are.
@@ -57,6 +67,11 @@ impl Shared {
     /// See [`Region::descriptor`].
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.descriptor()
+    }
+
+    /// See [`Region::slot`].
+    pub fn slot(&self, index: usize) -> Option<Shared> {
+        self.0.slot(index)
     }
 }
 
@@ -84,6 +99,53 @@ impl Memory for Heap {
         let mut bytes = vec![0; len].into_boxed_slice();
         fill(&mut bytes);
         Ok(Shared::new(Page(bytes)))
+    }
+
+    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>> {
+        let slots = Arc::default();
+        Some(Box::new(HeapArena { shared: Shared::new(Slots { slots: Arc::clone(&slots), slot_len }), slots }))
+    }
+}
+
+type SlotList = Arc<Mutex<[Option<Shared>; ARENA_SLOTS as usize]>>;
+
+struct HeapArena {
+    shared: Shared,
+    slots: SlotList,
+}
+
+impl Arena for HeapArena {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn write(&mut self, slot: usize, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        let written = Heap.share(len, fill).ok();
+        self.slots.lock().expect("nothing panics while it is locked")[slot] = written;
+        true
+    }
+}
+
+struct Slots {
+    slots: SlotList,
+    slot_len: usize,
+}
+
+impl Region for Slots {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn byte_len(&self) -> usize {
+        self.slot_len * ARENA_SLOTS as usize
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn slot(&self, index: usize) -> Option<Shared> {
+        self.slots.lock().expect("nothing panics while it is locked").get(index)?.clone()
     }
 }
 

@@ -67,6 +67,10 @@ pub enum Effect {
     },
     /// The rank enters the barrier of a group.
     EnterGroup(Group),
+    /// The rank has done with what lies there in the arena.
+    Freed {
+        place: u32,
+    },
     Finalized,
     Abort {
         code: i32,
@@ -93,6 +97,8 @@ pub struct PmiLink {
     groups: usize,
     /// Our own client's collectives that are under way.
     outstanding: u32,
+    /// The number of the arena that it knows; 0: none.
+    arena: u32,
     /// Something was put since the last fence.
     has_put: bool,
     /// Fences that were answered and are not complete.
@@ -110,6 +116,7 @@ impl Default for PmiLink {
             subversion: 0,
             groups: 0,
             outstanding: 0,
+            arena: 0,
             has_put: false,
             lazy: 0,
             waiting_get: None,
@@ -155,7 +162,7 @@ impl PmiLink {
             if self.waiting_get.is_some() && self.lazy > 0 {
                 return Ok(());
             }
-            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect, subversion, groups } =
+            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect, subversion, groups, arena: _ } =
                 &mut *self;
             let mut turn = Turn {
                 state,
@@ -277,7 +284,8 @@ impl Turn<'_, '_> {
             Request::Get { key, kvsname, .. } => return self.on_get(envelope, *kvsname, key),
             Request::GetByIdx { kvsname, index } => return self.on_get_by_index(envelope, *kvsname, *index),
             Request::FenceNb { id } => self.on_own_fence(*id),
-            Request::Allgather { id, max_len, shared, value } => {
+            Request::Allgather { id, max_len, shared, freed, value } => {
+                self.on_freed(freed);
                 self.on_allgather(envelope, *id, *max_len, *shared, value);
             }
             Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use wireup_proto::memory::{Memory, MemoryError, Region, Shared};
+use wireup_proto::arena::Arena;
+use wireup_proto::memory::{Heap, Memory, MemoryError, Region, Shared};
 use wireup_wire::shared::rows::Rows;
 
 /// How many arrays of allgathers there are, of one agent.
@@ -29,6 +30,10 @@ impl Memory for Counted {
             arrays.0.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Shared::new(Page { bytes, arrays }))
+    }
+
+    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>> {
+        Heap.arena(slot_len)
     }
 }
 

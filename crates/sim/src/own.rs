@@ -9,6 +9,7 @@ use wireup_client::escape::doubled;
 use wireup_client::pipeline::{Broken, Pipeline};
 use wireup_proto::memory::Shared;
 use wireup_wire::pmi::{Command, Dialect, Reply, Request};
+use wireup_wire::shared::rows::ARENA_SLOTS;
 use wireup_wire::shared::segment::Segment;
 
 /// The version of our own commands.
@@ -26,6 +27,9 @@ pub struct OwnClient {
     /// What is mapped, and the latest version that a fence has told of.
     mapped: u32,
     latest: u32,
+    /// Where short arrays lie, and what is read and may be written again: told with the next allgather.
+    arena: Option<Shared>,
+    freed: Vec<String>,
 }
 
 impl OwnClient {
@@ -38,6 +42,8 @@ impl OwnClient {
             segments: Vec::new(),
             mapped: 0,
             latest: 0,
+            arena: None,
+            freed: Vec::new(),
         }
     }
 
@@ -59,6 +65,7 @@ impl OwnClient {
 
     pub(crate) fn ask(&mut self, op: Op<'_>) -> Option<Bytes> {
         let (mut room, have) = (Vec::new(), self.have());
+        let freed;
         let request = match op {
             Op::Init => Request::Init { version: 2, subversion: 0, extension: None },
             Op::Put { key, value } => Request::Put { kvsname: None, key: key.as_bytes(), value: value.as_bytes() },
@@ -67,7 +74,9 @@ impl OwnClient {
             Op::Ring { value } => ring(value),
             Op::StartFence { id } => Request::FenceNb { id },
             Op::StartAllgather { id, max_len, shared, value } => {
-                Request::Allgather { id, max_len, shared, value: doubled(value, &mut room) }
+                freed = std::mem::take(&mut self.freed).join(",");
+                let (freed, value) = (freed.as_bytes(), doubled(value, &mut room));
+                Request::Allgather { id, max_len, shared, freed, value }
             }
             Op::Map => Request::KvsMap { have: have.as_bytes() },
             Op::Finalize => Request::Finalize,
@@ -96,7 +105,7 @@ impl OwnClient {
 
     /// Reads one answer; `false`: there is no whole one.
     fn next(&mut self, heard: &mut Heard) -> Result<bool, Broken> {
-        let Self { env, pipeline, received, segments, mapped, latest, .. } = self;
+        let Self { env, pipeline, received, segments, mapped, latest, arena, freed, .. } = self;
         let Some(answer) = pipeline.next()? else { return Ok(false) };
         let (command, id) = (answer.command, answer.id.unwrap_or_default());
         if received.len() < answer.descriptors {
@@ -137,10 +146,18 @@ impl OwnClient {
                 *latest = (*latest).max(version);
                 Answer::FenceOver { id, version }
             }
-            (Command::Allgather, Reply::Allgather(_)) => match shares.into_iter().next() {
+            (Command::Allgather, Reply::Allgather { place: None, .. }) => match shares.into_iter().next() {
                 Some(array) => Answer::AllgatherOver { id, array },
                 None => Answer::Strange("an allgather without its array".into()),
             },
+            (Command::Allgather, Reply::Allgather { place: Some(place), .. }) => {
+                *arena = shares.into_iter().next().or(arena.take());
+                freed.push(place.to_string());
+                match arena.as_ref().and_then(|arena| arena.slot((place % ARENA_SLOTS) as usize)) {
+                    Some(array) => Answer::AllgatherOver { id, array },
+                    None => Answer::Strange("an allgather without its arena".into()),
+                }
+            }
             (Command::KvsMap, Reply::KvsMap { keep, ends }) => {
                 segments.truncate(keep as usize);
                 let ends = String::from_utf8_lossy(ends).into_owned();

@@ -45,7 +45,7 @@ macro_rules! byte_enum {
             /// Every value, in the order of their numbers.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            fn from_byte(byte: u8) -> Option<Self> {
+            pub(crate) fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
                     $($value => Some($name::$variant),)*
                     _ => None,
@@ -77,10 +77,22 @@ byte_enum! {
         /// Between any two agents: a round of a collective; `stream` and `arg` as the exchange says.
         Direct = 9,
         /// Up: all members of a group below are in its barrier; the payload is the group ([`crate::group`]), then packed pairs.
+        /// Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks ([`crate::block`]) follow the group.
         GroupUp = 10,
         /// Down: the barrier is over. `stream` 1: members below are waited for; `arg` is how many [`Kind::GroupUp`] frames of the
         /// child had come by then.
         GroupDown = 11,
+        /// Between any two agents: `postcard` of [`crate::modex::Between`].
+        Modex = 12,
+        /// Up, to the root: `postcard` of [`crate::modex::Up`].
+        PmixUp = 13,
+        /// Down, to the agent `arg`, or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
+        PmixDown = 14,
+        /// From hop to hop towards any other agent: [`crate::route::Routed`].
+        Routed = 32,
+        /// On a link beside the tree, about the frames on it. `stream` 0: the next one is number `arg` of those that go this
+        /// way; 1: all before number `arg` of the other way have come.
+        Pair = 33,
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -63,8 +63,24 @@ pub struct SessionSpec {
     pub hold_ranks: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
+    /// How agents that are no neighbours in the tree reach each other.
+    pub transport: AgentTransport,
     /// Frames of collectives wait so long before they leave (ns): a slow network where there is none, for measurements.
     pub link_delay_ns: u64,
+}
+
+/// How frames between agents that are no neighbours in the tree travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum AgentTransport {
+    /// As for `Tcp`.
+    #[default]
+    Auto,
+    /// From hop to hop through the tree (S3: sRPC).
+    Tree,
+    /// The first through the tree, the others over a TCP connection of the two (S3: dTCP).
+    Tcp,
+    /// The same with endpoints of UCX (S3: dUCX).
+    Ucx,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -135,6 +151,10 @@ pub enum Note {
     Sent { agent: AgentId },
     /// The remote shell was refused for the time being and is tried again.
     Retry { agent: AgentId, attempt: u32, problem: String },
+    /// A node offers its ranks no PMIx; they may do without.
+    NoPmix { node: NodeId, host: String, problem: String },
+    /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
+    Routed { agent: AgentId, peer: AgentId, problem: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
@@ -143,7 +163,7 @@ pub enum Control {
     /// ↓ Start a job.
     Launch(JobSpec),
     /// ↑ All ranks of the subtree run; sent once per subtree.
-    Started { ranks: u32 },
+    Started { ranks: u32, pmix: Option<Opened> },
     /// ↑ The first failure of the subtree; sent at most once per subtree.
     Failed(Failure),
     /// ↑ A rank of the subtree has left the job's fences; sent for the first one and for the first deserter.
@@ -173,9 +193,6 @@ pub enum Control {
     Probe { agent: AgentId, asker: AgentId },
     /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
     Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
-    /// From hop to hop towards `to`: dial `from`, which listens there, for a link beside the tree. The frame's job is the
-    /// first that wants it.
-    Reach { to: AgentId, from: AgentId, addresses: Vec<String> },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.
@@ -186,6 +203,14 @@ pub enum Control {
     ClockTell { asked_ns: u64, told_ns: u64 },
     /// Root to launcher: the job is over.
     Ended(Ended),
+}
+
+/// Which PMIx library a node has opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    pub node: NodeId,
+    /// Empty: none, and the ranks do without.
+    pub version: String,
 }
 
 /// Something that ends a job.
@@ -219,7 +244,7 @@ pub enum Cause {
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: String },
-    /// A link beside the tree to this agent, on node `host`, could not be made, or broke.
+    /// What came from this agent, on node `host`, beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that forks and watches the ranks of a node is gone.
     KeeperLost,
@@ -231,6 +256,8 @@ pub enum Cause {
     Launcher { problem: String },
     /// Others wait in the barrier of a group that this rank can no longer enter: it has said PMI finalize, or is gone.
     LeftGroup { group: String, exit: Option<u8> },
+    /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
+    PmixServer { problem: String },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.
@@ -276,6 +303,8 @@ pub struct Departed {
     pub node: NodeId,
     /// The first fence that the rank will never enter.
     pub epoch: Epoch,
+    /// The same of PMIx fences.
+    pub modex_epoch: Epoch,
     /// Whether it said goodbye by PMI finalize.
     pub finalized: bool,
     /// It had said init, is gone, and has not said goodbye.

@@ -11,7 +11,7 @@ use wireup_wire::job::{
 };
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, GroupStall,
-    Hello, MissingAgent, Note, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError,
+    Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError,
     SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
 
@@ -39,6 +39,9 @@ fn job() -> JobSpec {
             stall_report_ns: 400,
             stdin_inherit: true,
             exchange: Default::default(),
+            early_wireup: Default::default(),
+            bench: None,
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
             modex: Default::default(),
@@ -62,6 +65,7 @@ fn session() -> SessionSpec {
         verbose: true,
         hold_ranks: false,
         record_dir: Some("/rec".into()),
+        transport: Default::default(),
         link_delay_ns: 0,
     }
 }
@@ -81,6 +85,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         pid: 11,
         node: NodeId(2),
         epoch: Epoch(3),
+        modex_epoch: Epoch(4),
         finalized: true,
         deserted: false,
         exit: Some(9),
@@ -114,7 +119,7 @@ fn controls() -> Vec<(&'static str, Control)> {
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
     vec![
         ("launch", Control::Launch(job())),
-        ("started", Control::Started { ranks: 2 }),
+        ("started", Control::Started { ranks: 2, pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }) }),
         ("failed", Control::Failed(failure(Cause::Exited(1)))),
         ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
         ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
@@ -129,6 +134,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-timeout", Control::Failed(failure(Cause::TimedOut { after_ns: 5 }))),
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
         ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
+        ("failed-pmix", Control::Failed(failure(Cause::PmixServer { problem: "gone".into() }))),
         ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
         ("departed", Control::Departed(departed)),
         ("done", Control::Done(done)),
@@ -151,12 +157,13 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("time-left", Control::TimeLeft { left_ns: 10 }),
         ("probe", Control::Probe { agent, asker }),
         ("probed", Control::Probed { agent, asker, problem: Some("No route to host".into()) }),
-        ("reach", Control::Reach { to: agent, from: asker, addresses: vec!["10.0.0.1:5000".into()] }),
         ("missing", Control::Missing(vec![missing(), missing()])),
         ("note-linked", Control::Note(Note::Linked { agent, parent, address: "10.0.0.1".into() })),
         ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
         ("note-sent", Control::Note(Note::Sent { agent })),
+        ("note-routed", Control::Note(Note::Routed { agent, peer: asker, problem: "no".into() })),
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
+        ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),
         ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
         ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),

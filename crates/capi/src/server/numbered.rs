@@ -12,16 +12,18 @@ use wireup_wire::pmi::Request;
 #[derive(Debug)]
 pub struct Over {
     pub id: u32,
-    /// A fence's: how often the kvs has grown.
-    pub version: u32,
-    /// An allgather's array; `None` if there was no room to map it.
+    /// A fence's: how often the kvs has grown. An allgather's: where the array lies in the arena; 0: in memory of its own.
+    pub number: u32,
+    /// An allgather's array, or an arena that is new; `None` if nothing came, or there was no room to map it.
     pub array: Option<Mapping>,
 }
 
 impl Over {
     pub(super) fn read(answer: &Answer<'_>, array: Option<Mapping>) -> Option<Over> {
-        let version = answer.fields.get("kvs").and_then(crate::ints::parse).unwrap_or(0);
-        answer.id.map(|id| Over { id, version, array })
+        // A fence's answer has the one, an allgather's may have the other.
+        let number = answer.fields.get("kvs").or_else(|| answer.fields.get("place")).and_then(crate::ints::parse);
+        let number = number.unwrap_or(0);
+        answer.id.map(|id| Over { id, number, array })
     }
 }
 

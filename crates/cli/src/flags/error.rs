@@ -28,6 +28,8 @@ pub enum FlagError {
     NotUtf8 { flag: String, value: String },
     #[error("{word} says nothing to wireup doctor; it takes {takes}")]
     NotOfDoctor { word: String, takes: String },
+    #[error("--pmix-library {path}: not there; name the file of a libpmix, such as /opt/openmpi/lib/libpmix.so.2")]
+    PmixLibrary { path: String },
     #[error("no program to run; try: wireup run -n 4 ./app")]
     NoProgram,
     #[error("program {section} of the command line is missing: write it before or behind the \":\"")]

@@ -7,6 +7,7 @@ use super::placement::{self, Places};
 use super::values;
 use crate::here::Here;
 use crate::hosts::{self, Hosts, Names};
+use crate::program::flavour::{self, Choice, Context};
 use crate::{env_file, environment};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -63,6 +64,8 @@ pub struct High {
     /// Slots of each node, if any were stated.
     pub slots: Vec<u32>,
     pub start: Start,
+    /// Why the ranks are offered that PMI.
+    pub pmi_why: String,
     /// One-line remarks that stop nothing.
     pub warnings: Vec<String>,
 }
@@ -95,8 +98,17 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
 
     let stdin = stdin_target(low.stdin, job_size)?;
     let pty = pty_spec(low.pty, job_size, here.terminal)?;
+    let (apps, warnings) = apps(low.sections, &ranks, &here, local)?;
+    let mut env = Vec::new();
+    for file in &low.env_files {
+        env.extend(env_file::read_file(file)?);
+    }
+    env.extend(low.genv);
+    let job_env = environment::job_env(here.env.iter().cloned(), !local, &env);
+    let library = low.pmix_library.as_deref().map(|path| pmix_library(path, &here, local)).transpose()?;
+    let pmi = pmi(low.pmi, &apps, &Context { env: &job_env, own: &here.program, local, library: library.as_deref() });
     let options = JobOptions {
-        pmi: low.pmi.unwrap_or(PmiFlavour::Simple),
+        pmi: pmi.flavour,
         bind_to: low.bind_to.unwrap_or(BindTo::Even),
         stdin,
         label: low.label,
@@ -110,18 +122,15 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         kill_grace_ns: low.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
         stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: low.exchange.unwrap_or_default(),
+        early_wireup: low.early_wireup.unwrap_or_default(),
+        bench: None,
+        exchange_compress: low.exchange_compress.unwrap_or_default(),
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
-        modex: Default::default(),
-        pmix_library: None,
+        modex: low.modex.unwrap_or_default(),
+        pmix_library: library.or(pmi.library),
         stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
-    let (apps, warnings) = apps(low.sections, &ranks, &here, local)?;
-    let mut env = Vec::new();
-    for file in &low.env_files {
-        env.extend(env_file::read_file(file)?);
-    }
-    env.extend(low.genv);
     let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
     Ok(High {
         session: SessionSpec {
@@ -138,6 +147,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             verbose: low.verbose,
             hold_ranks: false,
             record_dir: low.record.map(|directory| absolute(directory, &here)),
+            transport: low.transport.unwrap_or_default(),
             link_delay_ns: low.link_delay_ns.unwrap_or(0),
         },
         job: JobSpec {
@@ -146,7 +156,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             nodes: layout.nodes,
             blocks,
             apps,
-            env: environment::job_env(here.env.into_iter(), !local, &env),
+            env: environment::for_pmi(job_env, pmi.flavour, here.tag),
             options,
         },
         timeout_ns: low.timeout_ns,
@@ -162,6 +172,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             .filter(|hosts| hosts.stated && start != Start::Serial)
             .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
         start,
+        pmi_why: pmi.why,
         warnings,
     })
 }
@@ -241,6 +252,28 @@ fn apps(
         apps.push(AppSpec { ranks, argv, cwd: cwd.into_os_string().into_vec(), env });
     }
     Ok((apps, warnings))
+}
+
+/// As the user says, else as the programs tell.
+fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Choice {
+    match wish {
+        None => flavour::choose(apps, context),
+        // What a program will load is good to know for whoever asks for PMIx as well.
+        Some(wish) if wish.has_pmix() => {
+            Choice { flavour: wish, why: "--pmi".into(), ..flavour::choose(apps, context) }
+        }
+        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None },
+    }
+}
+
+/// The path of a PMIx library, for nodes that work in other directories; looked at where they are this machine.
+fn pmix_library(path: &Path, here: &Here, local: bool) -> Result<String, FlagError> {
+    let shown = path.display().to_string();
+    let path = absolute(shown.clone(), here);
+    match local && !Path::new(&path).is_file() {
+        true => Err(FlagError::PmixLibrary { path: shown }),
+        false => Ok(path),
+    }
 }
 
 /// A word of a remote shell's command; where it is a file of the launcher's directory, or ends with one

@@ -13,7 +13,8 @@ use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{BindTo, ExchangeScheme, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::peer::AgentTransport;
 
 /// What a command line of `wireup run` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +48,8 @@ pub struct Low {
     pub genv: Vec<Vec<u8>>,
     pub rank_env: bool,
     pub pmi: Option<PmiFlavour>,
+    pub modex: Option<Modex>,
+    pub pmix_library: Option<PathBuf>,
     pub bind_to: Option<BindTo>,
     pub stdin: Option<Stdin>,
     pub label: bool,
@@ -58,6 +61,9 @@ pub struct Low {
     pub kill_grace_ns: Option<u64>,
     pub stall_report_ns: Option<u64>,
     pub exchange: Option<ExchangeScheme>,
+    pub early_wireup: Option<EarlyWireup>,
+    pub transport: Option<AgentTransport>,
+    pub exchange_compress: Option<u32>,
     pub pmi_fence: Option<PmiFence>,
     pub pmi_version: Option<PmiVersion>,
     pub profile: Option<PathBuf>,
@@ -210,9 +216,20 @@ impl Low {
             Id::RemoteShell => self.remote_shell = Some(behind.text()?),
             Id::RankEnv => self.rank_env = true,
             Id::Pmi => {
-                let list = [("simple", PmiFlavour::Simple), ("none", PmiFlavour::None)];
-                self.pmi = Some(behind.choice(&list, "choose simple or none")?);
+                let list = [
+                    ("auto", None),
+                    ("simple", Some(PmiFlavour::Simple)),
+                    ("pmix", Some(PmiFlavour::Pmix)),
+                    ("both", Some(PmiFlavour::Both)),
+                    ("none", Some(PmiFlavour::None)),
+                ];
+                self.pmi = behind.choice(&list, "choose auto, simple, pmix, both or none")?;
             }
+            Id::Modex => {
+                let list = [("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
+                self.modex = Some(behind.choice(&list, "choose auto, full or direct")?);
+            }
+            Id::PmixLibrary => self.pmix_library = Some(behind.word()?.into()),
             Id::Exchange => {
                 let list = [
                     ("auto", ExchangeScheme::Auto),
@@ -222,6 +239,20 @@ impl Low {
                 ];
                 self.exchange = Some(behind.choice(&list, "choose auto, tree, ring or log")?);
             }
+            Id::EarlyWireup => {
+                let list = [("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
+                self.early_wireup = Some(behind.choice(&list, "choose auto, yes or no")?);
+            }
+            Id::AgentTransport => {
+                let list = [
+                    ("auto", AgentTransport::Auto),
+                    ("tree", AgentTransport::Tree),
+                    ("tcp", AgentTransport::Tcp),
+                    ("ucx", AgentTransport::Ucx),
+                ];
+                self.transport = Some(behind.choice(&list, "choose auto, tree, tcp or ucx")?);
+            }
+            Id::ExchangeCompress => self.exchange_compress = Some(behind.number(0)?),
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
                 self.pmi_fence = Some(behind.choice(&list, "choose strict or lazy")?);

@@ -57,11 +57,16 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             )
         }
         Cause::NoDirectLink { host, problem, .. } => format!(
-            "{}: no direct link with node {host}: {problem}{others}; --exchange=tree uses the links that exist",
+            "{}: what node {host} sent cannot be put in order: {problem}{others}; --exchange=tree uses no other links than the tree's",
             node(failure)
         ),
         Cause::KeeperLost => format!(
             "{}: the process that watches its ranks was killed{others}; out of memory? dmesg tells",
+            node(failure)
+        ),
+        Cause::PmixServer { problem } => format!(
+            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 alone, --pmix-library names another \
+             library",
             node(failure)
         ),
         Cause::TimedOut { after_ns } => format!(

@@ -96,7 +96,7 @@ fn one_rank_alone() {
 
 #[test]
 fn mpi4py_across_nodes() {
-    let Some(python) = mpi4py() else { return };
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let script = |name: &str| layout::sources().join("python").join(name);
     let hello = Run::job("-n 4 --virtual-nodes 2").arg(&python).arg(script("hello.py")).succeed();
     let expected: Vec<String> = (0..4).map(|rank| format!("hello from rank {rank} of 4")).collect();
@@ -212,7 +212,7 @@ fn intel_on_hosts() {
 
 #[test]
 fn mpi4py_on_hosts() {
-    let Some(python) = mpi4py() else { return };
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let Some(machines) = machines::by_ssh() else { return };
     let script = layout::sources().join("python/allreduce.py");
     let sum = machines.job("--hosts n[0-1] --ppn 2").arg(&python).arg(script).succeed();

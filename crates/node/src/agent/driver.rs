@@ -15,6 +15,7 @@ use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -220,6 +221,21 @@ impl AgentDriver {
                     ranks.flush_stdin(*local, turn);
                 }
             }
+            Token::PmixServer(job) => {
+                if let Some(pmix) = jobs.get_mut(job).and_then(JobRanks::pmix) {
+                    if event.writable {
+                        pmix.flush(turn.reactor);
+                    }
+                    if event.readable || event.hangup {
+                        pmix.on_bytes(turn);
+                    }
+                }
+            }
+            Token::PmixError(job) => {
+                if let Some(pmix) = jobs.get_mut(job).and_then(JobRanks::pmix) {
+                    pmix.on_error_text(turn.reactor);
+                }
+            }
             Token::Launcher(_) => {}
         }
         self.take_inputs();
@@ -334,11 +350,21 @@ impl AgentDriver {
                 links.send(link, frame);
             }
             Output::CloseLink { link } => links.close(link),
-            Output::Spawn(plan) => match JobRanks::spawn(&plan, self.spare.take(), reactor) {
-                Ok(ranks) => {
-                    jobs.insert(plan.job, ranks);
+            Output::StartPmix(plan) => {
+                let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
+                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan)) {
+                    inputs.push(Input::PmixFailed { job: plan.job, error });
                 }
-                Err(error) => {
+            }
+            Output::PmixSend { job, bytes } => {
+                if let Some(pmix) = jobs.get_mut(&job).and_then(JobRanks::pmix) {
+                    pmix.send(bytes, reactor);
+                }
+            }
+            Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
+            Output::Spawn(plan) => {
+                let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
+                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan)) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
                         job,
@@ -347,7 +373,7 @@ impl AgentDriver {
                     };
                     inputs.extend(plan.ranks.iter().map(failed));
                 }
-            },
+            }
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
             Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
             Output::Reply { job, local, bytes, shares } => {
@@ -466,6 +492,19 @@ impl AgentDriver {
         self.recorder = None;
         // Whoever held the other end may be gone: nothing to die of.
         let _ = writeln!(io::stderr(), "wireup: the recording could not be written and ends here");
+    }
+}
+
+/// The ranks of a job, with a keeper that is there from now on.
+fn ranks_of<'j>(
+    jobs: &'j mut BTreeMap<JobId, JobRanks>,
+    job: JobId,
+    spare: &mut Option<Keeper>,
+    reactor: &Reactor,
+) -> Result<&'j mut JobRanks, SpawnError> {
+    match jobs.entry(job) {
+        Slot::Occupied(ranks) => Ok(ranks.into_mut()),
+        Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, spare.take(), reactor)?)),
     }
 }
 

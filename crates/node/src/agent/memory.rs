@@ -1,9 +1,11 @@
 //! Memory that the agent's ranks map: sealed, known by its descriptor.
 
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd};
-use wireup_os::shm::{SealedMemory, ShmError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::shm::{ArenaMemory, SealedMemory, ShmError};
+use wireup_proto::arena::Arena;
 use wireup_proto::memory::{Memory, MemoryError, Region, Shared};
+use wireup_wire::shared::rows::ARENA_SLOTS;
 
 /// What `/proc/*/fd` calls it.
 const NAME: &str = "wireup";
@@ -16,6 +18,50 @@ impl Memory for RankMemory {
             Ok(memory) => Ok(Shared::new(Sealed(memory))),
             Err(error) => Err(MemoryError { len, problem: format!("{error}{}", next_step(&error)) }),
         }
+    }
+
+    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>> {
+        let memory = ArenaMemory::new(NAME, slot_len * ARENA_SLOTS as usize).ok()?;
+        let len = slot_len * ARENA_SLOTS as usize;
+        let shared = Shared::new(ArenaRegion { fd: memory.share().ok()?, len });
+        Some(Box::new(RankArena { memory, slot_len, shared }))
+    }
+}
+
+/// Written by this agent, mapped by its ranks.
+struct RankArena {
+    memory: ArenaMemory,
+    slot_len: usize,
+    shared: Shared,
+}
+
+impl Arena for RankArena {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn write(&mut self, slot: usize, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.memory.bytes_mut(slot * self.slot_len, len).map(fill).is_ok()
+    }
+}
+
+/// What ranks get of it. Nobody reads it here.
+struct ArenaRegion {
+    fd: OwnedFd,
+    len: usize,
+}
+
+impl Region for ArenaRegion {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn byte_len(&self) -> usize {
+        self.len
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 }
 

@@ -10,6 +10,7 @@ mod main;
 mod memory;
 mod outgoing;
 mod pipes;
+mod pmix;
 mod ranks;
 pub(crate) mod remote;
 mod shells;

@@ -7,13 +7,15 @@ use super::crowd::Crowd;
 use super::keeper_link::KeeperLink;
 use super::outgoing::{Outgoing, WriteState};
 use super::pipes::{OutputPipe, Pumped, READ_BYTES, read_requests, waiting_bytes};
+use super::pmix::PmixServer;
 use super::token::Token;
 use super::turn::Turn;
-use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request};
+use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
 use bytes::Bytes;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::io::{Input, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::memory::Shared;
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{SpawnError, SpawnStep};
@@ -30,9 +32,12 @@ pub struct JobRanks {
     parked: [Vec<LocalRank>; 2],
     /// Ranks gone whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
+    pmix: Option<PmixServer>,
     /// Ranks whose descriptors must wait because too many are under way.
     crowd: Crowd,
 }
+
+const SIGKILL: i32 = 9;
 
 #[derive(Default)]
 struct RankIo {
@@ -46,30 +51,51 @@ struct RankIo {
 }
 
 impl JobRanks {
-    /// Hands the plan to a keeper: `spare`, or one forked now.
-    pub fn spawn(plan: &SpawnPlan, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let failed = |what: &str, error: io::Error| SpawnError {
-            step: SpawnStep::Fork,
-            what: what.into(),
-            errno: error.raw_os_error().unwrap_or(0),
-        };
-        let batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", error))?;
-        let mut keeper = KeeperLink::begin(spare, Token::Keeper(plan.job), reactor)
-            .map_err(|error| failed("the keeper of the ranks", error))?;
-        keeper.request(&Request::Spawn(batch));
-        if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
-            keeper.request(&Request::RestoreTerminalOnDeath);
-        }
-        let ranks = plan.ranks.iter().map(|rank| RankIo { terminal: rank.pty.is_some(), ..RankIo::default() });
+    /// With a keeper: `spare`, or one forked now. It has nothing to do yet.
+    pub fn begin(job: JobId, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+        let keeper = KeeperLink::begin(spare, Token::Keeper(job), reactor)
+            .map_err(|error| failed("the keeper of the ranks", &error))?;
         Ok(JobRanks {
-            job: plan.job,
+            job,
             keeper,
-            ranks: ranks.collect(),
+            ranks: Vec::new(),
+            pmix: None,
             paused: [false; 2],
             parked: Default::default(),
             terminals: Vec::new(),
             crowd: Crowd::default(),
         })
+    }
+
+    /// Hands the plan to the keeper.
+    pub fn spawn(&mut self, plan: &SpawnPlan) -> Result<(), SpawnError> {
+        let batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
+        self.keeper.request(&Request::Spawn(batch));
+        if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
+            self.keeper.request(&Request::RestoreTerminalOnDeath);
+        }
+        let ranks = plan.ranks.iter().map(|rank| RankIo { terminal: rank.pty.is_some(), ..RankIo::default() });
+        self.ranks = ranks.collect();
+        Ok(())
+    }
+
+    /// Starts the job's PMIx server process.
+    pub fn start_pmix(&mut self, plan: &PmixPlan) -> Result<(), SpawnError> {
+        let (server, batch) = PmixServer::prepare(plan)?;
+        let directory = server.directory.as_os_str().as_bytes().to_vec();
+        // Before there is anything in it.
+        self.keeper.request(&Request::RemoveAtEnd { directory });
+        self.keeper.request(&Request::Spawn(batch));
+        self.pmix = Some(server);
+        Ok(())
+    }
+
+    pub fn pmix(&mut self) -> Option<&mut PmixServer> {
+        self.pmix.as_mut()
+    }
+
+    pub fn stop_pmix(&mut self) {
+        self.keeper.request(&Request::Signal { slot: Some(SERVER_SLOT), signal: SIGKILL });
     }
 
     /// Writes what the keeper is asked to do.
@@ -101,6 +127,9 @@ impl JobRanks {
             self.on_keeper_event(event, turn);
         }
         if !alive {
+            if let Some(pmix) = &self.pmix {
+                pmix.remove_directory();
+            }
             self.read_what_is_left(turn);
             turn.inputs.push(Input::KeeperLost);
         }
@@ -109,6 +138,19 @@ impl JobRanks {
     fn on_keeper_event(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         let job = self.job;
         match event {
+            KeeperEvent::Started { slot: SERVER_SLOT, fds, .. } => {
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.adopt(fds, turn.reactor);
+                }
+            }
+            KeeperEvent::StartFailed { slot: SERVER_SLOT, error } => {
+                turn.inputs.push(Input::PmixFailed { job, error });
+            }
+            KeeperEvent::Exited { slot: SERVER_SLOT, status } => {
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.on_exited(status, turn);
+                }
+            }
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
                 let local = LocalRank(slot as u16);
                 turn.inputs.push(Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
@@ -415,4 +457,8 @@ impl JobRanks {
     pub fn into_keeper(self, reactor: &Reactor) -> Keeper {
         self.keeper.into_keeper(reactor)
     }
+}
+
+fn failed(what: &str, error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Fork, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
 }

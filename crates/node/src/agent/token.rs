@@ -20,6 +20,9 @@ pub enum Token {
     Output(JobId, LocalRank, Stream),
     Pmi(JobId, LocalRank),
     Stdin(JobId, LocalRank),
+    /// The socket of a job's PMIx server process, and its standard error.
+    PmixServer(JobId),
+    PmixError(JobId),
     /// Something of the launcher's own, by number.
     Launcher(u32),
 }
@@ -37,6 +40,8 @@ impl Token {
             Token::Pmi(job, local) => (8, job, local.0.into()),
             Token::Stdin(job, local) => (9, job, local.0.into()),
             Token::Launcher(number) => (10, JobId(0), number),
+            Token::PmixServer(job) => (11, job, 0),
+            Token::PmixError(job) => (12, job, 0),
         };
         (what << 56) | (u64::from(job.0 & 0xff_ffff) << 32) | u64::from(index)
     }
@@ -56,6 +61,8 @@ impl Token {
             8 => Token::Pmi(job, local),
             9 => Token::Stdin(job, local),
             10 => Token::Launcher(index),
+            11 => Token::PmixServer(job),
+            12 => Token::PmixError(job),
             _ => return None,
         })
     }

@@ -21,7 +21,8 @@ mod stops;
 mod streams;
 mod sweep;
 
-pub use protocol::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, StdinKind};
+pub use plan::cpus_of_ranks;
+pub use protocol::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind};
 
 use channel::{Flushed, Inbox, Outbox};
 use protocol::Report;

@@ -39,6 +39,16 @@ impl Batch {
     }
 }
 
+/// The cpus of each rank as the kernel writes them, `0-3,8`; `None`: it is not bound.
+///
+/// # Errors
+/// As [`Batch::from_plan`].
+pub fn cpus_of_ranks(bind_to: BindTo, ranks: usize) -> io::Result<Vec<Option<String>>> {
+    let shares = shares(bind_to, ranks)?;
+    let share = |index: usize| (!shares.is_empty()).then(|| shares[index % shares.len()].to_string());
+    Ok((0..ranks).map(share).collect())
+}
+
 fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
     match plan.stdin {
         StdinTarget::All => StdinKind::Pipe,

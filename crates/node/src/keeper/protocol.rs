@@ -10,16 +10,21 @@ use wireup_proto::io::ExitStatus;
 use wireup_wire::job::Limit;
 use wireup_wire::peer::SpawnError;
 
+/// The slot of a process that serves the others.
+pub const SERVER_SLOT: u32 = u32::MAX;
+
 /// Something for the keeper to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Start processes. Each is answered by `Started`, later `Exited`, or by `StartFailed`.
     Spawn(Batch),
-    /// Send a signal to the process group of one slot, or of all. Processes that are not started yet get it
+    /// Send a signal to the process group of one slot, or of all but [`SERVER_SLOT`]. Processes that are not started yet get it
     /// before their first instruction; with `SIGKILL` to all they are not started (`StartFailed`, `ECANCELED`).
     Signal { slot: Option<u32>, signal: i32 },
     /// Kill all descendants, however they hide; then `Swept`.
     Sweep,
+    /// Remove this directory, with all that is in it, when no process is left and the agent lets the keeper go, or dies.
+    RemoveAtEnd { directory: Vec<u8> },
     /// If the agent dies, give standard input, a terminal, the modes back that it had when the keeper was forked.
     RestoreTerminalOnDeath,
 }
@@ -87,6 +92,8 @@ pub enum StdinKind {
     /// The standard input that the agent had when it forked the keeper.
     Inherit,
     Pipe,
+    /// One end of a socket pair; the other is the agent's `stdin`.
+    Socket,
     /// Exactly these bytes. They are never in a file, an argument or a variable.
     Bytes(Vec<u8>),
     /// The file of our own program.
@@ -102,7 +109,7 @@ pub enum OutKind {
 /// The agent's ends of a process' streams: close-on-exec, non-blocking.
 #[derive(Debug, Default)]
 pub struct ProcessFds {
-    /// Only for `StdinKind::Pipe`.
+    /// Only for `StdinKind::Pipe` and `StdinKind::Socket`.
     pub stdin: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,

@@ -7,16 +7,18 @@
 
 use super::channel::{Flushed, Inbox, Outbox};
 use super::living::{Living, Start, status};
-use super::protocol::{Report, Request};
+use super::protocol::{Report, Request, SERVER_SLOT};
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::{SIGSTOP, Stops};
 use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
@@ -72,6 +74,8 @@ struct Serve {
     flushed_ns: u64,
     patience: Duration,
     agent_gone: bool,
+    /// Directories to be removed at the end.
+    directories: Vec<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -118,6 +122,7 @@ impl Serve {
             flushed_ns: 0,
             patience: PATIENCE_MIN,
             agent_gone: false,
+            directories: Vec::new(),
         })
     }
 
@@ -135,6 +140,10 @@ impl Serve {
             }
             self.kill_again();
             self.report()?;
+        }
+        for directory in &self.directories {
+            // It may be gone, or on a file server that is.
+            let _ = std::fs::remove_dir_all(OsStr::from_bytes(directory));
         }
         Ok(())
     }
@@ -185,6 +194,7 @@ impl Serve {
                     self.signal(slot, signal);
                 }
                 Request::Sweep => self.begin_sweep(),
+                Request::RemoveAtEnd { directory } => self.directories.push(directory),
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
             }
         }
@@ -232,8 +242,10 @@ impl Serve {
         if signal == SIGKILL {
             self.cancel_queue();
         }
-        self.living.values().for_each(|living| living.signal(signal));
-        self.queue.iter_mut().for_each(|waiting| waiting.signals.push(signal));
+        let ranks = self.living.iter().filter(|(slot, _)| **slot != SERVER_SLOT);
+        ranks.for_each(|(_, living)| living.signal(signal));
+        let waiting = self.queue.iter_mut().filter(|waiting| waiting.process.slot != SERVER_SLOT);
+        waiting.for_each(|waiting| waiting.signals.push(signal));
     }
 
     fn cancel_queue(&mut self) {

@@ -53,6 +53,11 @@ impl Streams {
             StdinKind::Inherit => ChildEnd::Inherited,
             StdinKind::Bytes(bytes) => ChildEnd::Own(files::sealed_memory(bytes)?),
             StdinKind::Program => ChildEnd::Own(files::own_program()?),
+            StdinKind::Socket => {
+                let (near, far) = socket::pair()?;
+                agent.stdin = Some(nonblocking(near)?);
+                ChildEnd::Own(far)
+            }
             StdinKind::Pipe => {
                 let (reader, writer) = files::pipe()?;
                 agent.stdin = Some(nonblocking(writer)?);

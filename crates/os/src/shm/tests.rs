@@ -69,3 +69,24 @@ fn what_was_tried_is_said() {
     let error = SealedMemory::new(&"x".repeat(300), 1, |_| unreachable!()).unwrap_err();
     assert_eq!(error.to_string(), "making a memory file: Invalid argument (os error 22)");
 }
+
+#[test]
+fn an_arena_is_written_here_alone() {
+    let mut memory = ArenaMemory::new("test", 4 * 4096).unwrap();
+    memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"one");
+    let fd = memory.share().unwrap();
+    let reader = Mapping::read_only(&fd, 4 * 4096).unwrap();
+    assert_eq!(&reader.bytes()[4096..4099], b"one");
+    memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"two");
+    assert_eq!(&reader.bytes()[4096..4099], b"two");
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let reopened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    for fd in [&fd, &reopened] {
+        assert_eq!(Mapping::writable(fd, 4096).map(|_| ()), Err(Errno::PERM));
+        assert_eq!(rustix::io::pwrite(fd, b"x", 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(fd, 0), Err(Errno::PERM));
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(rustix::fs::fallocate(fd, punch, 0, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE), Err(Errno::PERM), "seals are final");
+    }
+}

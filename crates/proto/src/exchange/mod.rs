@@ -26,7 +26,7 @@ use bytes::Bytes;
 use one::Exchange;
 use std::collections::VecDeque;
 use wireup_coll::scan::Place;
-use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::EXCHANGES_MAX;
@@ -40,18 +40,32 @@ pub struct Site {
     /// Children in the tree with ranks of the job below them.
     pub children: usize,
     pub scheme: ExchangeScheme,
+    /// A node's part is compressed from so many bytes on; 0: never.
+    pub compress_min: u32,
     /// The nodes that have ranks, ascending: the peers of direct ways.
     pub peers: Vec<NodeId>,
     /// This node among them.
     pub place: Option<u32>,
+    /// Of PMIx fences, where the root may choose: data of more bytes stays where it is.
+    pub collect_max: Option<u64>,
 }
 
 /// A rank's part in a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
     Fence,
-    Allgather { max_len: u32, shared: bool, value: Bytes },
-    Ring { value: Bytes },
+    Allgather {
+        max_len: u32,
+        shared: bool,
+        value: Bytes,
+    },
+    Ring {
+        value: Bytes,
+    },
+    /// With the data of the whole node, given by one of its ranks.
+    Modex {
+        data: Bytes,
+    },
 }
 
 /// A rank that starts its next collective.
@@ -90,7 +104,7 @@ pub struct Finished {
 /// What a collective brought.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Blocks of packed pairs.
+    /// Blocks of packed pairs; of a PMIx fence: of what its library gave.
     Pairs(Vec<Bytes>),
     /// Blocks of values. `shared`: somebody here wants rows.
     Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
@@ -115,6 +129,7 @@ impl Entry {
             Entry::Fence => Collective::Fence,
             Entry::Allgather { .. } => Collective::Allgather,
             Entry::Ring { .. } => Collective::Ring,
+            Entry::Modex { .. } => Collective::Modex,
         }
     }
 }
@@ -130,6 +145,13 @@ impl Exchanges {
             deserter_known: false,
             asked: None,
         }
+    }
+
+    /// The nodes that an exchange by this algorithm sends to from here.
+    pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
+        let Site { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
+        let receivers = wireup_coll::allgather::receivers(algorithm, *place, peers.len() as u32);
+        receivers.into_iter().map(|peer| peers[peer as usize]).collect()
     }
 
     /// The first epoch that is not over here.
@@ -273,6 +295,25 @@ impl Exchanges {
             self.live.pop_front();
             self.base = Epoch(self.base.0 + 1);
         }
+    }
+
+    /// Whether nothing of an epoch is known to be over here: it may still be given up.
+    pub fn is_open(&self, epoch: Epoch) -> bool {
+        let Some(index) = epoch.0.checked_sub(self.base.0) else { return false };
+        self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
+    }
+
+    /// An epoch is over without an outcome: nobody is answered here, and what still comes for it is not to be told.
+    pub fn give_up(&mut self, now: Instant, epoch: Epoch, collective: Collective, out: &mut Vec<Do>) {
+        if let Some((_, exchange)) = self.at(epoch, collective) {
+            exchange.give_up();
+        }
+        self.settle(now, out);
+    }
+
+    /// A local rank comes to an epoch that was given up.
+    pub fn pass(&mut self, local: LocalRank) {
+        self.next[local.index()].0 += 1;
     }
 
     /// A rank of the subtree will never enter `departed.epoch`. True if that is news: no earlier epoch is known to be

@@ -52,8 +52,8 @@ pub struct Exchange {
 enum Way {
     Blocks {
         tree: TreeGather,
-        /// What this node gives, until it is given.
-        own: Option<Bytes>,
+        /// What this node gives, until it is given, and whether that is compressed.
+        own: Option<(bool, Bytes)>,
         route: Route,
     },
     Scan(RingScan),
@@ -72,7 +72,7 @@ enum Route {
 impl Exchange {
     pub fn new(epoch: Epoch, collective: Collective, site: &Site) -> Self {
         let way = match collective {
-            Collective::Fence | Collective::Allgather => {
+            Collective::Fence | Collective::Allgather | Collective::Modex => {
                 let eager_max = match site.scheme {
                     ExchangeScheme::Auto if !site.root => EAGER_BYTES_MAX,
                     ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
@@ -135,6 +135,19 @@ impl Exchange {
         }
     }
 
+    /// Neither has it an outcome here nor was it given up.
+    pub fn is_open(&self) -> bool {
+        !self.delivered && self.outcome.is_none()
+    }
+
+    /// It is over without an outcome.
+    pub fn give_up(&mut self) {
+        self.gathered = true;
+        self.delivered = true;
+        self.outcome = None;
+        self.waiting.clear();
+    }
+
     pub fn take_finished(&mut self, now: Instant) -> Option<Finished> {
         let outcome = if self.delivered || self.waiting.is_empty() { None } else { self.outcome.take() }?;
         self.delivered = true;
@@ -173,7 +186,7 @@ impl Exchange {
                     return out.push(Do::Fail { problem });
                 }
             }
-            Entry::Ring { value } => self.values[local.index()] = value,
+            Entry::Ring { value } | Entry::Modex { data: value } => self.values[local.index()] = value,
         }
         if self.waiting.len() < site.local_size as usize {
             return;
@@ -183,6 +196,9 @@ impl Exchange {
         let own = match self.collective {
             Collective::Fence => pending(),
             Collective::Allgather => packed(&std::mem::take(&mut self.values)),
+            Collective::Modex => {
+                std::mem::take(&mut self.values).into_iter().find(|data| !data.is_empty()).unwrap_or_default()
+            }
             Collective::Ring => Bytes::new(),
         };
         self.trace.bytes_up = own.len() as u64;
@@ -206,11 +222,12 @@ impl Exchange {
             Way::Blocks { tree, own, .. } => {
                 let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
                 let mut encoded = Vec::new();
+                let (compressed, bytes) = compressed(bytes, site.compress_min);
                 if let Some(node) = node.filter(|_| !bytes.is_empty()) {
                     encoded.reserve(block::encoded_len(node, bytes.len()));
-                    block::push(&mut encoded, node, false, &bytes);
+                    block::push(&mut encoded, node, compressed, &bytes);
                 }
-                *own = Some(bytes);
+                *own = Some((compressed, bytes));
                 let part = tree.own(Part::Data(encoded.into())).map_err(|refused| refused.to_string())?;
                 self.on_gathered(site, part, out)?;
                 match site.scheme {
@@ -273,6 +290,11 @@ impl Exchange {
             return Ok(());
         }
         let nodes = site.peers.len() as u32;
+        let chooses = !matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
+        if chooses && site.collect_max.is_some_and(|max| part.size() > max) {
+            // Whoever wants some of it asks for that.
+            return self.broadcast(Bytes::new(), out);
+        }
         match (site.scheme, part) {
             (ExchangeScheme::Ring | ExchangeScheme::Bruck, _) => Ok(()),
             (ExchangeScheme::Tree, Part::Size(bytes)) => Err(too_long(bytes)),
@@ -338,12 +360,12 @@ impl Exchange {
         let Way::Blocks { own, route, .. } = &mut self.way else {
             return Err("a ring goes along the tree".into());
         };
-        let (Some(bytes), Some(place)) = (own.take(), site.place) else {
+        let (Some((compressed, bytes)), Some(place)) = (own.take(), site.place) else {
             return Err("it is to go on before the ranks here are in".into());
         };
         let rounds = Self::rounds(route, site, place, algorithm)?;
         let node = site.peers[place as usize];
-        let step = rounds.start(&Block { node, compressed: false, bytes });
+        let step = rounds.start(&Block { node, compressed, bytes });
         self.on_step(site, step, out)
     }
 
@@ -436,6 +458,15 @@ impl Exchange {
         }
         self.outcome = Some(Outcome::Places(places));
         Ok(())
+    }
+}
+
+/// The bytes as they travel, and whether that is compressed.
+fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
+    let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
+    match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {
+        Some(packed) => (true, packed),
+        None => (false, bytes),
     }
 }
 

@@ -46,7 +46,16 @@ impl Net {
             let children = children(&tree, &mapping, node).len();
             let place = peers.iter().position(|peer| peer.0 == node).map(|place| place as u32);
             let local_size = mapping.local_size(NodeId(node));
-            Exchanges::new(Site { root: node == 0, local_size, children, scheme, peers: peers.clone(), place })
+            Exchanges::new(Site {
+                root: node == 0,
+                local_size,
+                children,
+                scheme,
+                compress_min: 0,
+                peers: peers.clone(),
+                place,
+                collect_max: None,
+            })
         });
         let nodes: Vec<Exchanges> = nodes.collect();
         Net { ended: vec![Vec::new(); nodes.len()], tree, mapping, nodes, links: BTreeMap::new(), failed: Vec::new() }
@@ -276,6 +285,7 @@ fn a_departure_breaks_only_what_it_misses() {
         pid: 7,
         node: NodeId(0),
         epoch: Epoch(epoch),
+        modex_epoch: Epoch(0),
         finalized: false,
         deserted: false,
         exit: Some(0),
@@ -306,6 +316,7 @@ fn a_node_that_waits_is_known_at_the_root() {
             pid: 7,
             node: NodeId(2),
             epoch: Epoch(0),
+            modex_epoch: Epoch(0),
             finalized: false,
             deserted: false,
             exit: Some(0),

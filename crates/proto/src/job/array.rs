@@ -4,23 +4,33 @@
 //! memory, and which each rank copies in one pass. A value longer than the maximum, from a node where that is larger, makes
 //! it packed too: the reader sees that it does not fit, and nothing is cut.
 
+use crate::arena::Arenas;
 use crate::memory::{Memory, Shared};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::block::{self, Block};
+use wireup_wire::ids::LocalRank;
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
+
+/// Where an array lies.
+pub enum Laid {
+    /// In the job's arena.
+    Place(u32),
+    /// In memory of its own.
+    Apart(Shared),
+}
 
 /// # Errors
 /// In words: a node's values are not one for each of its ranks, or there is no memory.
 pub fn build(
     mapping: &Mapping,
-    max_len: u32,
-    rows: bool,
+    (max_len, rows): (u32, bool),
     parts: &[Bytes],
+    (arenas, readers): (&mut Arenas, &[LocalRank]),
     memory: &mut dyn Memory,
-) -> Result<Shared, String> {
+) -> Result<Laid, String> {
     let gathered = Gathered::check(mapping, parts)?;
     let stride = gathered.longest.max(max_len);
     let layout = if rows && stride == max_len {
@@ -28,7 +38,7 @@ pub fn build(
     } else {
         Layout::packed(mapping.job_size(), stride, gathered.packed_len)
     };
-    let shared = memory.share(layout.total_len(), &mut |bytes| {
+    let mut fill = |bytes: &mut [u8]| {
         let mut builder = layout.build(bytes);
         if gathered.in_order {
             gathered.nodes.iter().for_each(|node| builder.place_all(&node.bytes));
@@ -37,8 +47,11 @@ pub fn build(
             whole.iter().zip(0..).for_each(|(value, rank)| builder.place(rank, value));
         }
         builder.finish();
-    });
-    shared.map_err(|error| error.to_string())
+    };
+    if let Some(place) = arenas.place(layout.total_len(), readers.iter().copied(), memory, &mut fill) {
+        return Ok(Laid::Place(place));
+    }
+    memory.share(layout.total_len(), &mut fill).map(Laid::Apart).map_err(|error| error.to_string())
 }
 
 /// The values of all nodes, looked through once.
@@ -53,7 +66,9 @@ struct Gathered {
 
 impl Gathered {
     fn check(mapping: &Mapping, parts: &[Bytes]) -> Result<Gathered, String> {
-        let nodes: Result<Vec<_>, _> = parts.iter().cloned().flat_map(block::blocks).collect();
+        let plain = |block: Block| Ok(Block { node: block.node, compressed: false, bytes: block.into_plain()? });
+        let blocks = parts.iter().cloned().flat_map(block::blocks);
+        let nodes: Result<Vec<_>, block::Truncated> = blocks.map(|block| block.and_then(plain)).collect();
         let mut nodes = nodes.map_err(|error| error.to_string())?;
         nodes.sort_unstable_by_key(|block| block.node);
         if let Some(twice) = nodes.windows(2).find(|pair| pair[0].node == pair[1].node) {
@@ -101,6 +116,18 @@ mod tests {
     use wireup_wire::ids::NodeId;
     use wireup_wire::shared::rows::{Form, Rows};
 
+    fn laid(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes]) -> Result<Shared, String> {
+        // In each slot, then apart: all bring the same.
+        let mut arenas = Arenas::default();
+        let mut laid = || build(mapping, (max_len, rows), parts, (&mut arenas, &[LocalRank(0)]), &mut Heap);
+        let (Laid::Place(_), Laid::Place(second), Laid::Apart(apart)) = (laid()?, laid()?, laid()?) else {
+            panic!("there are two slots");
+        };
+        let placed = arenas.shared().and_then(|arena| arena.slot(second as usize % 2)).unwrap();
+        assert_eq!(placed, apart);
+        Ok(apart)
+    }
+
     /// Two nodes, ranks 0, 2 and 1, 3.
     fn gathered(max_len: u32, rows: bool, first: &[&[u8]]) -> Result<Shared, String> {
         let mapping = Mapping::new(&by_ppn(2, 1, 4), 4, 2).unwrap();
@@ -111,7 +138,7 @@ mod tests {
             block::push(&mut part, NodeId(node), false, &bytes);
             parts.push(Bytes::from(part));
         }
-        build(&mapping, max_len, rows, &parts, &mut Heap)
+        laid(&mapping, (max_len, rows), &parts)
     }
 
     #[test]
@@ -137,20 +164,16 @@ mod tests {
             parts.push(Bytes::from(part));
         }
         for rows in [true, false] {
-            let shared = build(&mapping, 3, rows, &parts, &mut Heap).unwrap();
+            let shared = laid(&mapping, (3, rows), &parts).unwrap();
             let read = Rows::read(shared.bytes()).unwrap();
             assert_eq!((read.form() == Form::Rows, read.count()), (rows, 5));
             let mut buffer = [b'x'; 15];
             read.fill(&mut buffer, 3).unwrap();
             assert_eq!(&buffer, b"a\0\0bb\0ccc\0\0\0e\0\0");
         }
-        assert!(build(&mapping, 3, true, &parts[1..], &mut Heap).unwrap_err().contains("not every node"));
+        assert!(laid(&mapping, (3, true), &parts[1..]).unwrap_err().contains("not every node"));
         parts.push(parts[0].clone());
-        assert!(
-            build(&mapping, 3, true, &parts, &mut Heap)
-                .unwrap_err()
-                .contains("node 2 gave values to an allgather twice")
-        );
+        assert!(laid(&mapping, (3, true), &parts).unwrap_err().contains("node 2 gave values to an allgather twice"));
     }
 
     #[test]
@@ -159,6 +182,20 @@ mod tests {
         let read = Rows::read(shared.bytes()).unwrap();
         assert_eq!(read.form(), Form::Packed);
         assert!(read.fill(&mut [0; 16], 4).is_err());
+    }
+
+    #[test]
+    fn compressed_values_are_unpacked_first() {
+        let mapping = Mapping::new(&by_ppn(1, 1, 1), 1, 1).unwrap();
+        let (mut values, mut part) = (Vec::new(), Vec::new());
+        values::push(&mut values, &[b'a'; 200]);
+        let packed = wireup_wire::packed::pack(&values).unwrap();
+        block::push(&mut part, NodeId(0), true, &packed);
+        let shared = laid(&mapping, (200, true), &[Bytes::from(part)]).unwrap();
+        assert_eq!(Rows::read(shared.bytes()).unwrap().values().next().unwrap(), Ok(&[b'a'; 200][..]));
+        let mut part = Vec::new();
+        block::push(&mut part, NodeId(0), true, b"\x07none");
+        assert!(laid(&mapping, (200, true), &[Bytes::from(part)]).is_err());
     }
 
     #[test]

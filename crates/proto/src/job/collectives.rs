@@ -1,16 +1,18 @@
 //! The collectives of a job as its agent carries them out: frames in and out, answers to the ranks, what cannot complete.
 
+use super::array::Laid;
 use super::processes::Life;
 use super::{Context, Job};
+use crate::arena;
 use crate::exchange::{Do, Entering, Entry, Finished, Outcome};
 use crate::io::Output;
-use crate::memory::Shared;
 use crate::pmi_link::{Ticket, Told};
 use bytes::Bytes;
 use wireup_wire::block;
-use wireup_wire::collective::{RoundTag, Tag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
+use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{Cause, Control, Departed};
 
 impl Job {
@@ -22,24 +24,49 @@ impl Job {
         self.carry_out(next, cx);
     }
 
+    /// Begins the links that the first exchange will want, while ranks are still starting (S3: early wireup).
+    pub fn wire_up(&self, cx: &mut Context<'_>) {
+        let options = &self.spec.options;
+        let scheme = match (options.early_wireup, options.exchange) {
+            (EarlyWireup::No, _) => return,
+            (EarlyWireup::Yes, ExchangeScheme::Auto) => ExchangeScheme::Bruck,
+            (EarlyWireup::Auto | EarlyWireup::Yes, scheme) => scheme,
+        };
+        let algorithm = match scheme {
+            ExchangeScheme::Auto | ExchangeScheme::Tree => return,
+            ExchangeScheme::Ring => Algorithm::Ring,
+            ExchangeScheme::Bruck => Algorithm::Bruck,
+        };
+        let agents = self.exchanges.receivers(algorithm).into_iter().map(|node| self.spec.nodes[node.index()].agent);
+        cx.links.prepare_peers(agents.collect::<Vec<_>>(), self.id(), cx.out);
+    }
+
     /// A frame along the tree: a child's, or (`None`) the parent's.
     pub(super) fn on_exchange(&mut self, from: Option<AgentId>, frame: Frame, cx: &mut Context<'_>) {
         let (epoch, mut next) = (Epoch(frame.arg), Vec::new());
         let Some(tag) = Tag::from_stream(frame.stream) else {
             return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
         };
+        if self.is_given_up(epoch, tag.collective) {
+            return;
+        }
         let bytes = frame.payload.len();
+        let exchanges = match (tag.collective, &mut self.pmix) {
+            (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
+            (Collective::Modex, None) => return,
+            _ => &mut self.exchanges,
+        };
         match from {
             Some(agent) => {
-                let Some(child) = self.child_index(agent) else {
+                let Some(child) = self.children.iter().position(|child| child.agent == agent) else {
                     return;
                 };
                 self.traffic.up.count_in(bytes);
-                self.exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next);
+                exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next);
             }
             None => {
                 self.traffic.down.count_in(bytes);
-                self.exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next);
+                exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next);
             }
         }
         self.carry_out(next, cx);
@@ -47,12 +74,16 @@ impl Job {
 
     /// A frame of another node's agent, straight.
     pub fn on_direct(&mut self, from: AgentId, frame: Frame, cx: &mut Context<'_>) {
-        let (Some(tag), Some(node)) = (RoundTag::from_stream(frame.stream), self.node_of(from)) else {
-            return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
+        let (epoch, tag) = (Epoch(frame.arg), RoundTag::from_stream(frame.stream));
+        let Some(node) = self.node_of(from).filter(|_| !self.is_given_up(epoch, tag.collective)) else { return };
+        let exchanges = match (tag.collective, &mut self.pmix) {
+            (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
+            (Collective::Modex, None) => return,
+            _ => &mut self.exchanges,
         };
         self.traffic.direct.count_in(frame.payload.len());
         let mut next = Vec::new();
-        self.exchanges.on_direct(cx.now, node, Epoch(frame.arg), tag, frame.payload, &mut next);
+        exchanges.on_direct(cx.now, node, epoch, tag, frame.payload, &mut next);
         self.carry_out(next, cx);
     }
 
@@ -63,7 +94,12 @@ impl Job {
         self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
     }
 
-    fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
+    /// Frames that came before the job were too many.
+    pub fn fail_early(&mut self, problem: String, cx: &mut Context<'_>) {
+        self.fail_exchange(problem, cx);
+    }
+
+    pub(super) fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
         for one in next {
             match one {
                 Do::Up { epoch, tag, payload } => {
@@ -77,6 +113,9 @@ impl Job {
                     let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
                     let agent = self.spec.nodes[node.index()].agent;
                     cx.links.send_peer(agent, frame, cx.out);
+                }
+                Do::Finish(finished) if finished.trace.collective == Collective::Modex => {
+                    self.on_modex_finished(*finished, cx);
                 }
                 Do::Finish(finished) => self.on_finished(*finished, cx),
                 Do::Fail { problem } => self.fail_exchange(problem, cx),
@@ -113,10 +152,14 @@ impl Job {
                 Ok(()) => self.answer_fence(waiting, cx),
                 Err(problem) => self.fail_exchange(problem, cx),
             },
-            Outcome::Values { max_len, shared, blocks } => match self.array(max_len, shared, &blocks, cx) {
-                Ok(array) => self.answer_allgather(waiting, &array, cx),
-                Err(problem) => self.fail_exchange(problem, cx),
-            },
+            Outcome::Values { max_len, shared, blocks } => {
+                let readers: Vec<LocalRank> = waiting.iter().map(|(local, _)| *local).collect();
+                let arenas = (&mut self.arenas, &readers[..]);
+                match super::array::build(&self.mapping, (max_len, shared), &blocks, arenas, cx.memory) {
+                    Ok(laid) => self.answer_allgather(waiting, &laid, cx),
+                    Err(problem) => self.fail_exchange(problem, cx),
+                }
+            }
             Outcome::Places(places) => {
                 for (local, ticket) in waiting {
                     let mut reply = Vec::new();
@@ -144,7 +187,7 @@ impl Job {
             if !known {
                 return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
             }
-            pairs.push(block.bytes);
+            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
         }
         self.kvs.commit(pairs, cx.memory).map_err(|error| error.to_string())
     }
@@ -173,17 +216,20 @@ impl Job {
         }
     }
 
-    /// The array of an allgather, for all ranks of this node.
-    fn array(&self, max_len: u32, shared: bool, blocks: &[Bytes], cx: &mut Context<'_>) -> Result<Shared, String> {
-        super::array::build(&self.mapping, max_len, shared, blocks, cx.memory)
-    }
-
-    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, array: &Shared, cx: &mut Context<'_>) {
+    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, laid: &Laid, cx: &mut Context<'_>) {
         for (local, ticket) in waiting {
+            let link = &mut self.processes[local.index()].link;
+            let (told, share) = match laid {
+                Laid::Apart(array) => (Told::Array { place: None, new: false }, Some(array)),
+                Laid::Place(place) => {
+                    let new = link.see_arena(arena::number_of(*place));
+                    (Told::Array { place: Some(*place), new }, self.arenas.shared().filter(|_| new))
+                }
+            };
             let mut reply = Vec::new();
-            self.processes[local.index()].link.answer(&ticket, &Told::Array, &mut reply);
+            link.answer(&ticket, &told, &mut reply);
             if !reply.is_empty() {
-                let shares = vec![array.clone()];
+                let shares = share.cloned().into_iter().collect();
                 cx.out.push(Output::Reply { job: self.spec.job, local, bytes: reply.into(), shares });
             }
         }
@@ -201,17 +247,22 @@ impl Job {
             pid: process.pid,
             node: self.node.unwrap_or_default(),
             epoch: self.exchanges.next_of(local),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.exchanges.next_of(local)),
             finalized: process.finalized,
             deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
             exit,
         };
+        self.arenas.on_gone(local);
         self.groups.on_departed(local, departed);
         self.check_group_broken(cx);
+        self.on_member_departed(local, departed, cx);
         self.on_departed(departed, cx);
     }
 
     pub(super) fn on_departed(&mut self, departed: Departed, cx: &mut Context<'_>) {
-        let news = self.exchanges.on_departed(departed);
+        let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
+        let news = self.exchanges.on_departed(departed)
+            | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.exchanges.on_departed(of_servers));
         if news && self.root {
             self.ends.on_departed(cx.now, departed);
         } else if news {
@@ -221,14 +272,12 @@ impl Job {
     }
 
     fn check_broken(&mut self, cx: &mut Context<'_>) {
-        if let Some((departed, epoch, collective)) = self.exchanges.broken() {
-            let cause = Cause::LeftFence {
-                epoch,
-                collective,
-                exit: departed.exit,
-                finalized: departed.finalized,
-                waiting: self.exchanges.arrived(),
-            };
+        let of_servers = self.pmix.as_ref().map(|pmix| &pmix.fences.exchanges);
+        let all = [Some(&self.exchanges), of_servers].into_iter().flatten();
+        let broken = all.filter_map(|exchanges| exchanges.broken().map(|broken| (broken, exchanges.arrived()))).next();
+        if let Some(((departed, epoch, collective), waiting)) = broken {
+            let (exit, finalized) = (departed.exit, departed.finalized);
+            let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };
             self.fail_departed(&departed, cause, cx);
         }
     }

@@ -178,6 +178,7 @@ impl Job {
             return;
         }
         self.forward_down(&Control::Kill { grace_ns }, cx);
+        self.drop_held(cx);
         let give_up_at = cx.now + grace_ns + UNENDED_NS_MAX;
         if grace_ns == 0 {
             self.force(give_up_at, cx);
@@ -232,6 +233,9 @@ impl Job {
         if self.alive > 0 {
             self.give_processes_up();
         }
+        if !held_up {
+            self.on_server_lost();
+        }
         if held_up {
             self.ends.phase = Phase::Forced { give_up_at: cx.now + UNENDED_NS_MAX };
         }
@@ -240,15 +244,18 @@ impl Job {
     /// A wait became long: the root asks everybody.
     pub(super) fn check_stall(&mut self, cx: &mut Context<'_>) {
         if self.stall_deadline().is_some_and(|due| cx.now >= due) {
-            self.exchanges.on_asked();
-            self.groups.on_asked();
+            self.mark_asked();
             self.ask_stall(None, cx);
         }
     }
 
     pub(super) fn stall_deadline(&self) -> Option<Instant> {
         let after_ns = self.spec.options.stall_report_ns;
-        self.exchanges.stall_deadline(after_ns).into_iter().chain(self.groups.stall_deadline(after_ns)).min()
+        let fences = self.pmix.as_ref().map(|pmix| &pmix.fences);
+        let exchanges = fences.and_then(|fences| fences.exchanges.stall_deadline(after_ns));
+        let groups = fences.and_then(|fences| fences.groups.stall_deadline(after_ns));
+        let of_ranks = self.exchanges.stall_deadline(after_ns).into_iter().chain(self.groups.stall_deadline(after_ns));
+        of_ranks.chain(exchanges).chain(groups).min()
     }
 
     /// Somebody wants to know who is missing.
@@ -256,30 +263,47 @@ impl Job {
         if self.root {
             self.on_stall_ask(collective, cx);
         } else {
-            let collective = collective.or(self.exchanges.first());
+            let collective = collective.or(self.first_collective());
             cx.links.control_up(self.id(), &Control::StallAsk { collective }, cx.out);
         }
     }
 
-    pub(super) fn on_stall_ask(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
-        let collective = collective.or(self.exchanges.first());
+    fn mark_asked(&mut self) {
         self.exchanges.on_asked();
         self.groups.on_asked();
+        if let Some(pmix) = &mut self.pmix {
+            pmix.fences.exchanges.on_asked();
+            pmix.fences.groups.on_asked();
+        }
+    }
+
+    fn first_collective(&self) -> Option<Collective> {
+        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.exchanges.first()))
+    }
+
+    pub(super) fn on_stall_ask(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
+        let collective = collective.or(self.first_collective());
+        self.mark_asked();
         self.forward_down(&Control::StallAsk { collective }, cx);
         let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
             return;
         };
+        // A node's PMIx server does not tell which of its ranks are in: all are, or none.
+        let exchanges = match &self.pmix {
+            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.exchanges,
+            _ => &self.exchanges,
+        };
         let missing = || {
             let all = self.processes.iter().enumerate();
-            all.filter(|(index, _)| !self.exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
+            all.filter(|(index, _)| !exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
         };
         // A node whose ranks have all arrived waits for others: its absent ranks are none.
         let report = StallReport {
             node,
             host: self.host(),
-            epoch: self.exchanges.base(),
+            epoch: exchanges.base(),
             collective,
-            arrived: self.exchanges.arrived(),
+            arrived: exchanges.arrived(),
             missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
             missing_count: missing().count() as u32,
             groups: self.group_stalls(),

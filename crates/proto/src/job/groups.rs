@@ -1,5 +1,6 @@
 //! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
 
+use super::pmix::OF_SERVERS;
 use super::{Child, Context, Job};
 use crate::groups::spread::{Spread, Way};
 use crate::groups::{Do, Left};
@@ -15,8 +16,8 @@ use wireup_wire::limits::STALL_NAMES_MAX;
 use wireup_wire::peer::{Cause, Failure, GroupStall};
 
 /// `stream` of a frame down: the barrier is over; members are waited for.
-const OVER: u16 = 0;
-const ASK: u16 = 1;
+pub(super) const OVER: u16 = 0;
+pub(super) const ASK: u16 = 1;
 
 /// What tells where the ranks of the job are.
 pub(super) struct Whereabouts {
@@ -47,6 +48,9 @@ impl Job {
             Ok(_) => return self.fail_group("the barrier of a node's ranks reached another node".into(), cx),
             Err(malformed) => return self.fail_group(malformed.to_string(), cx),
         };
+        if frame.stream & OF_SERVERS != 0 {
+            return self.on_subset_frame(from, group, frame, cx);
+        }
         let bytes = frame.payload.len();
         let child = from.map(|agent| self.child_index(agent));
         let Job { groups, mapping, spec, children, whereabouts, traffic, .. } = self;
@@ -98,7 +102,7 @@ impl Job {
         self.check_group_broken(cx);
     }
 
-    fn group_frame(&self, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
+    pub(super) fn group_frame(&self, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
         let mut payload = Vec::new();
         group.encode(&mut payload);
         payload.extend_from_slice(pairs);
@@ -147,6 +151,8 @@ impl Job {
         if let Some(child) = self.child_index(agent) {
             self.groups.on_child_done(child);
             self.check_group_broken(cx);
+            self.on_members_gone(child, cx);
+            self.on_query_child_done(child, cx);
         }
     }
 
@@ -165,7 +171,8 @@ impl Job {
 
     /// For a stall report.
     pub(super) fn group_stalls(&self) -> Vec<GroupStall> {
-        let stalls = self.groups.stalls().take(STALL_NAMES_MAX);
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.groups.stalls());
+        let stalls = self.groups.stalls().chain(of_servers).take(STALL_NAMES_MAX);
         let who = |local: &LocalRank| (self.processes[local.index()].rank, self.processes[local.index()].pid);
         stalls
             .map(|stall| GroupStall {
@@ -183,7 +190,7 @@ fn words(group: &Group) -> String {
 }
 
 impl Whereabouts {
-    fn spread(&self, members: &Members, mapping: &Mapping, spec: &JobSpec, children: &[Child]) -> Spread {
+    pub(super) fn spread(&self, members: &Members, mapping: &Mapping, spec: &JobSpec, children: &[Child]) -> Spread {
         Spread::of(members, mapping, self.node, children.len(), self.me == AgentId(0), |node| {
             match self.tree.next_hop(self.me, spec.nodes[node.index()].agent) {
                 Hop::Here => Way::Here,

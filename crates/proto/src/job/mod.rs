@@ -9,9 +9,11 @@ mod collectives;
 mod ends;
 mod groups;
 mod pmi;
+mod pmix;
 mod processes;
 mod stdio;
 
+use crate::arena::Arenas;
 use crate::clock_offset::ClockOffset;
 use crate::exchange::{Exchanges, Site};
 use crate::groups::Groups;
@@ -27,6 +29,8 @@ use crate::plan::{app_of, spawn_plan};
 use crate::time::Instant;
 use ends::Ends;
 use groups::Whereabouts;
+use pmix::{Pmix, collect_max};
+pub use pmix::{modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -54,8 +58,9 @@ pub struct Job {
     spec: Arc<JobSpec>,
     /// This agent's node in the job, if it has ranks of it.
     node: Option<NodeId>,
-    /// Ranks that wait for the link to the parent.
+    /// Ranks that wait: for the link to the parent, for their PMIx server.
     held: Option<Box<SpawnPlan>>,
+    waits_for_link: bool,
     /// The agent is the root: failures are decided here.
     root: bool,
     job_size: u32,
@@ -75,8 +80,10 @@ pub struct Job {
     whereabouts: Whereabouts,
     exchanges: Exchanges,
     groups: Groups,
+    pmix: Option<Box<Pmix>>,
     traffic: ExchangeTraffic,
     kvs: Kvs,
+    arenas: Arenas,
     attrs: NodeAttrs,
     output: [OutputStream; 2],
     input: InputSpread,
@@ -132,9 +139,11 @@ impl Job {
             })
         });
         let site = site(&spec, mapping, node, me == AgentId(0), children.len());
+        let servers = Site { collect_max: collect_max(spec.options.modex), peers: site.peers.clone(), ..site };
         let mut job = Job {
             node,
             held: None,
+            waits_for_link: hold,
             root: me == AgentId(0),
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
             job_size: spec.job_size(),
@@ -146,10 +155,12 @@ impl Job {
             process_mapping: mapping.process_mapping(),
             mapping: Arc::new(mapping.clone()),
             whereabouts: Whereabouts { me, node, tree: *tree },
+            pmix: Pmix::new(&spec, servers, children.len()),
             exchanges: Exchanges::new(site),
             groups: Groups::new(children.len()),
             traffic: ExchangeTraffic::default(),
             kvs: Kvs::default(),
+            arenas: Arenas::default(),
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
             input: InputSpread::new(sinks(&spec, mapping, me, node, &children, tree)),
@@ -159,12 +170,9 @@ impl Job {
             spec,
         };
         if let Some(node) = job.node.filter(|_| local_size > 0) {
-            let plan = Box::new(spawn_plan(&job.spec, mapping, node));
-            if hold {
-                job.held = Some(plan);
-            } else {
-                cx.out.push(Output::Spawn(plan));
-            }
+            job.held = Some(Box::new(spawn_plan(&job.spec, mapping, node)));
+            job.start_server(cx);
+            job.spawn_held(cx);
         }
         job
     }
@@ -182,12 +190,18 @@ impl Job {
         self.check_ends(cx);
         self.check_stall(cx);
         self.check_groups(cx);
+        self.check_pmix(cx);
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         let stall = self.stall_deadline().into_iter().chain(self.groups.deadline());
         let lines = self.output.iter().filter_map(OutputStream::deadline);
-        lines.chain(stall).chain(self.ends.deadline()).chain(self.closed_socket_deadline()).min()
+        lines
+            .chain(stall)
+            .chain(self.pmix_deadline())
+            .chain(self.ends.deadline())
+            .chain(self.closed_socket_deadline())
+            .min()
     }
 
     /// A control message about this job, from above.
@@ -215,7 +229,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -230,7 +243,12 @@ impl Job {
             return;
         };
         match message {
-            Control::Started { ranks } => child.started = Some(ranks),
+            Control::Started { ranks, pmix } => {
+                child.started = Some(ranks);
+                if let Some(opened) = pmix {
+                    self.on_opened(opened, cx);
+                }
+            }
             Control::Done(done) => {
                 child.done = Some(done);
                 self.on_child_done(agent, cx);
@@ -250,7 +268,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -284,10 +301,15 @@ impl Job {
         // Of those behind a child that is missed more may be learnt, and nobody was told of any yet.
         let told = self.started_said || self.is_ending();
         let children_done = self.children.iter().all(|child| child.done.is_some());
-        if !told || self.busy > 0 || !children_done || !self.output.iter().all(OutputStream::is_empty) {
+        if !told
+            || self.busy > 0
+            || self.has_server()
+            || !children_done
+            || !self.output.iter().all(OutputStream::is_empty)
+        {
             return false;
         }
-        if !self.is_ending() && (self.exchanges.open() > 0 || cx.links.direct.waits(self.id())) {
+        if !self.is_ending() && self.open_collectives() > 0 {
             // Ranks here need not wait for their collectives; other nodes need what this one passes on.
             return false;
         }
@@ -312,7 +334,7 @@ impl Job {
         }
         let below: u32 = self.children.iter().filter_map(|child| child.started).sum();
         let ranks = below + self.processes.len() as u32;
-        cx.links.control_up(self.id(), &Control::Started { ranks }, cx.out);
+        cx.links.control_up(self.id(), &Control::Started { ranks, pmix: self.opened() }, cx.out);
     }
 
     fn say_done(&mut self, cx: &mut Context<'_>) {
@@ -382,6 +404,7 @@ impl Job {
             (None, Kind::OutputCredit) => self.on_output_credit(&frame),
             (None, Kind::Input) => self.on_input(frame, cx),
             (Some(agent), Kind::InputCredit) => self.on_input_credit(agent, frame.arg, cx),
+            (Some(_), Kind::PmixUp) | (None, Kind::PmixDown) => self.on_pmix_frame(from, frame, cx),
             (Some(_), Kind::Trace) => self.send_trace(frame.payload, cx),
             // Frames in the wrong direction come from no agent of ours: they change nothing.
             (
@@ -395,19 +418,23 @@ impl Job {
                 | Kind::InputCredit
                 | Kind::Trace
                 | Kind::Direct
+                | Kind::Routed
+                | Kind::Pair
                 | Kind::GroupUp
-                | Kind::GroupDown,
+                | Kind::GroupDown
+                | Kind::Modex
+                | Kind::PmixUp
+                | Kind::PmixDown,
             ) => {}
         }
     }
 
     /// The link to the parent is up.
-    pub fn on_linked(&mut self, now: Instant, out: &mut Outbox) {
-        if let Some(plan) = self.held.take() {
-            out.push(Output::Spawn(plan));
-        }
+    pub fn on_linked(&mut self, cx: &mut Context<'_>) {
+        self.waits_for_link = false;
+        self.spawn_held(cx);
         if let Some(trace) = &mut self.trace {
-            trace.linked_ns = now.0;
+            trace.linked_ns = cx.now.0;
         }
     }
 
@@ -418,7 +445,16 @@ impl Job {
 
     /// Collectives that are not over here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
-        self.exchanges.open() + self.groups.open()
+        self.open_collectives() + self.groups.open()
+    }
+
+    fn open_collectives(&self) -> usize {
+        self.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
+    }
+
+    /// Requests of PMIx servers that are not answered, for the simulator's checkers.
+    pub fn outstanding_asks(&self) -> usize {
+        self.pmix.as_ref().map_or(0, |pmix| pmix.outstanding())
     }
 
     /// Which link a job's frames go to is the agents' tree alone; a link that is not in it sends nothing.
@@ -448,7 +484,8 @@ fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, chi
     let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
     let local_size = node.map_or(0, |node| mapping.local_size(node));
     let place = node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
-    Site { root, local_size, children, scheme: spec.options.exchange, peers, place }
+    let compress_min = spec.options.exchange_compress;
+    Site { root, local_size, children, scheme: spec.options.exchange, compress_min, peers, place, collect_max: None }
 }
 
 /// Who takes standard input at this agent.

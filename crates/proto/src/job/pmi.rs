@@ -53,6 +53,7 @@ impl Job {
                 process.trace.init_ns = cx.now.0;
             }
             Effect::Enter { entry, ticket } => self.on_enter(local, entry, ticket, cx),
+            Effect::Freed { place } => self.arenas.free(local, place),
             Effect::EnterGroup(group) => self.on_enter_group(local, group, cx),
             Effect::Finalized => {
                 let process = &mut self.processes[local.index()];

@@ -101,6 +101,7 @@ impl Job {
         self.busy -= usize::from(!busy);
         self.on_gone_one(cx);
         self.attrs.on_gone(local);
+        self.on_rank_gone(local, cx);
         let credit = self.input.on_gone(Sink::Local(local));
         self.send_input_credit(credit, cx);
         match status {
@@ -115,7 +116,7 @@ impl Job {
     /// One rank less. When none is left here, whatever they left behind goes too, also while nobody reads their output.
     fn on_gone_one(&mut self, cx: &mut Context<'_>) {
         self.alive -= 1;
-        if self.alive == 0 {
+        if self.alive == 0 && !self.end_server(cx) {
             cx.out.push(Output::Sweep { job: self.id() });
         }
     }
@@ -145,6 +146,7 @@ impl Job {
     /// The keeper is gone, and the kernel ends the ranks: nothing more will be heard of them.
     pub fn on_keeper_lost(&mut self, cx: &mut Context<'_>) {
         self.give_processes_up();
+        self.on_server_lost();
         self.fail_here(Cause::KeeperLost, cx);
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::arena::Arena;
 use crate::memory::Heap;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -156,6 +157,10 @@ struct NoMemory;
 impl Memory for NoMemory {
     fn share(&mut self, len: usize, _: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError> {
         Err(MemoryError { len, problem: "none is left".into() })
+    }
+
+    fn arena(&mut self, _slot_len: usize) -> Option<Box<dyn Arena>> {
+        None
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Ticket {
     Fence { thread: Option<Vec<u8>> },
     /// Answered already.
     Lazy,
+    /// Its node's PMIx server, which has entered for it, is answered.
+    Server,
     /// A text client's ring.
     Ring { thread: Option<Vec<u8>> },
     /// Our own client's fence.
@@ -36,7 +38,11 @@ pub enum Told<'a> {
     Fence {
         version: u32,
     },
-    Array,
+    /// Where the array lies in the arena, unless it has memory of its own; whether the rank has not seen the arena.
+    Array {
+        place: Option<u32>,
+        new: bool,
+    },
     Place(&'a Place),
 }
 
@@ -75,8 +81,10 @@ impl PmiLink {
             (Ticket::OwnFence { id }, Told::Fence { version }) => {
                 encode(Command::FenceNb, &None, &Reply::FenceNb { id: *id, version: *version });
             }
-            (Ticket::Allgather { id }, Told::Array) => encode(Command::Allgather, &None, &Reply::Allgather(*id)),
-            (Ticket::Lazy, _) => {}
+            (Ticket::Allgather { id }, Told::Array { place, new }) => {
+                encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: new.then_some(1) });
+            }
+            (Ticket::Lazy | Ticket::Server, _) => {}
             (ticket, _) => panic!("a collective ends as it began: {ticket:?}"),
         }
         match ticket {
@@ -86,7 +94,13 @@ impl PmiLink {
             }
             Ticket::OwnFence { .. } | Ticket::Allgather { .. } => self.outstanding -= 1,
             Ticket::Lazy => self.lazy -= 1,
+            Ticket::Server => {}
         }
+    }
+
+    /// Notes which arena the rank is told of; `true`: another one than before.
+    pub fn see_arena(&mut self, number: u32) -> bool {
+        std::mem::replace(&mut self.arena, number) != number
     }
 
     /// Whether a get waits for the rank's lazy fences, and these are complete.
@@ -112,6 +126,15 @@ impl Turn<'_, '_> {
         *self.outstanding += 1;
         *self.has_put = false;
         self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::OwnFence { id } });
+    }
+
+    /// The rank has done with arrays in the arena.
+    pub(super) fn on_freed(&mut self, places: &[u8]) {
+        for place in
+            places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok()?.parse().ok())
+        {
+            self.effects.push(Effect::Freed { place });
+        }
     }
 
     pub(super) fn on_allgather(&mut self, envelope: &Envelope<'_>, id: u32, max_len: u32, shared: bool, value: &[u8]) {

@@ -127,6 +127,8 @@ commands! {
         max_len: u32 = [] ["maxlen"];
         /// The array is wanted as rows of `maxlen` bytes.
         shared: bool = [] ["shared"] or "FALSE";
+        /// Places in the arena that the client has done with, separated by commas; see `crate::shared::rows`.
+        freed: &'a [u8] = [] ["freed"] or "";
         value: &'a [u8] = [] ["value"];
     }
     /// Our own clients: hand out the indexed pairs of all fences, as descriptors, see `crate::shared::segment`.
@@ -220,8 +222,15 @@ replies! {
         /// Grows with every fence that published pairs.
         version: u32 = [] ["kvs"];
     }
-    /// An allgather of our own clients is over; one descriptor comes along.
-    Allgather(id: u32 = [] ["id"])
+    /// An allgather of our own clients is over. A descriptor comes along: of the array, or, where there is a place, of the arena if
+    /// that is new to the client.
+    Allgather {
+        id: u32 = [] ["id"];
+        /// Where the array lies in the arena.
+        place: Option<u32> = [] ["place"];
+        /// Present: the arena is new to the client.
+        new: Option<u32> = [] ["new"];
+    }
     /// The client's first `keep` segments stay; those that end at `ends` follow, a descriptor for each comes along.
     KvsMap {
         keep: u32 = [] ["keep"];

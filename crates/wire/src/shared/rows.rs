@@ -11,6 +11,10 @@
 //! values take no padding and are unpacked in one pass, in rank order.
 //!
 //! Cost: 64 bytes and `stride`, or the value and 1 byte (3 from 255 bytes on), a rank.
+//!
+//! A short array lies in an arena, memory of [`ARENA_SLOTS`] slots that a rank maps once and that is used again: a descriptor, a
+//! mapping and its first touch cost more than the array's way to the node. Place `n` is slot `n % ARENA_SLOTS` of the
+//! `n / ARENA_SLOTS`-th arena. A rank says with its next allgather which places it has done with; until all have, none is written.
 
 use super::{Malformed, u32_at, u64_at};
 use crate::values::{encoded_len, prefix, split_first, values};
@@ -19,6 +23,9 @@ use crate::values::{encoded_len, prefix, split_first, values};
 const MAGIC: u32 = u32::from_le_bytes(*b"WAG1");
 /// Bytes before the body: rows of whole cache lines stay so.
 pub const HEADER_LEN: usize = 64;
+
+/// Arrays in an arena: one to read while the next one comes.
+pub const ARENA_SLOTS: u32 = 2;
 
 /// How the values lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,24 +45,26 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `bytes`: the whole of it, nothing behind.
+    /// `bytes`: the whole of it; what lies behind is not looked at.
     ///
     /// # Errors
     /// The header is that of another format, or its numbers do not make up the length.
+    #[inline(never)] // Small libraries read it at several places.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let field = |index: usize| u32_at(bytes, index * 4).ok_or(Malformed);
         let (magic, form, count, stride) = (field(0)?, field(1)?, field(2)?, field(3)?);
         let body_len = u64_at(bytes, 16).ok_or(Malformed)?;
-        let body = bytes.get(HEADER_LEN..).ok_or(Malformed)?;
+        let body_len = usize::try_from(body_len).map_err(|_| Malformed)?;
+        let body = bytes.get(HEADER_LEN..).and_then(|rest| rest.get(..body_len)).ok_or(Malformed)?;
         let form = match form {
             0 => Form::Packed,
             1 => Form::Rows,
             _ => return Err(Malformed),
         };
         // A value takes a byte at least: no count is larger than what is there.
-        let fits =
-            u64::from(count) <= body_len && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len);
-        if magic != MAGIC || body_len != body.len() as u64 || !fits {
+        let fits = count as usize <= body_len
+            && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len as u64);
+        if magic != MAGIC || !fits {
             return Err(Malformed);
         }
         Ok(Rows { form, count, stride: stride as usize, body })

@@ -1,7 +1,7 @@
 use super::*;
 use crate::flags::low::{Wish, parse};
 use wireup_coll::tree;
-use wireup_wire::job::NodeSpec;
+use wireup_wire::job::{Modex, NodeSpec};
 
 fn here() -> Here {
     Here::example()
@@ -190,9 +190,29 @@ fn variables_of_this_machine_stay_here_unless_named() {
     let here = || Here { env: env.clone(), ..here() };
     let local = try_high("--hosts localhost ./a", here()).expect("valid");
     assert_eq!(local.job.env, [b"HOME=/h".to_vec(), b"SSH_AUTH_SOCK=/s".to_vec()]);
-    let remote = try_high("--hosts n1 -x SSH_AUTH_SOCK ./a", here()).expect("valid");
+    let remote = try_high("--hosts n1 --pmi simple -x SSH_AUTH_SOCK ./a", here()).expect("valid");
     assert_eq!(remote.job.env, [b"HOME=/h".to_vec()]);
     assert_eq!(remote.job.apps[0].env, [b"SSH_AUTH_SOCK=/s".to_vec()]);
+}
+
+#[test]
+fn pmi_is_as_asked_or_as_the_program_tells() {
+    let chosen = |line: &str| {
+        let high = high(line);
+        (high.job.options.pmi, high.pmi_why)
+    };
+    for (word, flavour) in [("simple", PmiFlavour::Simple), ("pmix", PmiFlavour::Pmix), ("none", PmiFlavour::None)] {
+        assert_eq!(chosen(&format!("-n 1 --pmi {word} /bin/sh")), (flavour, "--pmi".to_owned()));
+    }
+    assert_eq!(chosen("-n 1 --pmi auto /bin/true"), chosen("-n 1 /bin/true"));
+    assert_eq!(chosen("-n 1 /bin/true").0, PmiFlavour::Simple);
+    // Nobody sees from here what it is there.
+    let there = high("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
+    assert_eq!((there.options.pmi, there.options.modex), (PmiFlavour::Both, Modex::Direct));
+    assert_eq!(there.options.pmix_library.as_deref(), Some("/l/libpmix.so.2"));
+    assert!(there.env.contains(&b"MPIR_CVAR_PMI_VERSION=1".to_vec()));
+    let missing = try_high("-n 1 --pmix-library no/such ./a", here()).expect_err("missing");
+    assert!(missing.starts_with("--pmix-library no/such: not there"), "{missing}");
 }
 
 #[test]
@@ -202,7 +222,7 @@ fn files_are_read() {
     let path = |name: &str| directory.join(name).display().to_string();
     std::fs::write(path("hosts"), "n1 slots=2\nn2 slots=2\n").expect("written");
     std::fs::write(path("vars"), "A=1\nB=2\n").expect("written");
-    let line = format!("-f {} --env-file {} --genv A=3 ./a", path("hosts"), path("vars"));
+    let line = format!("-f {} --env-file {} --genv A=3 --pmi simple ./a", path("hosts"), path("vars"));
     let read = high(&line);
     std::fs::remove_dir_all(&directory).expect("ours");
     assert_eq!((read.job.job_size(), read.slots.as_slice()), (4, &[2, 2][..]));

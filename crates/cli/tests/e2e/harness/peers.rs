@@ -18,9 +18,9 @@ pub fn plain(name: &str) -> PathBuf {
     programs::build(Flavour::Plain, name).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// The interpreter that has mpi4py.
-pub fn mpi4py() -> Option<PathBuf> {
-    programs::mpi4py().map_or_else(|why| skip(&why), Some)
+/// The interpreter that has mpi4py, on MPICH 5 or Open MPI 5.
+pub fn mpi4py(flavour: Flavour) -> Option<PathBuf> {
+    programs::mpi4py(flavour).map_or_else(|why| skip(&why), Some)
 }
 
 /// A tool that Debian has.

@@ -1,0 +1,185 @@
+//! Reads of a program or library what the loader reads, and whether it may start other programs.
+//!
+//! Only the tables that are needed are read, each at once: a few pages of a file, whatever its size. What is broken is `Other`: the
+//! kernel will tell what is wrong with it.
+
+use memchr::memmem;
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
+use object::{Endianness, ReadCache, ReadRef, SectionIndex};
+use std::fs::File;
+use std::path::Path;
+
+/// Functions that start a program or load a library that is not named in the file. What ends alike (`fexecve`) counts as well.
+const STARTS: &[&[u8]] = &[
+    b"execv\0",
+    b"execve\0",
+    b"execvp\0",
+    b"execvpe\0",
+    b"execl\0",
+    b"execlp\0",
+    b"execle\0",
+    b"posix_spawn\0",
+    b"posix_spawnp\0",
+    b"system\0",
+    b"popen\0",
+    // Go's.
+    b"forkExec\0",
+];
+const LOADS: &[&[u8]] = &[b"dlopen\0", b"dlmopen\0"];
+
+/// The variable by which a client finds its server; who never mentions it never looks for one.
+const PMIX_MARK: &[u8] = b"PMIX_NAMESPACE";
+const SIMPLE_MARKS: &[&[u8]] = &[b"PMI_FD", b"PMI_PORT"];
+
+/// Tables beyond this are not looked into: a program of that size starts what it likes (bytes; chosen).
+const TABLE_LEN_MAX: u64 = 64 << 20;
+
+/// What a file is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    Dynamic(Dynamic),
+    Static(Static),
+    /// `#!` at its beginning.
+    Script,
+    Other,
+}
+
+/// What a program or library that the loader completes says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dynamic {
+    pub needed: Vec<String>,
+    /// As written, between the colons.
+    pub rpath: Vec<String>,
+    pub runpath: Vec<String>,
+    /// It may start another program, or load a library by itself.
+    pub starts_others: bool,
+}
+
+/// What can be seen of a program without libraries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Static {
+    pub mentions_pmix: bool,
+    pub mentions_simple: bool,
+    /// `None`: its names were stripped.
+    pub starts_others: Option<bool>,
+}
+
+impl Content {
+    pub fn of(path: &Path) -> Content {
+        let Ok(file) = File::open(path) else { return Content::Other };
+        // Anything but a file may wait for a writer, or never end.
+        if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+            return Content::Other;
+        }
+        let cache = ReadCache::new(file);
+        match (&cache).read_bytes_at(0, 2) {
+            Ok(b"#!") => Content::Script,
+            Ok(_) => read(&cache).unwrap_or(Content::Other),
+            Err(()) => Content::Other,
+        }
+    }
+}
+
+fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
+    let header = FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, data)?;
+    let Some((entries, strings)) = sections.dynamic(endian, data)? else {
+        return Ok(Content::Static(read_static(endian, data, &sections)));
+    };
+    let mut found = Dynamic::default();
+    let is_position_independent = |found: &Dynamic| found.needed.is_empty() && found.runpath.is_empty();
+    let table = table(endian, data, &sections, strings);
+    let string = |offset: u64| -> String {
+        let text = table.get(offset as usize..).unwrap_or_default();
+        let end = memchr::memchr(0, text).unwrap_or(0);
+        String::from_utf8_lossy(&text[..end]).into_owned()
+    };
+    let paths = |text: String| text.split(':').filter(|path| !path.is_empty()).map(str::to_owned).collect();
+    for entry in entries {
+        match entry.tag(endian) {
+            DT_NEEDED => found.needed.push(string(entry.val(endian))),
+            DT_RPATH => found.rpath = paths(string(entry.val(endian))),
+            DT_RUNPATH => found.runpath = paths(string(entry.val(endian))),
+            _ => {}
+        }
+    }
+    let has_loader = header.program_headers(endian, data)?.iter().any(|part| part.p_type(endian) == PT_INTERP);
+    if is_position_independent(&found) && !has_loader && header.e_entry.get(endian) != 0 {
+        // A static program that may lie anywhere has a dynamic section and nothing in it.
+        return Ok(Content::Static(read_static(endian, data, &sections)));
+    }
+    found.starts_others = has_any(table, STARTS) || has_any(table, LOADS);
+    Ok(Content::Dynamic(found))
+}
+
+type Sections<'data, R> = SectionTable<'data, FileHeader64<Endianness>, R>;
+
+fn read_static<'data, R: ReadRef<'data>>(endian: Endianness, data: R, sections: &Sections<'data, R>) -> Static {
+    let named = |name: &[u8]| {
+        let (_, section) = sections.section_by_name(endian, name)?;
+        let short = section.sh_size.get(endian) <= TABLE_LEN_MAX;
+        short.then(|| section.data(endian, data).unwrap_or_default())
+    };
+    let constants = named(b".rodata").unwrap_or_default();
+    Static {
+        mentions_pmix: memmem::find(constants, PMIX_MARK).is_some(),
+        mentions_simple: has_any(constants, SIMPLE_MARKS),
+        // A static C library holds `dlopen` for itself.
+        starts_others: named(b".strtab").map(|names| has_any(names, STARTS)),
+    }
+}
+
+/// The names of the dynamic section, read at once: one by one they would be a system call each.
+fn table<'data, R: ReadRef<'data>>(
+    endian: Endianness,
+    data: R,
+    sections: &Sections<'data, R>,
+    index: SectionIndex,
+) -> &'data [u8] {
+    let section = sections.section(index).ok().filter(|section| section.sh_size.get(endian) <= TABLE_LEN_MAX);
+    section.and_then(|section| section.data(endian, data).ok()).unwrap_or_default()
+}
+
+fn has_any(text: &[u8], names: &[&[u8]]) -> bool {
+    names.iter().any(|name| memmem::find(text, name).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_a_dynamic_program() {
+        let own = std::env::current_exe().expect("Linux knows it");
+        let Content::Dynamic(own) = Content::of(&own) else { panic!("this test is a program with libraries") };
+        assert!(own.needed.iter().any(|library| library.starts_with("libc.so")), "{own:?}");
+        assert!(own.starts_others, "the standard library can start programs");
+    }
+
+    #[test]
+    fn shells_start_programs_and_true_does_not() {
+        let starts = |path: &str| match Content::of(Path::new(path)) {
+            Content::Dynamic(found) => found.starts_others,
+            other => panic!("{path}: {other:?}"),
+        };
+        assert!(starts("/bin/sh") && starts("/usr/bin/env"));
+        assert!(!starts("/bin/true") && !starts("/bin/sleep"));
+    }
+
+    #[test]
+    fn what_is_no_program_is_told() {
+        for path in ["/proc/self/status", "/dev/null", "/no/such/file", "/", "/etc/passwd"] {
+            assert_eq!(Content::of(Path::new(path)), Content::Other, "{path}");
+        }
+    }
+
+    #[test]
+    fn any_prefix_of_a_program_is_read_without_harm() {
+        let whole = std::fs::read("/bin/true").expect("a small program");
+        for cut in (0..whole.len()).step_by(97) {
+            let _ = read(&whole[..cut]);
+        }
+    }
+}

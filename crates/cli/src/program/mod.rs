@@ -1,0 +1,54 @@
+//! What a program needs, read from its file before it starts: which PMI, and whose PMIx library.
+//!
+//! `elf` reads one file, `closure` follows its libraries as the loader will (`ld_cache` is the system's list of them), `families`
+//! knows the libraries of MPI by name, `flavour` decides what the ranks are offered.
+
+pub mod closure;
+pub mod elf;
+pub mod families;
+pub mod flavour;
+pub mod ld_cache;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use wireup_wire::job::AppSpec;
+
+/// The file of a program, found as the ranks find it.
+pub fn path(app: &AppSpec, job_env: &[Vec<u8>]) -> Option<PathBuf> {
+    let program = OsStr::from_bytes(app.argv.first()?);
+    let cwd = Path::new(OsStr::from_bytes(&app.cwd));
+    if program.as_bytes().contains(&b'/') {
+        return Some(cwd.join(program));
+    }
+    let search = variable("PATH", app, job_env)?;
+    let mut directories = search.split(|&byte| byte == b':').map(|directory| cwd.join(OsStr::from_bytes(directory)));
+    directories.find_map(|directory| Some(directory.join(program)).filter(|path| path.is_file()))
+}
+
+/// A variable as the ranks of a program will have it.
+pub fn variable<'a>(name: &str, app: &'a AppSpec, job_env: &'a [Vec<u8>]) -> Option<&'a [u8]> {
+    let value = |variable: &'a Vec<u8>| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=");
+    app.env.iter().chain(job_env).find_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_ranks_find_them() {
+        let app = |program: &str, cwd: &str, env: &[&str]| AppSpec {
+            ranks: 1,
+            argv: vec![program.into()],
+            cwd: cwd.into(),
+            env: env.iter().map(|variable| variable.as_bytes().to_vec()).collect(),
+        };
+        let job_env = [b"PATH=/nowhere:/bin".to_vec()];
+        assert_eq!(path(&app("./a", "/w", &[]), &job_env), Some("/w/./a".into()));
+        assert_eq!(path(&app("/x/a", "/w", &[]), &job_env), Some("/x/a".into()));
+        assert_eq!(path(&app("sh", "/", &[]), &job_env), Some("/bin/sh".into()));
+        assert_eq!(path(&app("sh", "/", &["PATH=/nowhere"]), &job_env), None);
+        assert_eq!(path(&app("bin/../sh", "/", &[]), &[]), Some("/bin/../sh".into()));
+    }
+}

@@ -1,0 +1,115 @@
+//! The requests of a server process that are not answered yet, and until when each may wait.
+
+use super::super::{Context, Job};
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::ids::Epoch;
+use wireup_wire::limits::PMIX_ASKS_MAX;
+use wireup_wire::modex::Up;
+use wireup_wire::pmix::Status;
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waits {
+    /// A fence of the whole job.
+    Fence(Epoch),
+    Subset,
+    Modex,
+    /// The root, which has an eye on the time itself.
+    Root,
+}
+
+#[derive(Default)]
+pub struct Asks {
+    all: BTreeMap<u64, Waiting>,
+    due: BTreeSet<(Instant, u64)>,
+}
+
+struct Waiting {
+    waits: Waits,
+    until: Option<Instant>,
+}
+
+/// Why a request cannot be taken on: the process breaks the rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    Twice,
+    TooMany,
+}
+
+impl Asks {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn begin(&mut self, id: u64, waits: Waits, until: Option<Instant>) -> Result<(), Refused> {
+        if self.all.contains_key(&id) {
+            return Err(Refused::Twice);
+        }
+        if self.all.len() >= PMIX_ASKS_MAX {
+            return Err(Refused::TooMany);
+        }
+        self.all.insert(id, Waiting { waits, until });
+        self.due.extend(until.map(|until| (until, id)));
+        Ok(())
+    }
+
+    /// It is answered; `None`: it was before.
+    pub fn finish(&mut self, id: u64) -> Option<Waits> {
+        let Waiting { waits, until } = self.all.remove(&id)?;
+        if let Some(until) = until {
+            self.due.remove(&(until, id));
+        }
+        Some(waits)
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(until, _)| *until)
+    }
+
+    fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
+        let (until, id) = self.due.first()?;
+        (*until <= now).then(|| (*id, self.all[id].waits))
+    }
+
+    /// Nobody waits for an answer any more.
+    pub fn clear(&mut self) {
+        *self = Asks::default();
+    }
+}
+
+impl Job {
+    /// Answers those whose patience is over. Others may wait for the same fence: the root is told.
+    pub(super) fn check_asks(&mut self, cx: &mut Context<'_>) {
+        while let Some((id, waits)) = self.pmix.as_ref().and_then(|pmix| pmix.asks.overdue(cx.now)) {
+            self.refuse_ask(id, Status::Timeout, cx);
+            if let Waits::Fence(epoch) = waits {
+                self.pmix_up(&Up::GiveUp { epoch }, cx);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_outstanding_once_and_end_in_time() {
+        let mut asks = Asks::default();
+        assert_eq!(asks.begin(1, Waits::Modex, Some(Instant(9))), Ok(()));
+        assert_eq!(asks.begin(2, Waits::Root, None), Ok(()));
+        assert_eq!(asks.begin(3, Waits::Subset, Some(Instant(5))), Ok(()));
+        assert_eq!(asks.begin(1, Waits::Root, None), Err(Refused::Twice));
+        assert_eq!((asks.deadline(), asks.overdue(Instant(4))), (Some(Instant(5)), None));
+        assert_eq!(asks.overdue(Instant(5)), Some((3, Waits::Subset)));
+        assert_eq!(asks.finish(3), Some(Waits::Subset));
+        assert_eq!(asks.finish(3), None);
+        assert_eq!(asks.finish(1), Some(Waits::Modex));
+        assert_eq!((asks.deadline(), asks.len()), (None, 1));
+        for id in 10..10 + PMIX_ASKS_MAX as u64 - 1 {
+            assert_eq!(asks.begin(id, Waits::Root, None), Ok(()));
+        }
+        assert_eq!(asks.begin(5, Waits::Root, None), Err(Refused::TooMany));
+    }
+}

@@ -1,0 +1,290 @@
+//! The life of the server process of this node, and the ranks that wait for it.
+//!
+//! ```text
+//!            Ready                ranks gone: End          gone
+//!   Starting ─────► Serving ──────────────────► Ending ───────────► Gone
+//!      │ Failed, gone,  │ gone, broken rules      │ too long: kill   ▲
+//!      │ too long       ▼                         ▼                  │
+//!      └───────────► Killed ───────────────────► Killed ─────────────┘   (its end is waited for, but not for ever)
+//! ```
+//!
+//! Ranks are spawned when it serves and the link to the parent is there, where that is asked for. Where ranks may do without
+//! PMIx (nobody knows what they speak) a process that cannot begin ends nothing: they are spawned without it.
+
+use super::super::processes::Life;
+use super::super::{Context, Job};
+use crate::io::{ExitStatus, Output, PmixPlan};
+use crate::time::Instant;
+use wireup_wire::job::{BindTo, PmiFlavour};
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
+use wireup_wire::pmix::{App, Begin, ToServer, Unpacker};
+
+#[derive(Default)]
+pub struct Server {
+    phase: Phase,
+    pub unpacker: Unpacker,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    /// No ranks are here.
+    #[default]
+    None,
+    Starting {
+        until: Instant,
+    },
+    Serving,
+    Ending {
+        until: Instant,
+    },
+    Killed {
+        until: Instant,
+    },
+    Gone,
+}
+
+impl Server {
+    /// It serves ranks, so it hears of them.
+    pub fn listens(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    pub fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. })
+    }
+
+    /// What it says is read.
+    pub fn speaks(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. } | Phase::Serving)
+    }
+
+    fn is_there(&self) -> bool {
+        !matches!(self.phase, Phase::None | Phase::Gone)
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Starting { until } | Phase::Ending { until } | Phase::Killed { until } => Some(until),
+            Phase::None | Phase::Serving | Phase::Gone => None,
+        }
+    }
+}
+
+impl Job {
+    /// Starts the process; the ranks wait for it.
+    pub(in crate::job) fn start_server(&mut self, cx: &mut Context<'_>) {
+        let plan = Box::new(self.pmix_plan());
+        let Some(pmix) = &mut self.pmix else { return };
+        pmix.server.phase = Phase::Starting { until: cx.now + PMIX_START_NS_MAX };
+        cx.out.push(Output::StartPmix(plan));
+    }
+
+    fn pmix_plan(&self) -> PmixPlan {
+        let spec = &self.spec;
+        let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+        let node = self.node.unwrap_or_default();
+        let app = |app: &wireup_wire::job::AppSpec| App {
+            ranks: app.ranks,
+            argv: app.argv.iter().map(words).collect(),
+            cwd: words(&app.cwd),
+        };
+        let begin = Begin {
+            nspace: spec.nspace.clone(),
+            nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
+            node,
+            blocks: spec.blocks.clone(),
+            apps: spec.apps.iter().map(app).collect(),
+            cpus: vec![None; self.processes.len()],
+            dir: String::new(),
+            library: spec.options.pmix_library.clone(),
+            oversubscribed: false,
+            verbose: 0,
+        };
+        let shared = spec.nodes[node.index()].shared;
+        let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
+        PmixPlan { job: self.id(), begin, bind_to, env: spec.env.clone() }
+    }
+
+    /// It can begin to serve: each rank gets its variables.
+    pub(super) fn on_ready(&mut self, version: String, env: Vec<Vec<Vec<u8>>>, cx: &mut Context<'_>) {
+        let (node, local_size) = (self.node.unwrap_or_default(), self.processes.len());
+        let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.server.is_starting()) else {
+            return self.fail_pmix("it said twice that it is ready", cx);
+        };
+        if env.len() != local_size {
+            return self.fail_pmix(format!("it has variables for {} ranks of {local_size}", env.len()), cx);
+        }
+        pmix.server.phase = Phase::Serving;
+        self.on_opened(Opened { node, version }, cx);
+        if let Some(plan) = &mut self.held {
+            plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
+        }
+        self.spawn_held(cx);
+    }
+
+    /// Spawns the ranks if nothing holds them up.
+    pub(in crate::job) fn spawn_held(&mut self, cx: &mut Context<'_>) {
+        let waits = self.waits_for_link || self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
+        if let Some(plan) = self.held.take_if(|_| !waits) {
+            cx.out.push(Output::Spawn(plan));
+        }
+    }
+
+    /// It cannot serve this node.
+    pub(super) fn on_server_failed(&mut self, problem: String, cx: &mut Context<'_>) {
+        let (node, host) = (self.node.unwrap_or_default(), self.host());
+        let starting = self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
+        if !starting || self.spec.options.pmi != PmiFlavour::Both || self.is_ending() {
+            return self.fail_pmix(problem, cx);
+        }
+        self.stop_server(cx);
+        self.on_opened(Opened { node, version: String::new() }, cx);
+        cx.links.control_up(self.id(), &Control::Note(Note::NoPmix { node, host, problem }), cx.out);
+        self.spawn_held(cx);
+    }
+
+    pub fn on_pmix_gone(&mut self, status: ExitStatus, stderr: &str, cx: &mut Context<'_>) {
+        let Some(pmix) = &mut self.pmix else { return };
+        let before = std::mem::replace(&mut pmix.server.phase, Phase::Gone);
+        pmix.asks.clear();
+        let how = match status {
+            ExitStatus::Exited(code) => format!("left with exit code {code}"),
+            ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
+        };
+        let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };
+        match before {
+            Phase::Starting { .. } => {
+                pmix.server.phase = before;
+                self.on_server_failed(format!("it {how} before it was ready{said}"), cx);
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.server.phase = Phase::Gone;
+                }
+            }
+            Phase::Serving => self.fail_pmix(format!("it {how}{said}"), cx),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
+        }
+        self.sweep_if_done(cx);
+    }
+
+    pub fn on_pmix_failed(&mut self, error: &SpawnError, cx: &mut Context<'_>) {
+        let reason = std::io::Error::from_raw_os_error(error.errno);
+        let problem = format!("{}: {reason} ({})", error.what, error.step.words());
+        self.on_server_failed(problem, cx);
+        if let Some(pmix) = &mut self.pmix {
+            pmix.server.phase = Phase::Gone;
+        }
+        self.sweep_if_done(cx);
+    }
+
+    /// No rank is left here: it cleans up and leaves. True if that is waited for.
+    pub(in crate::job) fn end_server(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.server.is_there()) else { return false };
+        match pmix.server.phase {
+            Phase::Serving => {
+                self.tell_server(&ToServer::End, cx);
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.server.phase = Phase::Ending { until: cx.now + PMIX_END_NS_MAX };
+                    pmix.asks.clear();
+                }
+            }
+            Phase::Starting { .. } => self.stop_server(cx),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
+        }
+        true
+    }
+
+    /// It is killed, whatever it does.
+    pub(super) fn stop_server(&mut self, cx: &mut Context<'_>) {
+        let job = self.id();
+        let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.server.is_there()) else { return };
+        if !matches!(pmix.server.phase, Phase::Killed { .. }) {
+            pmix.server.phase = Phase::Killed { until: cx.now + PMIX_END_NS_MAX };
+            cx.out.push(Output::StopPmix { job });
+        }
+        pmix.asks.clear();
+    }
+
+    pub(super) fn check_server(&mut self, cx: &mut Context<'_>) {
+        let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.server.deadline().is_some_and(|due| cx.now >= due))
+        else {
+            return;
+        };
+        match pmix.server.phase {
+            Phase::Starting { .. } => {
+                let seconds = PMIX_START_NS_MAX / 1_000_000_000;
+                self.on_server_failed(format!("it was not ready after {seconds} s"), cx);
+            }
+            Phase::Ending { .. } => self.stop_server(cx),
+            Phase::Killed { .. } => {
+                // The kernel cannot end it now; the keeper goes on trying.
+                pmix.server.phase = Phase::Gone;
+                self.sweep_if_done(cx);
+            }
+            Phase::None | Phase::Serving | Phase::Gone => {}
+        }
+    }
+
+    /// The job is being ended: ranks that wait for the process are not started any more.
+    pub(in crate::job) fn drop_held(&mut self, cx: &mut Context<'_>) {
+        if self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting()) && self.held.take().is_some() {
+            self.give_processes_up();
+            self.stop_server(cx);
+        }
+    }
+
+    /// The keeper is gone, and its processes with it.
+    pub(in crate::job) fn on_server_lost(&mut self) {
+        if let Some(pmix) = &mut self.pmix {
+            pmix.server.phase = Phase::Gone;
+            pmix.asks.clear();
+        }
+    }
+
+    /// Whether the process is still to be waited for.
+    pub(in crate::job) fn has_server(&self) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_there())
+    }
+
+    fn sweep_if_done(&mut self, cx: &mut Context<'_>) {
+        let gone = |life| matches!(life, Life::Gone { .. });
+        if !self.has_server() && self.processes.iter().all(|process| gone(process.life)) {
+            cx.out.push(Output::Sweep { job: self.id() });
+        }
+    }
+
+    /// A subtree has opened this; all nodes must have opened libraries that understand each other.
+    pub(in crate::job) fn on_opened(&mut self, below: Opened, cx: &mut Context<'_>) {
+        let Some(pmix) = &mut self.pmix else { return };
+        let Some(known) = &pmix.opened else {
+            pmix.opened = Some(below);
+            return;
+        };
+        if series(&known.version) == series(&below.version) {
+            return;
+        }
+        let name = |opened: &Opened| {
+            let name = self.spec.nodes.get(opened.node.index()).map_or("", |node| node.name.as_str());
+            match opened.version.as_str() {
+                "" => format!("none on node {name}"),
+                version => format!("{version} on node {name}"),
+            }
+        };
+        let problem = format!(
+            "nodes have different PMIx libraries, which do not understand each other: {} and {}",
+            name(known),
+            name(&below)
+        );
+        self.fail_here(Cause::PmixServer { problem }, cx);
+    }
+
+    /// What the subtree has opened, for the parent.
+    pub(in crate::job) fn opened(&self) -> Option<Opened> {
+        self.pmix.as_ref().and_then(|pmix| pmix.opened.clone())
+    }
+}
+
+/// `4.2` of `4.2.9`.
+fn series(version: &str) -> Vec<&str> {
+    version.split('.').take(2).collect()
+}

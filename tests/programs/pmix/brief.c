@@ -1,0 +1,13 @@
+/* Init and finalize. With `fence`: one in between. With `exit`: no finalize. */
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    begin();
+    if (argc > 1 && strcmp(argv[1], "fence") == 0)
+        MUST(fence(false));
+    if (argc > 1 && strcmp(argv[1], "exit") == 0)
+        return 0;
+    finish();
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* faults HOW: one rank, the last, is in the way of the others.
+   fence CODE    it leaves with CODE instead of entering a fence
+   modex CODE    it leaves with CODE while others ask for what it has not committed
+   timeout       it comes late to a fence in which the others wait for a second
+   set CODE      it leaves with CODE; the others fence over a set that includes it
+   without       it leaves with 0 before finalize, when nobody needs it any more
+   stranger      rank 0 aborts */
+#include "check.h"
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "";
+    int code = argc > 2 ? atoi(argv[2]) : 0, seconds = 1;
+    pmix_info_t info;
+
+    begin();
+    bool last = me.rank == size - 1;
+    pmix_proc_t him = rank_of(size - 1), pair[2] = {rank_of(0), him};
+    pmix_value_t *value = NULL;
+    PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
+    MUST(fence(false));
+    if (strcmp(how, "fence") == 0) {
+        if (last)
+            _exit(code);
+        pmix_status_t status = fence(true);
+        printf("rank %u: %s\n", me.rank, status == PMIX_SUCCESS ? "done" : "refused");
+    } else if (strcmp(how, "modex") == 0) {
+        if (last) {
+            usleep(200000);
+            _exit(code);
+        }
+        pmix_status_t status = PMIx_Get(&him, "never", NULL, 0, &value);
+        printf("rank %u: %s\n", me.rank, status == PMIX_SUCCESS ? "found" : "refused");
+    } else if (strcmp(how, "timeout") == 0) {
+        if (last) {
+            sleep(3);
+        } else {
+            EXPECT(PMIX_ERR_TIMEOUT, PMIx_Fence(&everybody, 1, &info, 1));
+            printf("rank %u: out of patience\n", me.rank);
+        }
+    } else if (strcmp(how, "set") == 0) {
+        if (last)
+            _exit(code);
+        usleep(300000);
+        if (me.rank == 0) {
+            pmix_status_t status = PMIx_Fence(pair, 2, NULL, 0);
+            printf("rank 0: %s\n", status == PMIX_SUCCESS ? "done" : "refused");
+        }
+    } else if (strcmp(how, "without") == 0) {
+        if (last)
+            _exit(0);
+    } else if (strcmp(how, "stranger") == 0) {
+        if (me.rank == 0)
+            PMIx_Abort(code, "no more cheese", NULL, 0);
+        sleep(30);
+    }
+    finish();
+    return 0;
+}
