@@ -29,6 +29,9 @@ pub enum Id {
     Modex,
     PmixLibrary,
     Exchange,
+    EarlyWireup,
+    AgentTransport,
+    ExchangeCompress,
     PmiFence,
     PmiVersion,
     BindTo,
@@ -281,6 +284,28 @@ pub const FLAGS: &[Flag] = &[
         Word("SCHEME"),
         Environment,
         "How nodes exchange what fences and allgathers bring: tree, ring, log, or auto (default): as suits nodes and bytes.",
+    ),
+    flag(
+        Id::EarlyWireup,
+        &["early-wireup"],
+        Word("WHEN"),
+        Environment,
+        "Links that the first exchange needs are made while ranks start: yes, no, or auto (default): with --exchange ring or log.",
+    ),
+    flag(
+        Id::AgentTransport,
+        &["agent-transport"],
+        Word("HOW"),
+        Environment,
+        "How agents that are not neighbours in the tree reach each other: tree (hop by hop), tcp, ucx, or auto (default): tcp.",
+    ),
+    flag(
+        Id::ExchangeCompress,
+        &["exchange-compress"],
+        Word("BYTES"),
+        Environment,
+        "Compress what a node gives to an exchange from that many bytes on, if it shrinks; 0: never (default). For business \
+         cards on slow links; see docs/pmi.md.",
     ),
     flag(
         Id::PmiFence,

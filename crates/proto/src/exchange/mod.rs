@@ -26,7 +26,7 @@ use bytes::Bytes;
 use one::Exchange;
 use std::collections::VecDeque;
 use wireup_coll::scan::Place;
-use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::EXCHANGES_MAX;
@@ -40,6 +40,8 @@ pub struct Site {
     /// Children in the tree with ranks of the job below them.
     pub children: usize,
     pub scheme: ExchangeScheme,
+    /// A node's part is compressed from so many bytes on; 0: never.
+    pub compress_min: u32,
     /// The nodes that have ranks, ascending: the peers of direct ways.
     pub peers: Vec<NodeId>,
     /// This node among them.
@@ -143,6 +145,13 @@ impl Exchanges {
             deserter_known: false,
             asked: None,
         }
+    }
+
+    /// The nodes that an exchange by this algorithm sends to from here.
+    pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
+        let Site { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
+        let receivers = wireup_coll::allgather::receivers(algorithm, *place, peers.len() as u32);
+        receivers.into_iter().map(|peer| peers[peer as usize]).collect()
     }
 
     /// The first epoch that is not over here.

@@ -229,7 +229,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -269,7 +268,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -311,7 +309,7 @@ impl Job {
         {
             return false;
         }
-        if !self.is_ending() && (self.open_collectives() > 0 || cx.links.direct.waits(self.id())) {
+        if !self.is_ending() && self.open_collectives() > 0 {
             // Ranks here need not wait for their collectives; other nodes need what this one passes on.
             return false;
         }
@@ -420,6 +418,8 @@ impl Job {
                 | Kind::InputCredit
                 | Kind::Trace
                 | Kind::Direct
+                | Kind::Routed
+                | Kind::Pair
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::Modex
@@ -484,7 +484,8 @@ fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, chi
     let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
     let local_size = node.map_or(0, |node| mapping.local_size(node));
     let place = node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
-    Site { root, local_size, children, scheme: spec.options.exchange, peers, place, collect_max: None }
+    let compress_min = spec.options.exchange_compress;
+    Site { root, local_size, children, scheme: spec.options.exchange, compress_min, peers, place, collect_max: None }
 }
 
 /// Who takes standard input at this agent.

@@ -24,6 +24,7 @@ pub(super) fn agent(me: u32) -> Agent {
         verbose: false,
         hold_ranks: false,
         record_dir: None,
+        transport: Default::default(),
         link_delay_ns: 0,
     };
     let mut agent =
@@ -59,6 +60,9 @@ pub(super) fn job(id: u32) -> JobSpec {
             stall_report_ns: 0,
             stdin_inherit: false,
             exchange: Default::default(),
+            early_wireup: Default::default(),
+            bench: None,
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
             modex: Default::default(),
