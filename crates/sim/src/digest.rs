@@ -70,6 +70,10 @@ impl Digest {
                 self.number(7 | u64::from(local.0) << 8);
                 self.debug(status);
             }
+            Input::PmixBytes { bytes, .. } => {
+                self.number(9);
+                self.bytes(bytes);
+            }
             Input::Tick => self.number(8),
             Input::LinkUp { .. }
             | Input::LinkDown { .. }
@@ -80,6 +84,8 @@ impl Digest {
             | Input::ShellFailed { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }
+            | Input::PmixGone { .. }
+            | Input::PmixFailed { .. }
             | Input::KeeperLost => self.debug(input),
         }
     }

@@ -203,6 +203,7 @@ impl World {
             Output::Dial { agent, addresses } => self.dial(host, agent, &addresses),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
+            Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
             Output::Spawn(plan) => self.spawn(host, &plan),
             Output::Signal { target, signal, .. } => self.signal_ranks(host, target, signal),
             Output::Sweep { .. } => self.sweep(host),

@@ -64,6 +64,11 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{}: the process that watches its ranks was killed{others}; out of memory? dmesg tells",
             node(failure)
         ),
+        Cause::PmixServer { problem } => format!(
+            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 alone, --pmix-library names another \
+             library",
+            node(failure)
+        ),
         Cause::TimedOut { after_ns } => format!(
             "the job reached its time limit of {} and was ended; raise --timeout, or let --stall-report 10 name the \
              ranks that others wait for",

@@ -43,6 +43,11 @@ impl Notes {
                 }
                 Vec::new()
             }
+            Note::NoPmix { host, problem, .. } => {
+                // Only where the ranks may do without.
+                let line = format!("node {host} offers no PMIx: {problem}");
+                if setting.verbose { vec![line] } else { Vec::new() }
+            }
             Note::StartedFor { agent, parent, starter, problem } => {
                 self.started_for += 1;
                 if self.started_for > STARTED_FOR_SHOWN {

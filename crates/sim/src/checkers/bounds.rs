@@ -59,7 +59,7 @@ impl Bounds {
                 Ok(())
             }
             Kind::Control | Kind::ExchangeUp | Kind::ExchangeDown | Kind::Trace | Kind::Direct => Ok(()),
-            Kind::GroupUp | Kind::GroupDown => Ok(()),
+            Kind::GroupUp | Kind::GroupDown | Kind::Modex | Kind::PmixUp | Kind::PmixDown => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
     }
