@@ -101,6 +101,7 @@ mod tests {
             verbose: false,
             hold_ranks: false,
             record_dir: None,
+            transport: Default::default(),
             link_delay_ns: 0,
         };
         let header = Header { agent: AgentId(0), session, born: Born::default() };

@@ -159,6 +159,7 @@ mod tests {
             hold_ranks: false,
             start_timeout_ns: 1,
             record_dir: None,
+            transport: Default::default(),
             link_delay_ns: 0,
         };
         Header { agent: AgentId(3), session, born: Born::default() }

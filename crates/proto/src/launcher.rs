@@ -172,7 +172,13 @@ impl Launcher {
                 }
             }
             Kind::ExchangeUp | Kind::ExchangeDown | Kind::OutputCredit | Kind::Input | Kind::Direct => {}
-            Kind::GroupUp | Kind::GroupDown | Kind::Modex | Kind::PmixUp | Kind::PmixDown => {}
+            Kind::GroupUp
+            | Kind::GroupDown
+            | Kind::Modex
+            | Kind::PmixUp
+            | Kind::PmixDown
+            | Kind::Routed
+            | Kind::Pair => {}
         }
     }
 
@@ -200,7 +206,6 @@ impl Launcher {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. } => {}

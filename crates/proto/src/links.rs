@@ -9,12 +9,13 @@ mod direct;
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::{Outbox, control_frame};
 use bytes::Bytes;
-use direct::{Direct, Wish};
+use direct::{Dial, Direct};
 use std::collections::BTreeMap;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::Control;
+use wireup_wire::peer::{AgentTransport, Control};
+use wireup_wire::route::Endpoint;
 
 pub struct Links {
     me: AgentId,
@@ -29,8 +30,6 @@ pub struct Links {
     pub direct: Direct,
     /// Where other agents can dial in, once this agent listens.
     addresses: Vec<String>,
-    /// The driver was asked for them.
-    asked_to_listen: bool,
 }
 
 struct OpenLink {
@@ -39,7 +38,7 @@ struct OpenLink {
 }
 
 impl Links {
-    pub fn new(me: AgentId, tree: Tree) -> Self {
+    pub fn new(me: AgentId, tree: Tree, transport: AgentTransport) -> Self {
         Links {
             me,
             tree,
@@ -49,9 +48,8 @@ impl Links {
             waiting_up: Vec::new(),
             expected: BTreeMap::new(),
             dropped: Vec::new(),
-            direct: Direct::default(),
+            direct: Direct::new(me, transport),
             addresses: Vec::new(),
-            asked_to_listen: false,
         }
     }
 
@@ -186,18 +184,18 @@ impl Links {
     }
 
     pub fn on_listening(&mut self, addresses: Vec<String>, out: &mut Outbox) {
-        self.addresses = addresses;
-        self.ask_peers(out);
+        self.addresses.clone_from(&addresses);
+        self.direct.on_listening(addresses);
+        self.settle_direct(out);
     }
 
     /// Nobody can dial in; a later wish tries it again.
-    pub fn on_listen_failed(&mut self, problem: &str) {
-        self.asked_to_listen = false;
-        self.direct.on_unreachable(problem);
+    pub fn on_listen_failed(&mut self, problem: &str, out: &mut Outbox) {
+        self.direct.on_listen_failed(problem);
+        self.settle_direct(out);
     }
 
-    /// Sends to any other agent: on the link of the tree if it is a neighbour, else on one of their own, which is made now
-    /// if there is none yet.
+    /// Sends to any other agent: on the link of the tree if it is a neighbour, else as `direct` has it.
     ///
     /// # Panics
     /// For this agent itself.
@@ -207,39 +205,67 @@ impl Links {
             self.send_up(frame, out);
         } else if self.tree.parent(agent) == Some(self.me) {
             self.send_child(agent, frame, out);
-        } else if self.direct.send(agent, frame, out) == Wish::New {
-            if !self.addresses.is_empty() {
-                self.ask_peers(out);
-            } else if !std::mem::replace(&mut self.asked_to_listen, true) {
-                out.push(Output::Listen);
+        } else {
+            self.direct.send(agent, frame, out);
+            self.settle_direct(out);
+        }
+    }
+
+    /// Begins the links that will be wanted for these agents.
+    pub fn prepare_peers(&mut self, agents: impl IntoIterator<Item = AgentId>, job: JobId, out: &mut Outbox) {
+        for agent in agents {
+            if !self.is_neighbour(agent) {
+                self.direct.prepare(agent, job);
             }
         }
+        self.settle_direct(out);
     }
 
-    fn ask_peers(&mut self, out: &mut Outbox) {
-        for (to, job) in self.direct.ask() {
-            let message = Control::Reach { to, from: self.me, addresses: self.addresses.clone() };
-            self.route(to, job, &message, out);
+    /// Carries out what `direct` has decided.
+    pub fn settle_direct(&mut self, out: &mut Outbox) {
+        if self.direct.wants_to_listen() {
+            out.push(Output::Listen);
+        }
+        for link in self.direct.take_closing() {
+            self.open.remove(&link);
+            out.push(Output::CloseLink { link });
+        }
+        while let Some((job, routed)) = self.direct.next_routed() {
+            let to = routed.to;
+            self.route(to, routed.wrap(job.0), out);
         }
     }
 
-    /// Passes a message on towards an agent, hop by hop.
-    fn route(&mut self, to: AgentId, job: JobId, message: &Control, out: &mut Outbox) {
+    /// Passes a frame on towards an agent, hop by hop.
+    pub fn route(&mut self, to: AgentId, frame: Frame, out: &mut Outbox) {
         match self.tree.next_hop(self.me, to) {
-            Hop::Child(child) => self.control_child(child, job, message, out),
-            Hop::Parent if self.me != AgentId(0) => self.control_up(job, message, out),
+            Hop::Child(child) => self.send_child(child, frame, out),
+            Hop::Parent if self.me != AgentId(0) => self.send_up(frame, out),
             // No agent of this session.
             Hop::Parent | Hop::Here => {}
         }
     }
 
-    /// An agent asks another one to be dialled: this one, or one that is reached through here.
-    pub fn on_reach(&mut self, to: AgentId, from: AgentId, addresses: Vec<String>, job: JobId, out: &mut Outbox) {
-        if to != self.me {
-            self.route(to, job, &Control::Reach { to, from, addresses }, out);
-        } else if !self.is_neighbour(from) && self.direct.on_reach(self.me, from, job) {
-            out.push(Output::Dial { agent: from, addresses });
+    /// Another agent says where it listens.
+    pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
+        if !self.is_neighbour(from) {
+            if let Some(Dial { agent, addresses }) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(Output::Dial { agent, addresses });
+            }
+            self.settle_direct(out);
         }
+    }
+
+    /// An agent was dialled in vain.
+    pub fn on_dial_failed(&mut self, agent: AgentId, problem: String, out: &mut Outbox) {
+        self.direct.on_dial_failed(agent, problem);
+        self.settle_direct(out);
+    }
+
+    /// A link beside the tree is gone.
+    pub fn on_direct_lost(&mut self, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
+        self.direct.on_lost(agent, link, problem);
+        self.settle_direct(out);
     }
 
     fn is_neighbour(&self, agent: AgentId) -> bool {

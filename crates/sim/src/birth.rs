@@ -69,6 +69,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         hold_ranks: false,
         start_timeout_ns: spec.start_timeout_ns,
         record_dir: None,
+        transport: spec.transport,
         link_delay_ns: 0,
     }
 }
@@ -104,6 +105,8 @@ fn job(spec: &WorldSpec) -> JobSpec {
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
             exchange: spec.exchange,
+            early_wireup: spec.early_wireup,
+            bench: None,
             pmi_fence: spec.pmi_fence,
             pmi_version: spec.pmi_version,
             modex: Default::default(),

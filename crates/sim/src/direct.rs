@@ -1,7 +1,6 @@
 //! Links beside the tree: agents that listen when they are asked to, and dial each other.
 
 use crate::clock::Event;
-use crate::faults::Culprit;
 use crate::net::{End, Sort};
 use crate::world::World;
 use wireup_proto::io::Input;
@@ -37,7 +36,6 @@ impl World {
             return;
         }
         if !self.hosts[target as usize].is_alive() || self.no_dial.contains(&target) {
-            self.checks.blame(Culprit::Agent(target), false);
             let problem = format!("{}: Connection refused", address(target));
             return self.tell_agent(host, Input::DialFailed { agent: AgentId(target), problem });
         }

@@ -12,7 +12,8 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use wireup_proto::Instant;
 use wireup_proto::io::LinkId;
-use wireup_wire::frame::{Class, Frame};
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::route::Routed;
 
 /// Longest frame that is glued to its predecessor: gluing copies.
 const GLUE_BYTES_MAX: usize = 4096;
@@ -39,6 +40,8 @@ pub struct Net {
     timing: Timing,
     rng: Rng,
     pub classes: [ClassCount; Class::ALL.len()],
+    /// Hops of frames for agents that are no neighbours; endpoints alone are not counted.
+    pub routed_frames: u64,
 }
 
 /// What went over all links in one class.
@@ -93,7 +96,7 @@ enum LaneState {
 
 impl Net {
     pub fn new(seed: u64, timing: Timing) -> Self {
-        Net { links: Vec::new(), timing, rng: Rng::stream(seed, "net"), classes: Default::default() }
+        Net { links: Vec::new(), timing, rng: Rng::stream(seed, "net"), classes: Default::default(), routed_frames: 0 }
     }
 
     /// The number that the next link will have.
@@ -134,6 +137,10 @@ impl Net {
         let class = &mut self.classes[frame.class as usize];
         class.frames += 1;
         class.bytes += frame.wire_len() as u64;
+        if frame.kind == Kind::Routed {
+            let routed = Routed::unwrap(frame.clone()).expect("an agent of ours made it");
+            self.routed_frames += u64::from(routed.frame.is_some());
+        }
         lane.waiting[frame.class as usize].push_back(frame);
         self.pump(clock, link, from);
     }

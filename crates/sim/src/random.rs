@@ -11,7 +11,8 @@ use crate::workload::{Dialect, Disposition, Script, Step, Whose};
 use crate::{Report, run};
 use std::rc::Rc;
 use wireup_wire::ids::Rank;
-use wireup_wire::job::{Block, ExchangeScheme, StdinTarget};
+use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, StdinTarget};
+use wireup_wire::peer::AgentTransport;
 
 /// Bytes of lines that one `Write` step may write: enough to fill pipes and windows now and then.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
@@ -53,6 +54,8 @@ pub fn world(seed: u64) -> WorldSpec {
         stall_report_ns: if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
         timing: draw_timing(rng),
         exchange: draw_exchange(seed),
+        transport: draw_transport(seed),
+        early_wireup: draw_early_wireup(seed),
         ..WorldSpec::even(seed, nodes, 1, Script::plain(&[]))
     }
 }
@@ -177,6 +180,16 @@ fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
 fn draw_exchange(seed: u64) -> ExchangeScheme {
     use ExchangeScheme::{Auto, Bruck, Ring, Tree};
     *Rng::stream(seed, "exchange").pick(&[Auto, Auto, Tree, Ring, Ring, Bruck, Bruck])
+}
+
+/// How agents that are no neighbours reach each other.
+fn draw_transport(seed: u64) -> AgentTransport {
+    use AgentTransport::{Auto, Tcp, Tree};
+    *Rng::stream(seed, "transport").pick(&[Auto, Auto, Tcp, Tree])
+}
+
+fn draw_early_wireup(seed: u64) -> EarlyWireup {
+    *Rng::stream(seed, "early wireup").pick(&[EarlyWireup::Auto, EarlyWireup::Yes, EarlyWireup::No])
 }
 
 fn draw_timing(rng: &mut Rng) -> Timing {

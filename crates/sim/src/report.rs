@@ -22,6 +22,8 @@ pub struct Report {
     pub notices: Vec<Notice>,
     /// Frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
+    /// Hops of frames that went through the tree for want of a link.
+    pub routed_frames: u64,
     /// Links beside the tree.
     pub direct_links: u32,
     pub ranks_started: u32,
@@ -64,6 +66,7 @@ impl World {
             },
             notices: self.checks.notices,
             classes: self.net.classes,
+            routed_frames: self.net.routed_frames,
             direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
             ranks_started: self.checks.started,
             fences: self.checks.collectives.complete(Some(Collective::Fence)),

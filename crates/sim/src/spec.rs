@@ -7,7 +7,8 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::Script;
 use std::rc::Rc;
-use wireup_wire::job::{Block, ExchangeScheme, PmiFence, PmiVersion, StdinTarget};
+use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, PmiFence, PmiVersion, StdinTarget};
+use wireup_wire::peer::AgentTransport;
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct WorldSpec {
     pub profile: bool,
     pub stall_report_ns: u64,
     pub exchange: ExchangeScheme,
+    pub early_wireup: EarlyWireup,
+    pub transport: AgentTransport,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
     pub timeout_ns: Option<u64>,
@@ -132,6 +135,8 @@ impl WorldSpec {
             profile: false,
             stall_report_ns: 0,
             exchange: ExchangeScheme::Auto,
+            early_wireup: EarlyWireup::Auto,
+            transport: AgentTransport::Auto,
             pmi_fence: PmiFence::Strict,
             pmi_version: PmiVersion::Asked,
             timeout_ns: None,

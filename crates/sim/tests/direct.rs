@@ -1,15 +1,15 @@
-//! Links beside the tree, as the ring and the logarithmic allgather want them: made once, missed with a reason, broken.
+//! Links beside the tree, as the ring and the logarithmic allgather want them: made once, early or late, missed, broken.
 
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::faults::Fault;
+use wireup_sim::spec::{Delay, Timing};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{Report, WorldSpec, run};
-use wireup_wire::job::ExchangeScheme;
-use wireup_wire::peer::{Cause, Failure};
+use wireup_wire::job::{EarlyWireup, ExchangeScheme};
+use wireup_wire::peer::{AgentTransport, Cause, Failure, Note};
 
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 20;
-const OURS: u8 = 125;
 
 /// 7 nodes, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6), with two fences; between them ranks compute for 100 ms.
 fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
@@ -32,45 +32,111 @@ fn failure(report: &Report) -> Option<&Failure> {
     })
 }
 
+fn notes(report: &Report) -> Vec<(u32, u32, String)> {
+    let note = |notice: &Notice| match notice {
+        Notice::Note(Note::Routed { agent, peer, problem }) => Some((agent.0, peer.0, problem.clone())),
+        _ => None,
+    };
+    report.notices.iter().filter_map(note).collect()
+}
+
 #[test]
 fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
     for seed in 0..SEEDS {
         // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all pairs: 21.
         for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::Ring, 6), (ExchangeScheme::Bruck, 15)] {
-            let report = run(world(seed, exchange)).expect_good();
-            assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
-            assert_eq!(report.direct_links, links, "seed {seed}, {exchange:?}");
+            for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
+                let report = run(WorldSpec { early_wireup, ..world(seed, exchange) }).expect_good();
+                assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
+                assert_eq!(report.direct_links, links, "seed {seed}, {exchange:?}");
+                assert_eq!(notes(&report), []);
+            }
         }
     }
 }
 
 #[test]
-fn a_node_that_cannot_be_dialled_is_named() {
+fn the_tree_alone_is_enough() {
     for seed in 0..SEEDS {
-        let faults = (0..7).map(|agent| Fault::NoDial { agent }).collect();
-        let report = run(WorldSpec { faults, ..world(seed, ExchangeScheme::Ring) }).expect_good();
-        assert_eq!(report.code, Some(OURS), "seed {seed}: {:?}", report.notices);
-        let Some(Failure { host, cause: Cause::NoDirectLink { agent, host: other, problem }, .. }) = failure(&report)
-        else {
-            panic!("seed {seed}: {:?}", report.notices)
+        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+            let report = run(WorldSpec { transport: AgentTransport::Tree, ..world(seed, exchange) }).expect_good();
+            assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}, {exchange:?}");
+            assert_eq!(notes(&report), []);
+        }
+    }
+}
+
+/// Ranks that start late, so that only the first collective shows whether links were there.
+#[test]
+fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
+    for seed in 0..SEEDS {
+        let timing = Timing { spawn: Delay::of(50 * MS, 60 * MS), ..Timing::default() };
+        let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::Bruck) };
+        let routed = |early_wireup| {
+            let report = run(WorldSpec { early_wireup, ..spec.clone() }).expect_good();
+            assert_eq!((report.code, report.direct_links), (Some(0), 15));
+            report.routed_frames
         };
-        assert!(host != other && *other == format!("node{agent}"), "seed {seed}: {host}, {other}");
-        assert_eq!(*problem, format!("agent {agent}: Connection refused"));
+        assert_eq!(routed(EarlyWireup::Auto), 0, "seed {seed}");
+        assert!(routed(EarlyWireup::No) >= 15, "seed {seed}");
+        // The tree may do: nothing is made before it is wanted, unless asked for.
+        for (early_wireup, links) in [(EarlyWireup::Auto, 0), (EarlyWireup::Yes, 15), (EarlyWireup::No, 0)] {
+            let auto = WorldSpec { early_wireup, exchange: ExchangeScheme::Auto, ..spec.clone() };
+            assert_eq!(run(auto).expect_good().direct_links, links);
+        }
     }
 }
 
 #[test]
-fn a_link_that_breaks_ends_the_job_and_says_so() {
+fn who_cannot_be_dialled_dials_and_of_those_who_cannot_both_ways_one_is_told() {
+    for seed in 0..SEEDS {
+        let one = vec![Fault::NoDial { agent: 3 }];
+        let report = run(WorldSpec { faults: one, ..world(seed, ExchangeScheme::Ring) }).expect_good();
+        assert_eq!((report.code, report.direct_links, notes(&report)), (Some(0), 6, vec![]), "seed {seed}");
+        let all = (0..7).map(|agent| Fault::NoDial { agent }).collect();
+        let report = run(WorldSpec { faults: all, ..world(seed, ExchangeScheme::Ring) }).expect_good();
+        assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}");
+        let told = notes(&report);
+        assert_eq!(told.len(), 6, "seed {seed}: one for each pair: {told:?}");
+        for (agent, peer, problem) in told {
+            let (here, there) =
+                (format!("agent {peer}: Connection refused"), format!("agent {agent}: Connection refused"));
+            assert_eq!(problem, format!("{here}; the other way: {there}"));
+        }
+    }
+}
+
+#[test]
+fn a_job_survives_a_link_that_breaks_and_says_so() {
     for seed in 0..SEEDS {
         let at_ns = between_fences(seed);
-        let faults = vec![Fault::CutDirect { agent: 3, at_ns }];
-        let report = run(WorldSpec { faults, ..slow(seed) }).expect_good();
-        assert_eq!(report.code, Some(OURS), "seed {seed}: {:?}", report.notices);
-        let named = failure(&report).map(|failure| &failure.cause);
-        assert!(
-            matches!(named, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("connection timed out")),
-            "seed {seed}: {named:?}"
-        );
+        let silent = Fault::SilenceDirect { agent: 3, at_ns: at_ns - 2000 * MS };
+        for fault in [Fault::CutDirect { agent: 3, at_ns }, silent] {
+            let report = run(WorldSpec { faults: vec![fault], ..slow(seed) }).expect_good();
+            assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}: {:?}", report.notices);
+            let told = notes(&report);
+            assert!(told.len() == 1 || told.len() == 2, "seed {seed}: {told:?}");
+            assert!(
+                told.iter().all(|(_, _, problem)| problem.starts_with("their link broke: ")),
+                "seed {seed}: {told:?}"
+            );
+        }
+    }
+}
+
+/// Links that break while the frames of an exchange are on them.
+#[test]
+fn a_link_that_breaks_in_an_exchange_loses_none_of_it() {
+    for seed in 0..10 * SEEDS {
+        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+            let calm = run(world(seed, exchange)).expect_good();
+            let mut faults = Vec::new();
+            for (n, at_ns) in calm.exchange_ns.iter().skip(seed as usize % 7).step_by(5).take(6).enumerate() {
+                faults.push(Fault::CutDirect { agent: n as u32, at_ns: at_ns + seed * 500 % 40_000 });
+            }
+            let report = run(WorldSpec { faults, ..world(seed, exchange) }).expect_good();
+            assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}: {:?}", report.notices);
+        }
     }
 }
 
@@ -82,6 +148,7 @@ fn of_an_agent_that_dies_the_tree_tells() {
         let report = run(WorldSpec { faults, ..slow(seed) }).expect_good();
         let named = failure(&report).map(|failure| &failure.cause);
         assert!(matches!(named, Some(Cause::AgentLost { .. })), "seed {seed}: {named:?}");
+        assert_eq!(notes(&report), [], "seed {seed}");
     }
 }
 

@@ -45,7 +45,7 @@ macro_rules! byte_enum {
             /// Every value, in the order of their numbers.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            fn from_byte(byte: u8) -> Option<Self> {
+            pub(crate) fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
                     $($value => Some($name::$variant),)*
                     _ => None,
@@ -88,6 +88,11 @@ byte_enum! {
         PmixUp = 13,
         /// Down, to the agent `arg`, or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
         PmixDown = 14,
+        /// From hop to hop towards any other agent: [`crate::route::Routed`].
+        Routed = 32,
+        /// On a link beside the tree, about the frames on it. `stream` 0: the next one is number `arg` of those that go this
+        /// way; 1: all before number `arg` of the other way have come.
+        Pair = 33,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Its size is O(nodes + programs), never O(ranks): placement is a list of [`Block`]s, from which each
 //! node derives its own ranks.
 
-use crate::ids::{AgentId, JobId, Rank};
+use crate::ids::{AgentId, JobId, NodeId, Rank};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -125,6 +125,17 @@ pub enum ExchangeScheme {
     Bruck,
 }
 
+/// Whether the links that the first exchange needs are made while ranks still start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum EarlyWireup {
+    /// Where it is known which these are.
+    #[default]
+    Auto,
+    /// Also where the tree may do: those of the logarithmic allgather.
+    Yes,
+    No,
+}
+
 /// When a fence of an unmodified PMI-1 or PMI-2 client is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum PmiFence {
@@ -173,6 +184,7 @@ pub struct JobOptions {
     pub stall_report_ns: u64,
     /// How nodes exchange what fences and allgathers bring.
     pub exchange: ExchangeScheme,
+    pub early_wireup: EarlyWireup,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
     pub modex: Modex,
@@ -180,6 +192,31 @@ pub struct JobOptions {
     pub pmix_library: Option<String>,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
     pub stdin_inherit: bool,
+    /// What the agents measure among themselves before the ranks start.
+    pub bench: Option<AgentBench>,
+}
+
+/// A micro-benchmark inside the agents (S3, backup slides 1 and 2): messages between two of them, or allgathers among all.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AgentBench {
+    pub task: BenchTask,
+    /// Sizes, and how often each is measured; ascending.
+    pub steps: Vec<BenchStep>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum BenchTask {
+    /// Messages there and back between the agents of two nodes.
+    PingPong { first: NodeId, second: NodeId },
+    /// Allgathers among the agents of all nodes, by the job's exchange scheme.
+    Allgather,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BenchStep {
+    /// Of a message, or of a node's part.
+    pub bytes: u32,
+    pub iterations: u32,
 }
 
 /// A soft resource limit (`setrlimit`).

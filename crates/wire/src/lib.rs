@@ -1,6 +1,6 @@
 //! Bytes to messages and back: nothing here remembers more than a half-read frame.
 //!
-//! `frame` cuts a link's byte stream; `peer` and `job` are what agents say to each other; `pmi` is what
+//! `frame` cuts a link's byte stream, `route` says how a frame reaches an agent that is no neighbour; `peer` and `job` are what agents say to each other; `pmi` is what
 //! ranks say to their agent; `blob`, `values` and `block` are what an exchange carries; `shared` is what ranks read in their
 //! agent's memory. Every bound on what another process may send is in `limits`.
 #![no_std]
@@ -21,6 +21,7 @@ pub mod modex;
 pub mod peer;
 pub mod pmi;
 pub mod pmix;
+pub mod route;
 pub mod shared;
 pub mod values;
 mod varint;

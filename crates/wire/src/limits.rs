@@ -42,12 +42,18 @@ pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
 /// an agent little time; a full house of strangers is cleared earlier.
 pub const HANDSHAKE_NS_MAX: u64 = 30_000_000_000;
 
-/// Bytes of frames that may wait for one direct link to be made: no more than the longest frame, which is the result of the
-/// largest exchange, passes through one agent to another.
+/// Bytes of frames from another agent that may wait for those before them, or for their job: no more than the longest frame,
+/// which is the result of the largest exchange, passes through one agent to another.
 pub const DIRECT_WAITING_BYTES_MAX: usize = FRAME_PAYLOAD_MAX;
-/// Time for a direct link from the moment that both agents could be there (ns): the request's way through the tree, up to
-/// sixteen addresses dialled a quarter of a second apart, and a handshake.
-pub const DIRECT_LINK_NS_MAX: u64 = 20_000_000_000;
+/// Frames for another agent that go through the tree together before there is a link of the two (bytes). Chosen: a hop takes
+/// less time for them than the link takes to be made.
+pub const ROUTED_BYTES_MAX: usize = 64 << 10;
+/// How long others wait for the link before they go through the tree too (ns). Chosen: far more than a handshake takes.
+pub const DIRECT_WAIT_NS_MAX: u64 = 500_000_000;
+/// What comes over a direct link is acknowledged after so many frames, or bytes. Until then its sender keeps it, to send it
+/// again through the tree if the link breaks. Chosen: one frame more in sixty-four is not to be felt.
+pub const UNACKNOWLEDGED_FRAMES_MAX: u32 = 64;
+pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 << 10;
 
 /// Requests that one PMIx server process may have outstanding: some for each rank of a large node.
 pub const PMIX_ASKS_MAX: usize = 64 << 10;

@@ -63,8 +63,24 @@ pub struct SessionSpec {
     pub hold_ranks: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
+    /// How agents that are no neighbours in the tree reach each other.
+    pub transport: AgentTransport,
     /// Frames of collectives wait so long before they leave (ns): a slow network where there is none, for measurements.
     pub link_delay_ns: u64,
+}
+
+/// How frames between agents that are no neighbours in the tree travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum AgentTransport {
+    /// As for `Tcp`.
+    #[default]
+    Auto,
+    /// From hop to hop through the tree (S3: sRPC).
+    Tree,
+    /// The first through the tree, the others over a TCP connection of the two (S3: dTCP).
+    Tcp,
+    /// The same with endpoints of UCX (S3: dUCX).
+    Ucx,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -137,6 +153,8 @@ pub enum Note {
     Retry { agent: AgentId, attempt: u32, problem: String },
     /// A node offers its ranks no PMIx; they may do without.
     NoPmix { node: NodeId, host: String, problem: String },
+    /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
+    Routed { agent: AgentId, peer: AgentId, problem: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
@@ -175,9 +193,6 @@ pub enum Control {
     Probe { agent: AgentId, asker: AgentId },
     /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
     Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
-    /// From hop to hop towards `to`: dial `from`, which listens there, for a link beside the tree. The frame's job is the
-    /// first that wants it.
-    Reach { to: AgentId, from: AgentId, addresses: Vec<String> },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.
@@ -229,7 +244,7 @@ pub enum Cause {
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: String },
-    /// A link beside the tree to this agent, on node `host`, could not be made, or broke.
+    /// What came from this agent, on node `host`, beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
     /// The process that forks and watches the ranks of a node is gone.
     KeeperLost,

@@ -92,14 +92,28 @@ pub enum Set {
 pub enum ToServer {
     /// The first message.
     Begin(Begin),
-    Answer { id: u64, answer: Answer },
+    Answer {
+        id: u64,
+        answer: Answer,
+    },
     /// A rank of another node wants what this rank here has committed.
-    ModexWanted { ticket: u64, rank: Rank },
+    ModexWanted {
+        ticket: u64,
+        rank: Rank,
+    },
     /// Told to ranks here that have registered for `code`; `to` is `None`: to all that have registered for it. `from` has raised
     /// it; `None`: an agent has. What a rank here has raised, the library has told the others here already: it is passed over.
-    Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Option<Vec<Rank>>, infos: Bytes },
+    Event {
+        code: Event,
+        from: Option<Rank>,
+        affected: Option<Rank>,
+        to: Option<Vec<Rank>>,
+        infos: Bytes,
+    },
     /// A rank here is gone (it may have died without a word).
-    Gone { rank: Rank },
+    Gone {
+        rank: Rank,
+    },
     /// The last message: clean up and leave.
     End,
 }
@@ -119,44 +133,111 @@ pub enum Event {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromServer {
     /// Ranks may be started, each with these variables (`NAME=VALUE`) in addition, in local order.
-    Ready { version: String, library: String, env: Vec<Vec<Vec<u8>>> },
+    Ready {
+        version: String,
+        library: String,
+        env: Vec<Vec<Vec<u8>>>,
+    },
     /// This node cannot serve PMIx. What to do about it is part of the text.
-    Failed { problem: String },
-    Connected { rank: Rank },
-    Finalized { rank: Rank },
+    Failed {
+        problem: String,
+    },
+    Connected {
+        rank: Rank,
+    },
+    Finalized {
+        rank: Rank,
+    },
     /// A rank ends the job.
-    Abort { rank: Rank, code: i32, message: String },
-    Ask { id: u64, ask: Ask },
+    Abort {
+        rank: Rank,
+        code: i32,
+        message: String,
+    },
+    Ask {
+        id: u64,
+        ask: Ask,
+    },
     /// The answer to `ModexWanted`.
-    Modex { ticket: u64, status: Status, blob: Bytes },
+    Modex {
+        ticket: u64,
+        status: Status,
+        blob: Bytes,
+    },
     /// A rank raises an event: for ranks of these on other nodes; those here know.
-    Raise { from: Rank, code: Event, affected: Option<Rank>, to: Set, infos: Bytes },
+    Raise {
+        from: Rank,
+        code: Event,
+        affected: Option<Rank>,
+        to: Set,
+        infos: Bytes,
+    },
     /// A rank here has registered for events: from now on this node is told when ranks elsewhere end. Once is enough.
     Watch,
     /// A rank here wants text shown: 1 or 2, as its own output would be.
-    Log { rank: Rank, stream: u16, text: Vec<u8> },
+    Log {
+        rank: Rank,
+        stream: u16,
+        text: Vec<u8>,
+    },
 }
 
 /// A request of a server process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// All members here have entered. `data` is what they have committed, if it is to be collected.
-    Fence { set: Set, collect: bool, data: Bytes, timeout_s: Option<u32> },
+    Fence {
+        set: Set,
+        collect: bool,
+        data: Bytes,
+        timeout_s: Option<u32>,
+    },
     /// All members here have entered the construction of a group, or its end (`destruct`): a fence with a name.
-    Group { name: String, set: Set, destruct: bool, wants_context: bool, data: Bytes, timeout_s: Option<u32> },
+    Group {
+        name: String,
+        set: Set,
+        destruct: bool,
+        wants_context: bool,
+        data: Bytes,
+        timeout_s: Option<u32>,
+    },
     /// What `rank`, of another node, has committed.
-    Modex { rank: Rank, timeout_s: Option<u32> },
-    Publish { from: Rank, items: Vec<Item>, range: Range, keep: Keep },
+    Modex {
+        rank: Rank,
+        timeout_s: Option<u32>,
+    },
+    Publish {
+        from: Rank,
+        items: Vec<Item>,
+        range: Range,
+        keep: Keep,
+    },
     /// `wait`: for how many of the keys (0: for none).
-    Lookup { from: Rank, keys: Vec<String>, range: Range, wait: u32, timeout_s: Option<u32> },
+    Lookup {
+        from: Rank,
+        keys: Vec<String>,
+        range: Range,
+        wait: u32,
+        timeout_s: Option<u32>,
+    },
     /// No keys: all that `from` has published.
-    Unpublish { from: Rank, keys: Vec<String>, range: Range },
+    Unpublish {
+        from: Rank,
+        keys: Vec<String>,
+        range: Range,
+    },
     /// Every rank of the job, or of this node alone: where it is, its pid and how it fares.
-    ProcTable { here: bool },
+    ProcTable {
+        here: bool,
+    },
     /// The job's name, and how many ranks it has.
     Namespaces,
     /// End the job, or send a signal to these ranks.
-    Control { from: Rank, set: Set, action: Action },
+    Control {
+        from: Rank,
+        set: Set,
+        action: Action,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -199,14 +280,27 @@ pub enum Answer {
     /// To `Publish`, `Unpublish`, `Control`, and to anything that failed.
     Status(Status),
     /// To `Fence`: the nodes' data, one behind the other.
-    Fenced { data: Bytes },
+    Fenced {
+        data: Bytes,
+    },
     /// To `Group`. The context is the same on all nodes, and no other group of the session has it.
-    Grouped { context: u64, data: Vec<Bytes> },
-    Modex { blob: Bytes },
+    Grouped {
+        context: u64,
+        data: Vec<Bytes>,
+    },
+    Modex {
+        blob: Bytes,
+    },
     /// With the publisher of each.
-    Found { items: Vec<(Rank, Item)> },
-    ProcTable { procs: Vec<Proc> },
-    Namespaces { names: Vec<(String, u32)> },
+    Found {
+        items: Vec<(Rank, Item)>,
+    },
+    ProcTable {
+        procs: Vec<Proc>,
+    },
+    Namespaces {
+        names: Vec<(String, u32)>,
+    },
 }
 
 /// A rank as the agent of its node knows it.

@@ -19,6 +19,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         verbose: false,
         hold_ranks: false,
         record_dir: None,
+        transport: Default::default(),
         link_delay_ns: 0,
     };
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));

@@ -54,7 +54,7 @@ fn posted_puts_leave_with_the_fence_in_one_write() {
     let first = wait_over(&mut server).unwrap();
     assert_eq!((first.id, first.array.as_deref()), (2, Some(&b"array"[..])));
     let second = wait_over(&mut server).unwrap();
-    assert_eq!((second.id, second.version, second.array.is_none()), (1, 5, true));
+    assert_eq!((second.id, second.number, second.array.is_none()), (1, 5, true));
     assert!(!server.take_refusal(1) && server.take_refusal(2) && !server.take_refusal(2));
     assert_eq!(server.advance(false), Ok(false));
 }

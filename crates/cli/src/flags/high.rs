@@ -122,6 +122,8 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         kill_grace_ns: low.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
         stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: low.exchange.unwrap_or_default(),
+        early_wireup: low.early_wireup.unwrap_or_default(),
+        bench: None,
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),
@@ -144,6 +146,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             verbose: low.verbose,
             hold_ranks: false,
             record_dir: low.record.map(|directory| absolute(directory, &here)),
+            transport: low.transport.unwrap_or_default(),
             link_delay_ns: low.link_delay_ns.unwrap_or(0),
         },
         job: JobSpec {

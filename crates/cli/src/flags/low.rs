@@ -13,7 +13,8 @@ use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{BindTo, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::peer::AgentTransport;
 
 /// What a command line of `wireup run` asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +61,8 @@ pub struct Low {
     pub kill_grace_ns: Option<u64>,
     pub stall_report_ns: Option<u64>,
     pub exchange: Option<ExchangeScheme>,
+    pub early_wireup: Option<EarlyWireup>,
+    pub transport: Option<AgentTransport>,
     pub pmi_fence: Option<PmiFence>,
     pub pmi_version: Option<PmiVersion>,
     pub profile: Option<PathBuf>,
@@ -234,6 +237,19 @@ impl Low {
                     ("log", ExchangeScheme::Bruck),
                 ];
                 self.exchange = Some(behind.choice(&list, "choose auto, tree, ring or log")?);
+            }
+            Id::EarlyWireup => {
+                let list = [("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
+                self.early_wireup = Some(behind.choice(&list, "choose auto, yes or no")?);
+            }
+            Id::AgentTransport => {
+                let list = [
+                    ("auto", AgentTransport::Auto),
+                    ("tree", AgentTransport::Tree),
+                    ("tcp", AgentTransport::Tcp),
+                    ("ucx", AgentTransport::Ucx),
+                ];
+                self.transport = Some(behind.choice(&list, "choose auto, tree, tcp or ucx")?);
             }
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];

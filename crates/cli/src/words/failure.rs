@@ -57,7 +57,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             )
         }
         Cause::NoDirectLink { host, problem, .. } => format!(
-            "{}: no direct link with node {host}: {problem}{others}; --exchange=tree uses the links that exist",
+            "{}: what node {host} sent cannot be put in order: {problem}{others}; --exchange=tree uses no other links than the tree's",
             node(failure)
         ),
         Cause::KeeperLost => format!(

@@ -9,6 +9,8 @@ use wireup_wire::peer::Note;
 
 /// Agents started by others than their parents that are told one by one.
 const STARTED_FOR_SHOWN: u32 = 3;
+/// Pairs without a link that are told.
+const ROUTED_SHOWN: u32 = 3;
 /// Networks of links that are told.
 const NETWORKS_SHOWN: usize = 4;
 
@@ -18,6 +20,7 @@ pub struct Notes {
     sent: Vec<AgentId>,
     started_for: u32,
     retried: bool,
+    routed: u32,
 }
 
 /// A child dialled its parent here.
@@ -55,6 +58,15 @@ impl Notes {
                 }
                 let [agent, parent, starter] = [agent, parent, starter].map(|agent| setting.host(*agent));
                 vec![format!("{agent}: {starter} started it, {parent} could not: {problem}")]
+            }
+            Note::Routed { agent, peer, problem } => {
+                self.routed += 1;
+                if self.routed > ROUTED_SHOWN {
+                    return Vec::new();
+                }
+                let [agent, peer] = [agent, peer].map(|agent| setting.host(*agent));
+                let more = if self.routed == ROUTED_SHOWN { "; others are not told" } else { "" };
+                vec![format!("{agent} and {peer} have no direct link and speak through the tree: {problem}{more}")]
             }
             Note::Retry { agent, problem, .. } => {
                 if std::mem::replace(&mut self.retried, true) {
@@ -196,6 +208,15 @@ mod tests {
         let retry = Note::Retry { agent: AgentId(3), attempt: 1, problem: "Connection closed".into() };
         assert!(notes.lines(&retry, &setting)[0].starts_with("n3: its sshd is busy (Connection closed), tried again"));
         assert!(notes.lines(&retry, &setting).is_empty());
+    }
+
+    #[test]
+    fn pairs_without_a_link_are_told_and_not_all() {
+        let (mut notes, setting) = (Notes::default(), setting(false));
+        let note = |agent| Note::Routed { agent: AgentId(agent), peer: AgentId(9), problem: "a: refused".into() };
+        let told: Vec<String> = (0..9).flat_map(|agent| notes.lines(&note(agent), &setting)).collect();
+        let line = |agent| format!("n{agent} and n9 have no direct link and speak through the tree: a: refused");
+        assert_eq!(told, [line(0), line(1), format!("{}; others are not told", line(2))]);
     }
 
     #[test]

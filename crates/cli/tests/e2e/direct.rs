@@ -37,20 +37,46 @@ fn wall(machines: &Machines, from: u16, to: u16) {
     machines.ask(from, &format!("ip route add unreachable {}/32", address.trim()));
 }
 
+const SEVEN: &str = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16 --exchange ring";
+
 #[test]
-fn where_no_link_can_be_made_both_ends_are_named() {
+fn where_no_link_can_be_made_the_job_goes_on_and_both_ends_are_named() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     // 3 and 4 are siblings in a tree of fan-out 2, and neighbours in the ring.
     wall(&machines, 3, 4);
     wall(&machines, 4, 3);
-    let line = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16";
-    let outcome = machines.job(line).args(["--exchange", "ring"]).args(exchange()).finish();
-    outcome.expect_code(125).expect_err_line(&[
-        "node n3",
-        "node n4",
-        "10.77.0.",
-        "No route to host",
-        "--exchange=tree",
-    ]);
-    machines.job(line).args(["--exchange", "tree"]).args(exchange()).succeed();
+    let outcome = machines.job(SEVEN).args(exchange()).succeed();
+    outcome.expect_err_line(&["n3", "n4", "no direct link", "through the tree", "10.77.0.", "No route to host"]);
+    let outcome = machines.job(SEVEN).args(["--agent-transport", "tree"]).args(exchange()).succeed();
+    assert!(!outcome.err().contains("no direct link"), "{outcome}");
+}
+
+/// Packets vanish, as behind a firewall: nobody is told anything.
+#[test]
+fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
+    let Some(machines) = machines::own(7, |_| ()) else { return };
+    for (from, to) in [(3, 4), (4, 3)] {
+        let address = machines.ask(to, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
+        // Nobody has this address in Ethernet's terms.
+        let nowhere = "lladdr 02:00:5e:00:53:99 nud permanent dev eth0";
+        machines.ask(from, &format!("ip neighbour replace {} {nowhere}", address.trim()));
+    }
+    let begun = std::time::Instant::now();
+    machines.job(SEVEN).args(exchange()).succeed();
+    // A dialled connection would be given up after 30 s.
+    assert!(begun.elapsed().as_secs() < 25, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn every_way_leads_there() {
+    let Some(machines) = machines::plain() else { return };
+    for transport in ["auto", "tree", "tcp"] {
+        for early in ["yes", "no"] {
+            let line = format!(
+                "--hosts n[0-7] --fanout 2 --exchange log --early-wireup {early} --agent-transport {transport}"
+            );
+            let outcome = machines.job(&line).args(exchange()).succeed();
+            assert!(!outcome.err().contains("no direct link"), "{line}: {outcome}");
+        }
+    }
 }

@@ -114,6 +114,17 @@ impl Direct {
     }
 }
 
+/// The peers that peer `me` of `0..n` sends to, in the order of its rounds.
+pub fn receivers(algorithm: Algorithm, me: u32, n: u32) -> Vec<u32> {
+    match algorithm {
+        Algorithm::Ring if n > 1 => [(me + 1) % n].into(),
+        Algorithm::Ring => Vec::new(),
+        Algorithm::Bruck => {
+            (0..u32::BITS).map(|round| 1 << round).take_while(|d| *d < n).map(|d| (me + n - d) % n).collect()
+        }
+    }
+}
+
 /// Refuses a payload of another number of blocks than `expected`.
 fn check_blocks(from: u32, round: u16, payload: &[u8], expected: usize) -> Result<(), Refused> {
     let found = block::count(payload)?;

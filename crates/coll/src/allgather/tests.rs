@@ -1,6 +1,7 @@
 //! Every peer of an allgather on a bench: messages are delivered in an order drawn from a seed.
 
 use super::*;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use proptest::prelude::*;
 use wireup_wire::ids::NodeId;
@@ -25,6 +26,7 @@ struct Run {
     done: Vec<Vec<Bytes>>,
     messages_in: Vec<usize>,
     bytes_in: Vec<usize>,
+    sent_to: Vec<BTreeSet<u32>>,
 }
 
 /// Something that may happen next.
@@ -37,7 +39,8 @@ fn run(algorithm: Algorithm, own: &[Block], seed: u64) -> Run {
     let n = own.len();
     let mut peers: Vec<_> = (0..n).map(|me| Direct::new(algorithm, me as u32, n as u32)).collect();
     let mut events: Vec<_> = (0..n as u32).map(Event::Start).collect();
-    let mut run = Run { done: vec![Vec::new(); n], messages_in: vec![0; n], bytes_in: vec![0; n] };
+    let sent_to = vec![BTreeSet::new(); n];
+    let mut run = Run { done: vec![Vec::new(); n], messages_in: vec![0; n], bytes_in: vec![0; n], sent_to };
     let mut dice = Dice(seed | 1);
     while !events.is_empty() {
         let event = events.swap_remove(dice.below(events.len()));
@@ -50,6 +53,7 @@ fn run(algorithm: Algorithm, own: &[Block], seed: u64) -> Run {
                 (at, peers[at as usize].on_message(from, message.round, message.payload).unwrap())
             }
         };
+        run.sent_to[at as usize].extend(step.sends.iter().map(|message| message.to));
         events.extend(step.sends.into_iter().map(|message| Event::Deliver { from: at, message }));
         if let Some(parts) = step.done {
             assert!(run.done[at as usize].is_empty(), "done is given once");
@@ -162,4 +166,19 @@ fn says_whom_it_waits_for() {
     ring.start(&block(0, 1));
     bruck.start(&block(0, 1));
     assert_eq!((ring.awaited(), bruck.awaited()), (vec![4], vec![1, 4]));
+}
+
+#[test]
+fn the_receivers_are_those_that_messages_go_to() {
+    for algorithm in ALGORITHMS {
+        for n in 1..20 {
+            let own: Vec<_> = (0..n).map(|node| block(node, 1)).collect();
+            let run = run(algorithm, &own, 7);
+            for (me, sent_to) in run.sent_to.into_iter().enumerate() {
+                let mut told = receivers(algorithm, me as u32, n as u32);
+                told.sort_unstable();
+                assert_eq!(told, sent_to.into_iter().collect::<Vec<_>>(), "{algorithm:?}, peer {me} of {n}");
+            }
+        }
+    }
 }

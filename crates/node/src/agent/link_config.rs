@@ -76,6 +76,7 @@ mod tests {
             verbose: false,
             hold_ranks: false,
             record_dir: None,
+            transport: Default::default(),
             link_delay_ns: 0,
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))

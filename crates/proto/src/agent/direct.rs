@@ -1,9 +1,9 @@
-//! An agent's links beside the tree: requests for them on their way, frames that come over them, those that are lost.
+//! What other agents than the neighbours say: frames on their way through the tree, frames over links beside it.
 //!
-//! A link that an earlier job of the session made may bring a job's frames before the tree brings the job: they wait for it.
+//! A job's frames may come before the tree brings the job: they wait for it.
 
 use super::Agent;
-use crate::io::{LinkId, Output, Peer};
+use crate::io::LinkId;
 use crate::job::{modex_frame, modex_gone};
 use crate::time::Instant;
 use std::collections::BTreeMap;
@@ -11,27 +11,40 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
-use wireup_wire::peer::{self, PeerError};
+use wireup_wire::peer::{self, Note, PeerError};
+use wireup_wire::route::{self, Routed};
 
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
 pub struct Early {
     /// The latest job that was launched here. Ids grow: frames of others that are not there came too late.
     newest: JobId,
-    frames: BTreeMap<JobId, Vec<(AgentId, Frame)>>,
+    frames: BTreeMap<JobId, Waited>,
     bytes: usize,
 }
 
+/// What came for one job.
+pub struct Waited {
+    pub frames: Vec<(AgentId, Frame)>,
+    /// Nothing was thrown away.
+    pub is_whole: bool,
+}
+
 impl Early {
-    /// Keeps a frame of a job that may still come. False: it would be one too many.
-    pub fn keep(&mut self, from: AgentId, frame: Frame) -> bool {
+    /// Keeps a frame of a job that may still come; what is too much is thrown away, and the job told when it comes.
+    pub fn keep(&mut self, from: AgentId, frame: Frame) {
         let id = JobId(frame.job);
         if id <= self.newest {
-            return true;
+            return;
         }
-        self.bytes += frame.wire_len();
-        self.frames.entry(id).or_default().push((from, frame));
-        self.bytes <= DIRECT_WAITING_BYTES_MAX
+        let bytes = self.bytes + frame.wire_len();
+        let waited = self.frames.entry(id).or_default();
+        if bytes <= DIRECT_WAITING_BYTES_MAX {
+            self.bytes = bytes;
+            waited.frames.push((from, frame));
+        } else {
+            waited.is_whole = false;
+        }
     }
 
     /// Whether a job that is not here was, or never will be.
@@ -40,52 +53,84 @@ impl Early {
     }
 
     /// A job is launched: its frames, and an end of those that waited for earlier ones.
-    pub fn take(&mut self, id: JobId) -> Vec<(AgentId, Frame)> {
+    pub fn take(&mut self, id: JobId) -> Waited {
         self.newest = self.newest.max(id);
         let later = self.frames.split_off(&JobId(id.0.saturating_add(1)));
-        let frames = std::mem::replace(&mut self.frames, later).remove(&id).unwrap_or_default();
-        self.bytes = self.frames.values().flatten().map(|(_, frame)| frame.wire_len()).sum();
-        frames
+        let waited = std::mem::replace(&mut self.frames, later).remove(&id).unwrap_or_default();
+        let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
+        self.bytes = self.frames.values().map(bytes).sum();
+        waited
+    }
+}
+
+impl Default for Waited {
+    fn default() -> Self {
+        Waited { frames: Vec::new(), is_whole: true }
     }
 }
 
 impl Agent {
-    /// `wisher` wants a link with `to`. `from`: the child that passes it on; `None`: from above.
-    pub(super) fn on_reach(
-        &mut self,
-        from: Option<AgentId>,
-        wisher: AgentId,
-        to: AgentId,
-        addresses: Vec<String>,
-        job: JobId,
-    ) {
+    /// A frame on its way through the tree, to this agent or another. `branch`: the child that passes it on; `None`: from above.
+    pub(super) fn on_routed(&mut self, now: Instant, branch: Option<AgentId>, frame: Frame) -> Result<(), PeerError> {
+        let (to, from) = route::ends(&frame).ok_or(PeerError::Malformed)?;
         let (me, count) = (self.config.agent, self.tree.count());
         let below = |top: AgentId, agent: AgentId| self.tree.subtree_contains(top, agent);
-        let is_on_its_way = match from {
-            Some(branch) => below(branch, wisher) && !below(branch, to),
-            None => !below(me, wisher) && below(me, to),
+        let is_on_its_way = match branch {
+            Some(branch) => below(branch, from) && !below(branch, to),
+            None => !below(me, from) && below(me, to),
         };
-        if is_on_its_way && wisher.0 < count && to.0 < count {
-            self.links.on_reach(to, wisher, addresses, job, &mut self.out);
+        if !is_on_its_way || from.0 >= count || to.0 >= count {
+            return Ok(());
+        }
+        if to != me {
+            self.links.route(to, frame, &mut self.out);
+            return Ok(());
+        }
+        let job = JobId(frame.job);
+        let Routed { endpoint, frame, .. } = Routed::unwrap(frame)?;
+        if let Some(endpoint) = endpoint {
+            self.links.on_endpoint(from, endpoint, job, &mut self.out);
+        }
+        if let Some((number, frame)) = frame
+            && let Some(frame) = self.links.direct.on_routed(from, number, frame)
+        {
+            self.on_peer_frames(now, from, frame);
+        }
+        Ok(())
+    }
+
+    /// A frame over a link beside the tree.
+    pub(super) fn on_beside(&mut self, now: Instant, link: LinkId, from: AgentId, frame: Frame) {
+        if let Some(frame) = self.links.direct.on_frame(from, link, frame, &mut self.out) {
+            self.on_peer_frames(now, from, frame);
         }
     }
 
-    /// A frame of another agent, over whichever link the two have.
-    pub(super) fn on_direct(&mut self, now: Instant, link: LinkId, peer: Peer, frame: Frame) -> Result<(), PeerError> {
-        let Some(from) = self.links.agent_at(peer) else {
-            return Ok(());
-        };
-        let id = JobId(frame.job);
-        if self.jobs.contains_key(&id) {
-            self.links.direct.on_heard(from, id);
-            return self.take_direct(now, id, from, frame);
-        } else if self.early.is_over(id) {
-            self.answer_for_gone(id, from, &frame)?;
-        } else if !self.early.keep(from, frame) {
-            self.out.push(Output::CloseLink { link });
-            self.on_link_down(now, link, "it sent too much for a job that is not here".into());
+    /// A frame, and those that had waited for it.
+    fn on_peer_frames(&mut self, now: Instant, from: AgentId, frame: Frame) {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            self.on_peer_frame(now, from, frame);
+            next = self.links.direct.follower(from);
         }
-        Ok(())
+    }
+
+    /// A frame that another agent, wherever it is in the tree, has sent to this one.
+    pub(super) fn on_peer_frame(&mut self, now: Instant, from: AgentId, frame: Frame) {
+        // Nobody gives orders beside the tree.
+        if !matches!(frame.kind, Kind::Direct | Kind::Modex) {
+            return;
+        }
+        let id = JobId(frame.job);
+        // What an agent of ours cannot have written changes nothing.
+        let _ = if self.jobs.contains_key(&id) {
+            self.take_direct(now, id, from, frame)
+        } else if self.early.is_over(id) {
+            self.answer_for_gone(id, from, &frame)
+        } else {
+            self.early.keep(from, frame);
+            Ok(())
+        };
     }
 
     fn take_direct(&mut self, now: Instant, id: JobId, from: AgentId, frame: Frame) -> Result<(), PeerError> {
@@ -111,18 +156,28 @@ impl Agent {
 
     /// A job begins: what came for it before.
     pub(super) fn take_early(&mut self, now: Instant, id: JobId) {
-        for (from, frame) in self.early.take(id) {
-            self.links.direct.on_heard(from, id);
+        let Waited { frames, is_whole } = self.early.take(id);
+        if !is_whole {
+            let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes came for the job before it began");
+            self.with_job(now, id, |job, cx| job.fail_early(problem, cx));
+        }
+        for (from, frame) in frames {
             // What an agent of ours cannot have written changes nothing.
             let _ = self.take_direct(now, id, from, frame);
         }
     }
 
+    /// Tells what is due of links beside the tree.
     pub(super) fn check_direct(&mut self, now: Instant) {
-        let here = self.links.addresses().to_vec();
-        for lost in self.links.direct.take_lost(&here) {
-            for job in lost.jobs {
-                self.with_job(now, job, |job, cx| job.fail_direct(lost.agent, &lost.problem, cx));
+        self.links.direct.on_tick();
+        self.links.settle_direct(&mut self.out);
+        let agent = self.config.agent;
+        for (peer, problem) in self.links.direct.take_notes() {
+            self.note(Note::Routed { agent, peer, problem });
+        }
+        for broken in self.links.direct.take_broken() {
+            for job in broken.jobs {
+                self.with_job(now, job, |job, cx| job.fail_direct(broken.agent, &broken.problem, cx));
             }
         }
     }

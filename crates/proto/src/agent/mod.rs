@@ -102,7 +102,7 @@ impl Agent {
                 RemoteShell::Command(_) | RemoteShell::Ssh(_) => ClockOffset::default(),
             },
             tree,
-            links: Links::new(config.agent, tree),
+            links: Links::new(config.agent, tree, config.session.transport),
             config,
             children: Children::default(),
             early: Early::default(),
@@ -124,14 +124,14 @@ impl Agent {
         if self.left {
             return;
         }
-        self.links.direct.at(now, self.start_by);
+        self.links.direct.at(now);
         match input {
             Input::LinkUp { link, peer, local } => self.on_link_up(now, link, peer, local),
             Input::LinkBytes { link, bytes } => self.on_link_bytes(now, link, bytes),
             Input::LinkDown { link, problem } => self.on_link_down(now, link, problem),
             Input::Listening { addresses } => self.links.on_listening(addresses, &mut self.out),
-            Input::ListenFailed { problem } => self.links.on_listen_failed(&problem),
-            Input::DialFailed { agent, problem } => self.links.direct.on_lost(agent, problem),
+            Input::ListenFailed { problem } => self.links.on_listen_failed(&problem, &mut self.out),
+            Input::DialFailed { agent, problem } => self.links.on_dial_failed(agent, problem, &mut self.out),
             Input::ShellExited { shell, status, stderr } => self.on_shell_exited(now, shell, status, &stderr),
             Input::ShellFailed { shell, error } => {
                 let problem = match error.step {
@@ -209,7 +209,7 @@ impl Agent {
             // Whoever started this agent in its parent's stead gave it the job, and so does the parent.
             return;
         }
-        self.links.direct.at(now, self.start_by);
+        self.links.direct.at(now);
         let mapping = match check(&spec, self.config.session.agents.len()) {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse(&spec, problem),
@@ -241,6 +241,7 @@ impl Agent {
         };
         let hold = self.config.session.hold_ranks && !cx.links.has_up();
         let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
+        job.wire_up(&mut cx);
         let ask_clock = job.is_profiled() && cx.links.has_up();
         for &agent in &lost {
             job.on_child_missing(agent, true);
@@ -318,10 +319,6 @@ impl Agent {
             return self.turn_away(link);
         }
         self.links.on_up(link, peer, &mut self.out);
-        if matches!(peer, Peer::Direct(_)) {
-            // Whose frames had waited for the link may be over now.
-            self.with_all_jobs(now, |_, _| ());
-        }
         if peer == Peer::Parent {
             self.with_all_jobs(now, |job, cx| job.on_linked(cx));
             if self.jobs.values().any(Job::is_profiled) {
@@ -350,15 +347,23 @@ impl Agent {
             return Ok(());
         };
         let id = JobId(frame.job);
-        if matches!(frame.kind, Kind::Direct | Kind::Modex) {
-            return self.on_direct(now, link, peer, frame);
-        }
         let from = match peer {
             Peer::Child(agent) => Some(agent),
             Peer::Parent | Peer::Launcher => None,
-            // Nobody gives orders beside the tree.
-            Peer::Direct(_) => return Ok(()),
+            Peer::Direct(agent) => {
+                self.on_beside(now, link, agent, frame);
+                return Ok(());
+            }
         };
+        if frame.kind == Kind::Routed {
+            return self.on_routed(now, from, frame);
+        }
+        if matches!(frame.kind, Kind::Direct | Kind::Modex) {
+            if let Some(from) = self.links.agent_at(peer) {
+                self.on_peer_frame(now, from, frame);
+            }
+            return Ok(());
+        }
         if frame.kind != Kind::Control {
             self.with_job(now, id, |job, cx| job.on_frame(from, frame, cx));
             return Ok(());
@@ -385,7 +390,6 @@ impl Agent {
                 let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent } };
                 self.on_start_for(now, branch, wish, problem);
             }
-            (from, Control::Reach { to, from: wisher, addresses }) => self.on_reach(from, wisher, to, addresses, id),
             (Some(branch), Control::Probe { agent, asker }) => self.on_probe_for(now, branch, agent, asker),
             (Some(branch), Control::Note(note)) => self.on_note(branch, note),
             (Some(branch), Control::Missing(mut missing)) => {
@@ -407,7 +411,7 @@ impl Agent {
             None => {}
             Some(Peer::Parent | Peer::Launcher) => self.leave(),
             Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
-            Some(Peer::Direct(agent)) => self.links.direct.on_lost(agent, format!("it broke: {problem}")),
+            Some(Peer::Direct(agent)) => self.links.on_direct_lost(agent, link, &problem, &mut self.out),
         }
     }
 

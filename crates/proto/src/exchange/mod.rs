@@ -26,7 +26,7 @@ use bytes::Bytes;
 use one::Exchange;
 use std::collections::VecDeque;
 use wireup_coll::scan::Place;
-use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::EXCHANGES_MAX;
@@ -143,6 +143,13 @@ impl Exchanges {
             deserter_known: false,
             asked: None,
         }
+    }
+
+    /// The nodes that an exchange by this algorithm sends to from here.
+    pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
+        let Site { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
+        let receivers = wireup_coll::allgather::receivers(algorithm, *place, peers.len() as u32);
+        receivers.into_iter().map(|peer| peers[peer as usize]).collect()
     }
 
     /// The first epoch that is not over here.

@@ -9,9 +9,10 @@ use crate::io::Output;
 use crate::pmi_link::{Ticket, Told};
 use bytes::Bytes;
 use wireup_wire::block;
-use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
+use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{Cause, Control, Departed};
 
 impl Job {
@@ -21,6 +22,23 @@ impl Job {
         let entering = Entering { local, rank, entry, ticket };
         self.exchanges.enter(cx.now, entering, || kvs.take_pending(), &mut next);
         self.carry_out(next, cx);
+    }
+
+    /// Begins the links that the first exchange will want, while ranks are still starting (S3: early wireup).
+    pub fn wire_up(&self, cx: &mut Context<'_>) {
+        let options = &self.spec.options;
+        let scheme = match (options.early_wireup, options.exchange) {
+            (EarlyWireup::No, _) => return,
+            (EarlyWireup::Yes, ExchangeScheme::Auto) => ExchangeScheme::Bruck,
+            (EarlyWireup::Auto | EarlyWireup::Yes, scheme) => scheme,
+        };
+        let algorithm = match scheme {
+            ExchangeScheme::Auto | ExchangeScheme::Tree => return,
+            ExchangeScheme::Ring => Algorithm::Ring,
+            ExchangeScheme::Bruck => Algorithm::Bruck,
+        };
+        let agents = self.exchanges.receivers(algorithm).into_iter().map(|node| self.spec.nodes[node.index()].agent);
+        cx.links.prepare_peers(agents.collect::<Vec<_>>(), self.id(), cx.out);
     }
 
     /// A frame along the tree: a child's, or (`None`) the parent's.
@@ -74,6 +92,11 @@ impl Job {
         let name = self.spec.nodes.iter().find(|node| node.agent == agent).map(|node| node.name.clone());
         let host = name.unwrap_or_else(|| format!("agent {agent}"));
         self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
+    }
+
+    /// Frames that came before the job were too many.
+    pub fn fail_early(&mut self, problem: String, cx: &mut Context<'_>) {
+        self.fail_exchange(problem, cx);
     }
 
     pub(super) fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {

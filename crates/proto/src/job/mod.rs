@@ -229,7 +229,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -269,7 +268,6 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::Reach { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -311,7 +309,7 @@ impl Job {
         {
             return false;
         }
-        if !self.is_ending() && (self.open_collectives() > 0 || cx.links.direct.waits(self.id())) {
+        if !self.is_ending() && self.open_collectives() > 0 {
             // Ranks here need not wait for their collectives; other nodes need what this one passes on.
             return false;
         }
@@ -420,6 +418,8 @@ impl Job {
                 | Kind::InputCredit
                 | Kind::Trace
                 | Kind::Direct
+                | Kind::Routed
+                | Kind::Pair
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::Modex

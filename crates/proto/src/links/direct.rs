@@ -1,190 +1,384 @@
-//! Links beside the tree, between any two agents, each made when there is a first frame for it.
+//! What agents that are no neighbours in the tree say to each other: through the tree, or over a link of their own.
 //!
-//! Whoever has a frame for an agent that is no neighbour listens, and asks through the tree to be dialled:
+//! The first frame for a peer goes through the tree and carries the sender's endpoint; the peer dials it, and both use the link
+//! from then on (S3: direct-connect). No frame waits for another's round trip:
 //!
 //! ```text
-//!   wisher                        tree                         peer
-//!     ── Reach { to, from, addresses } ──►  … ──►  ── dials `from` ──┐
-//!     ◄──────────────── handshake, link ─────────────────────────────┘
+//!   sender                        tree                         peer
+//!     ── Routed { endpoint, frame 0 } ──►  … ──►  ── dials the sender ─┐
+//!     ── Routed { frame 1 } ──►  … ──►                                 │
+//!     ◄──────────────── handshake, link ───────────────────────────────┘
+//!     ◄────────── frames 2, 3, … both ways ──────────────►
 //! ```
 //!
-//! If both wish at once, two requests cross. Then the lower id is dialled: the higher one answers the request that it hears,
-//! the lower one leaves the other's unanswered. So there is one link for each pair, and neither waits for both.
+//! Only [`ROUTED_BYTES_MAX`] go through the tree that way; more waits for the link, half a second at most. If both begin at once, two
+//! endpoints cross: then the lower id is dialled, the higher one answers what it hears, the lower one leaves the other's alone. So
+//! there is one link for each pair.
 //!
-//! A link stays for as long as both agents live, whatever jobs come and go. One that could not be made or that broke is not
-//! made again, as in the tree: jobs that want it fail. They are told a moment later, since mostly a node is gone then, and
-//! the tree knows more about that.
+//! Who cannot dial a peer says so and sends its own endpoint along, to be dialled itself. If that fails too, or the link breaks later,
+//! the tree is the way for as long as the session lasts, with one note for a person; nobody tries again. Numbers keep the frames in
+//! order across all changes and lose none ([`window`]): what a broken link may have lost goes again. The note comes a moment later and only if a job still uses the way, since mostly
+//! a node is gone when a link breaks, and the tree tells more about that.
 //!
-//! Cost: a message of some hundred bytes for each hop between the two, then the handshake's round trips.
+//! Cost: a message of some hundred bytes, with the first frame, for each hop between the two; then the handshake's round trips.
+
+mod window;
 
 use crate::io::LinkId;
 use crate::outbox::Outbox;
 use crate::time::Instant;
-use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::frame::Frame;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use window::Window;
+use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::limits::{DIRECT_LINK_NS_MAX, DIRECT_WAITING_BYTES_MAX};
+use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
+use wireup_wire::peer::AgentTransport;
+use wireup_wire::route::{Endpoint, Routed};
 
 /// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
 /// parent after a fifth of a second at most, and then some hops.
 const EXPLAIN_NS: u64 = 500_000_000;
+/// How long what a link may have lost waits to go again (ns): at the end of a session all links go, one after the other, and nobody
+/// needs anything any more. Chosen: agents of one session leave within that.
+const AGAIN_NS: u64 = 100_000_000;
+/// `stream` of a [`Kind::Pair`] frame.
+const BEGIN: u16 = 0;
+const ACKNOWLEDGE: u16 = 1;
 
-/// All direct links of one agent, by the agent at the other end.
-#[derive(Default)]
+/// All peers of one agent that are no neighbours.
 pub struct Direct {
+    me: AgentId,
+    /// No links are made.
+    tree_only: bool,
+    /// Where this agent can be dialled; none before it listens.
+    addresses: Option<Vec<String>>,
+    /// The driver was asked for them.
+    asked_to_listen: bool,
     peers: BTreeMap<AgentId, Peer>,
+    /// What is to go through the tree next.
+    routed: VecDeque<(JobId, Routed)>,
+    /// Links that are of no use any more.
+    closing: Vec<LinkId>,
     now: Instant,
-    start_by: Instant,
 }
 
 struct Peer {
     state: State,
-    /// Frames that wait for the link.
-    waiting: Vec<Frame>,
-    waiting_bytes: usize,
-    /// Jobs under way that have spoken over it, or wanted to.
+    window: Window,
+    /// Frames that wait for the link, and since when.
+    waiting: VecDeque<Frame>,
+    waiting_since: Option<Instant>,
+    /// Went through the tree while the link was made.
+    routed_bytes: usize,
+    /// The link took too long: nothing waits for it any more.
+    is_late: bool,
+    /// Why this agent could not dial the peer, and the peer not this one.
+    failed_here: Option<String>,
+    failed_there: Option<String>,
+    /// The link is lost; then what it may have lost goes again.
+    lost: Option<(Instant, String)>,
+    /// To be told, then.
+    note: Option<(Instant, String)>,
+    /// What ends the jobs of this peer.
+    broken: Option<String>,
+    /// Jobs under way that have something to say to it.
     jobs: BTreeSet<JobId>,
 }
 
 /// ```text
-///             send                addresses known           LinkUp
-///   (none) ─────────► Unasked ──────────────────► Asked ──────────────► Up
-///      │                 │ Reach                    │ Reach of a lower   │ LinkDown
-///      │ Reach           ▼                          ▼ id                 ▼
-///      └────────────► Dialling ◄────────────────────┘                  Lost
-///                        └── LinkUp: Up; DialFailed: Lost   (Asked, its time over: Lost)
+///             send                  addresses known        LinkUp
+///   (none) ─────────► Unasked ───────────────────► Offered ──────────► Up
+///      │                 │        endpoint leaves     │ endpoint of     │ LinkDown
+///      │ endpoint        ▼                            ▼ a lower id      ▼
+///      └────────────► Dialling ◄──────────────────────┘               Routed
+///                        │ LinkUp: Up                                    ▲
+///                        │ DialFailed: Offered, with word of it          │
+///                        └── DialFailed on both sides, or nobody listens ┘
 /// ```
 ///
 /// Whatever is not drawn changes nothing; a link that comes up elsewhere is turned away.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// There is a wish, and no address to be dialled at yet.
+    /// This agent cannot be dialled yet.
     Unasked,
-    /// The other end was asked to dial us.
-    Asked {
-        until: Instant,
-    },
+    /// The peer has our endpoint, or will have it.
+    Offered,
     Dialling,
     Up(LinkId),
-    /// `tell_at`: the jobs that want it have not been told yet.
-    Lost {
-        problem: String,
-        tell_at: Option<Instant>,
-    },
+    /// Everything goes through the tree.
+    Routed,
 }
 
-/// What comes of a frame for a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wish {
-    /// It was sent, or waits for what is under way, or is lost with its link.
-    Nothing,
-    /// The first one: whoever has addresses to be dialled at asks now.
-    New,
-}
-
-/// A direct link that is lost, with the jobs that wanted it.
+/// Where a peer that is to be dialled listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LostLink {
+pub struct Dial {
+    pub agent: AgentId,
+    pub addresses: Vec<String>,
+}
+
+/// A peer whose frames cannot be put in order any more, with the jobs that want them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken {
     pub agent: AgentId,
     pub problem: String,
     pub jobs: Vec<JobId>,
 }
 
 impl Direct {
-    /// What the clock says, and until when agents may be starting.
-    pub fn at(&mut self, now: Instant, start_by: Instant) {
-        (self.now, self.start_by) = (now, start_by);
+    pub fn new(me: AgentId, transport: AgentTransport) -> Self {
+        Direct {
+            me,
+            tree_only: transport == AgentTransport::Tree,
+            addresses: None,
+            asked_to_listen: false,
+            peers: BTreeMap::new(),
+            routed: VecDeque::new(),
+            closing: Vec::new(),
+            now: Instant(0),
+        }
     }
 
-    /// Sends a frame, or keeps it until there is a link.
-    pub fn send(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) -> Wish {
-        let (now, is_new) = (self.now, !self.peers.contains_key(&agent));
-        let peer = self.peers.entry(agent).or_insert_with(|| Peer::new(State::Unasked));
+    /// What the clock says.
+    pub fn at(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// What is to go through the tree, in order; to be asked after every call.
+    pub fn next_routed(&mut self) -> Option<(JobId, Routed)> {
+        self.routed.pop_front()
+    }
+
+    /// Links to close.
+    pub fn take_closing(&mut self) -> Vec<LinkId> {
+        std::mem::take(&mut self.closing)
+    }
+
+    /// Whether the driver is to listen: once, when there is first something to be dialled for.
+    pub fn wants_to_listen(&mut self) -> bool {
+        let wanted = self.addresses.is_none() && self.peers.values().any(|peer| peer.state == State::Unasked);
+        wanted && !std::mem::replace(&mut self.asked_to_listen, true)
+    }
+
+    /// Sends a frame by the way that there is.
+    pub fn send(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
+        let (me, now) = (self.me, self.now);
+        let peer = peer(&mut self.peers, self.tree_only, agent);
         peer.jobs.insert(JobId(frame.job));
-        match &mut peer.state {
-            State::Up(link) => out.send(*link, frame),
-            State::Lost { tell_at, .. } => {
-                tell_at.get_or_insert(now);
+        match peer.state {
+            State::Up(link) => peer.send_on(link, frame, out),
+            State::Routed => self.routed.push_back(peer.route(me, agent, frame, None)),
+            State::Unasked | State::Offered | State::Dialling => {
+                peer.waiting.push_back(frame);
+                peer.waiting_since.get_or_insert(now);
+                self.release(agent);
             }
-            State::Unasked | State::Asked { .. } | State::Dialling => {
-                peer.waiting_bytes += frame.wire_len();
-                peer.waiting.push(frame);
-                if peer.waiting_bytes > DIRECT_WAITING_BYTES_MAX {
-                    let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes wait for it to be made");
-                    peer.lose(problem, now);
-                }
-            }
-        }
-        if is_new { Wish::New } else { Wish::Nothing }
-    }
-
-    /// Peers that are to be asked, each with a job that wants it: there are addresses now.
-    pub fn ask(&mut self) -> Vec<(AgentId, JobId)> {
-        let until = self.now.max(self.start_by) + DIRECT_LINK_NS_MAX;
-        let mut asked = Vec::new();
-        for (&agent, peer) in &mut self.peers {
-            if peer.state == State::Unasked {
-                peer.state = State::Asked { until };
-                asked.push((agent, peer.jobs.first().copied().unwrap_or_default()));
-            }
-        }
-        asked
-    }
-
-    /// Nobody can dial this agent.
-    pub fn on_unreachable(&mut self, problem: &str) {
-        for peer in self.peers.values_mut().filter(|peer| peer.state == State::Unasked) {
-            peer.lose(problem.to_owned(), self.now);
         }
     }
 
-    /// A peer asks to be dialled; whether to do so. `mine`: our own id.
-    pub fn on_reach(&mut self, mine: AgentId, from: AgentId, job: JobId) -> bool {
-        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(State::Unasked));
+    /// Begins a link that will be wanted, before there is a frame for it.
+    pub fn prepare(&mut self, agent: AgentId, job: JobId) {
+        peer(&mut self.peers, self.tree_only, agent).jobs.insert(job);
+        self.release(agent);
+    }
+
+    /// Lets go what may go through the tree while there is no link; the first of it takes our endpoint along.
+    fn release(&mut self, agent: AgentId) {
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        let mut endpoint = None;
+        if peer.state == State::Unasked {
+            let Some(addresses) = &self.addresses else { return };
+            peer.state = State::Offered;
+            endpoint = Some(Endpoint { addresses: addresses.clone(), failed: peer.failed_here.clone() });
+        }
+        while let Some(first) = peer.waiting.front()
+            && (peer.is_late || peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX)
+        {
+            peer.routed_bytes += first.wire_len();
+            let frame = peer.waiting.pop_front().expect("it was seen");
+            self.routed.push_back(peer.route(self.me, agent, frame, endpoint.take()));
+        }
+        if peer.waiting.is_empty() {
+            peer.waiting_since = None;
+        }
+        if endpoint.is_some() {
+            let job = peer.jobs.first().copied().unwrap_or_default();
+            self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+        }
+    }
+
+    /// Others can dial this agent there.
+    pub fn on_listening(&mut self, addresses: Vec<String>) {
+        self.addresses = Some(addresses);
+        for agent in self.unasked() {
+            self.release(agent);
+        }
+    }
+
+    /// Nobody can dial this agent. Peers may still be dialled if they send their endpoints.
+    pub fn on_listen_failed(&mut self, problem: &str) {
+        for agent in self.unasked() {
+            let problem = format!("{problem}; so nobody can dial it");
+            self.go_by_tree(agent, Some(problem), true);
+        }
+        // It may be there next time.
+        self.asked_to_listen = false;
+    }
+
+    fn unasked(&self) -> Vec<AgentId> {
+        let unasked = self.peers.iter().filter(|(_, peer)| peer.state == State::Unasked);
+        unasked.map(|(agent, _)| *agent).collect()
+    }
+
+    /// A peer's endpoint came; whom to dial.
+    pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId) -> Option<Dial> {
+        let me = self.me;
+        let peer = peer(&mut self.peers, self.tree_only, from);
         peer.jobs.insert(job);
+        let Endpoint { addresses, failed } = endpoint;
+        let is_answer = failed.is_some();
+        peer.failed_there = peer.failed_there.take().or(failed);
         let dials = match peer.state {
             State::Unasked => true,
-            State::Asked { .. } => from < mine,
-            State::Dialling | State::Up(_) | State::Lost { .. } => false,
+            State::Offered => is_answer || from < me,
+            // The link of an agent that says it has none is none.
+            State::Up(link) => {
+                if is_answer && addresses.is_empty() {
+                    self.closing.push(link);
+                    self.go_by_tree(from, None, false);
+                }
+                return None;
+            }
+            State::Routed if peer.lost.is_some() => {
+                self.send_again(from);
+                return None;
+            }
+            State::Dialling | State::Routed => return None,
         };
-        if dials {
-            peer.state = State::Dialling;
+        if addresses.is_empty() || (is_answer && peer.failed_here.is_some()) {
+            // Whoever failed last says so.
+            let problem = peer.failed_there.clone().filter(|_| peer.failed_here.is_none());
+            self.go_by_tree(from, problem, false);
+            return None;
         }
-        dials
+        if !dials {
+            return None;
+        }
+        peer.state = State::Dialling;
+        self.release(from);
+        Some(Dial { agent: from, addresses })
+    }
+
+    /// A peer was dialled in vain.
+    pub fn on_dial_failed(&mut self, agent: AgentId, problem: String) {
+        let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Dialling) else { return };
+        let there = peer.failed_there.clone();
+        peer.failed_here = Some(problem.clone());
+        match there {
+            // Neither reaches the other.
+            Some(there) => self.go_by_tree(agent, Some(format!("{problem}; the other way: {there}")), true),
+            None => {
+                peer.state = State::Unasked;
+                self.release(agent);
+            }
+        }
+    }
+
+    /// There will be no link: what waits goes through the tree.
+    ///
+    /// `note` is for a person; `tell` the peer that it need not wait either.
+    fn go_by_tree(&mut self, agent: AgentId, note: Option<String>, tell: bool) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.state = State::Routed;
+        peer.waiting_since = None;
+        if let Some(problem) = &note {
+            peer.note.get_or_insert((now, problem.clone()));
+        }
+        if tell {
+            self.tell_failed(agent, note);
+        }
+        self.send_again(agent);
+    }
+
+    fn tell_failed(&mut self, agent: AgentId, problem: Option<String>) {
+        let Some(peer) = self.peers.get(&agent) else { return };
+        let failed = Some(problem.unwrap_or_else(|| "no link".into()));
+        let endpoint = Some(Endpoint { addresses: Vec::new(), failed });
+        let job = peer.jobs.first().copied().unwrap_or_default();
+        self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+    }
+
+    /// What may be lost goes again, then what waits; all through the tree.
+    fn send_again(&mut self, agent: AgentId) {
+        let me = self.me;
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.lost = None;
+        for (number, frame) in peer.window.take_kept() {
+            let job = JobId(frame.job);
+            let frame = Some((number as u32, frame));
+            self.routed.push_back((job, Routed { to: agent, from: me, endpoint: None, frame }));
+        }
+        for frame in std::mem::take(&mut peer.waiting) {
+            self.routed.push_back(peer.route(me, agent, frame, None));
+        }
     }
 
     /// Whether a link with this agent is waited for.
     pub fn expects(&self, agent: AgentId) -> bool {
-        let expected = |peer: &Peer| matches!(peer.state, State::Asked { .. } | State::Dialling);
-        self.peers.get(&agent).is_some_and(expected)
+        self.peers.get(&agent).is_some_and(|peer| matches!(peer.state, State::Offered | State::Dialling))
     }
 
     pub fn on_up(&mut self, agent: AgentId, link: LinkId, out: &mut Outbox) {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.state = State::Up(link);
-        peer.waiting_bytes = 0;
+        peer.waiting_since = None;
+        out.send(link, about(BEGIN, peer.window.next() as u32));
         for frame in std::mem::take(&mut peer.waiting) {
-            out.send(link, frame);
+            peer.send_on(link, frame, out);
         }
     }
 
-    /// A link broke, or could not be made.
-    pub fn on_lost(&mut self, agent: AgentId, problem: String) {
-        if let Some(peer) = self.peers.get_mut(&agent) {
-            peer.lose(problem, self.now + EXPLAIN_NS);
-        }
+    /// A link broke.
+    pub fn on_lost(&mut self, agent: AgentId, link: LinkId, problem: &str) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Up(link)) else { return };
+        let problem = format!("their link broke: {problem}");
+        peer.state = State::Routed;
+        peer.note.get_or_insert((now + EXPLAIN_NS, problem.clone()));
+        peer.lost = Some((now + AGAIN_NS, problem));
     }
 
-    /// A frame of this job came from a peer.
-    pub fn on_heard(&mut self, agent: AgentId, job: JobId) {
-        if let Some(peer) = self.peers.get_mut(&agent) {
-            peer.jobs.insert(job);
+    /// A frame came over a link beside the tree; handed back if it is for this agent and its turn. Ask for `follower`s then.
+    pub fn on_frame(&mut self, from: AgentId, link: LinkId, frame: Frame, out: &mut Outbox) -> Option<Frame> {
+        let peer = self.peers.get_mut(&from)?;
+        if frame.kind == Kind::Pair {
+            match frame.stream {
+                BEGIN => peer.window.begin(frame.arg),
+                ACKNOWLEDGE => peer.window.on_acknowledged(frame.arg),
+                _ => {}
+            }
+            return None;
         }
+        peer.jobs.insert(JobId(frame.job));
+        let placed = peer.window.on_link(frame);
+        if let Some(before) = peer.window.acknowledge() {
+            out.send(link, about(ACKNOWLEDGE, before));
+        }
+        peer.placed(placed)
     }
 
-    /// Whether frames of a job wait for a link.
-    pub fn waits(&self, job: JobId) -> bool {
-        self.peers.values().any(|peer| peer.waiting.iter().any(|frame| frame.job == job.0))
+    /// A frame came through the tree; as above.
+    pub fn on_routed(&mut self, from: AgentId, number: u32, frame: Frame) -> Option<Frame> {
+        let peer = peer(&mut self.peers, self.tree_only, from);
+        peer.jobs.insert(JobId(frame.job));
+        let placed = peer.window.on_routed(number, frame);
+        peer.placed(placed)
+    }
+
+    /// The next frame of those that came before their turn.
+    pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
+        self.peers.get_mut(&from)?.window.follower()
     }
 
     /// A job is over.
@@ -195,41 +389,103 @@ impl Direct {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let due = |peer: &Peer| match peer.state {
-            State::Asked { until } => Some(until),
-            State::Lost { tell_at, .. } => tell_at,
-            State::Unasked | State::Dialling | State::Up(_) => None,
+        let due = |peer: &Peer| {
+            let waits = peer.waiting_since.map(|since| since + DIRECT_WAIT_NS_MAX);
+            let note = peer.note.as_ref().map(|(at, _)| *at);
+            let broken = peer.broken.as_ref().map(|_| Instant(0));
+            let again = peer.lost.as_ref().map(|(at, _)| *at);
+            waits.into_iter().chain(note).chain(broken).chain(again).min()
         };
         self.peers.values().filter_map(due).min()
     }
 
-    /// Links whose jobs are to be told now. `asked`: where this agent can be dialled, for a person.
-    pub fn take_lost(&mut self, asked: &[String]) -> Vec<LostLink> {
-        let now = self.now;
-        let mut lost = Vec::new();
+    /// Frames that have waited for long enough go through the tree.
+    pub fn on_tick(&mut self) {
+        let (me, now) = (self.me, self.now);
+        let is_due = |peer: &Peer| peer.lost.as_ref().is_some_and(|(at, _)| *at <= now);
+        let lost: Vec<AgentId> = self.peers.iter().filter(|(_, peer)| is_due(peer)).map(|(agent, _)| *agent).collect();
+        for agent in lost {
+            let problem = self.peers.get_mut(&agent).and_then(|peer| peer.lost.take()).map(|(_, problem)| problem);
+            self.tell_failed(agent, problem);
+            self.send_again(agent);
+        }
         for (&agent, peer) in &mut self.peers {
-            if matches!(peer.state, State::Asked { until } if until <= now) {
-                peer.lose(format!("it was asked to dial {}, and did not in time", asked.join(" or ")), now);
-            }
-            if let State::Lost { problem, tell_at } = &mut peer.state
-                && tell_at.take_if(|at| *at <= now).is_some()
-            {
-                let jobs = std::mem::take(&mut peer.jobs).into_iter().collect();
-                lost.push(LostLink { agent, problem: problem.clone(), jobs });
+            if peer.waiting_since.is_some_and(|since| since + DIRECT_WAIT_NS_MAX <= now) {
+                peer.waiting_since = None;
+                peer.is_late = true;
+                for frame in std::mem::take(&mut peer.waiting) {
+                    self.routed.push_back(peer.route(me, agent, frame, None));
+                }
             }
         }
-        lost
     }
+
+    /// Peers that are not reached but through the tree, and why; each once.
+    pub fn take_notes(&mut self) -> Vec<(AgentId, String)> {
+        let now = self.now;
+        let due = |(agent, peer): (&AgentId, &mut Peer)| {
+            let (_, problem) = peer.note.take_if(|(at, _)| *at <= now)?;
+            (!peer.jobs.is_empty()).then_some((*agent, problem))
+        };
+        self.peers.iter_mut().filter_map(due).collect()
+    }
+
+    /// Peers whose jobs cannot go on.
+    pub fn take_broken(&mut self) -> Vec<Broken> {
+        let broken = |(&agent, peer): (&AgentId, &mut Peer)| {
+            let problem = peer.broken.take()?;
+            Some(Broken { agent, problem, jobs: peer.jobs.iter().copied().collect() })
+        };
+        self.peers.iter_mut().filter_map(broken).collect()
+    }
+}
+
+fn peer(peers: &mut BTreeMap<AgentId, Peer>, tree_only: bool, agent: AgentId) -> &mut Peer {
+    let state = if tree_only { State::Routed } else { State::Unasked };
+    peers.entry(agent).or_insert_with(|| Peer::new(state))
+}
+
+/// A frame about the frames of a link.
+fn about(stream: u16, arg: u32) -> Frame {
+    Frame { kind: Kind::Pair, class: Class::Exchange, stream, job: 0, arg, payload: Bytes::new() }
 }
 
 impl Peer {
     fn new(state: State) -> Peer {
-        Peer { state, waiting: Vec::new(), waiting_bytes: 0, jobs: BTreeSet::new() }
+        Peer {
+            state,
+            window: Window::default(),
+            waiting: VecDeque::new(),
+            waiting_since: None,
+            routed_bytes: 0,
+            is_late: false,
+            failed_here: None,
+            failed_there: None,
+            lost: None,
+            note: None,
+            broken: None,
+            jobs: BTreeSet::new(),
+        }
     }
 
-    fn lose(&mut self, problem: String, tell_at: Instant) {
-        self.state = State::Lost { problem, tell_at: Some(tell_at) };
-        self.waiting.clear();
-        self.waiting_bytes = 0;
+    /// Over the link: all in one class, since the order is told by counting.
+    fn send_on(&mut self, link: LinkId, frame: Frame, out: &mut Outbox) {
+        let frame = Frame { class: Class::Exchange, ..frame };
+        self.window.keep(frame.clone());
+        out.send(link, frame);
+    }
+
+    fn route(&mut self, from: AgentId, to: AgentId, frame: Frame, endpoint: Option<Endpoint>) -> (JobId, Routed) {
+        let job = JobId(frame.job);
+        let frame = Some((self.window.number() as u32, frame));
+        (job, Routed { to, from, endpoint, frame })
+    }
+
+    fn placed(&mut self, placed: Result<Option<Frame>, window::TooMuch>) -> Option<Frame> {
+        placed.unwrap_or_else(|window::TooMuch| {
+            let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes came before what they follow");
+            self.broken.get_or_insert(problem);
+            None
+        })
     }
 }

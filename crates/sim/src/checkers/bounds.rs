@@ -59,7 +59,13 @@ impl Bounds {
                 Ok(())
             }
             Kind::Control | Kind::ExchangeUp | Kind::ExchangeDown | Kind::Trace | Kind::Direct => Ok(()),
-            Kind::GroupUp | Kind::GroupDown | Kind::Modex | Kind::PmixUp | Kind::PmixDown => Ok(()),
+            Kind::GroupUp
+            | Kind::GroupDown
+            | Kind::Modex
+            | Kind::PmixUp
+            | Kind::PmixDown
+            | Kind::Routed
+            | Kind::Pair => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
     }

@@ -131,12 +131,8 @@ impl World {
                 Culprit::Agent(missing.first().map_or(0, |missing| missing.agent.0))
             }
             (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
-            (Cause::NoDirectLink { agent, .. }, _) => {
-                // Either end may have failed; whoever is asked names the other.
-                let ends = [agent.0, self.spec.agent_of(failure.node.0)].map(Culprit::Agent);
-                let blamed = ends.into_iter().find(|end| self.checks.culprits.contains_key(end));
-                blamed.unwrap_or(Culprit::Agent(agent.0))
-            }
+            // No misfortune leads to this: links may fail, their frames go on.
+            (Cause::NoDirectLink { agent, .. }, _) => Culprit::Agent(agent.0),
             (Cause::KeeperLost, _) => Culprit::Agent(self.spec.agent_of(failure.node.0)),
             (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _) => Culprit::Launcher,
             (_, Some(rank)) => Culprit::Rank(rank.0),

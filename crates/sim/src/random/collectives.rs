@@ -1,7 +1,7 @@
 //! Worlds that are about collectives: many under way, of all kinds and sizes, by every scheme, and misfortunes that
 //! strike while they are.
 
-use super::{add_mischief, draw_blocks, draw_timing};
+use super::{add_mischief, draw_blocks, draw_early_wireup, draw_timing, draw_transport};
 use crate::Report;
 use crate::faults::Fault;
 use crate::rng::Rng;
@@ -46,6 +46,8 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         timing: draw_timing(rng),
         stall_report_ns: *rng.pick(&[0, 1_000_000_000]),
         exchange: *rng.pick(&[Auto, Tree, Ring, Ring, Bruck, Bruck]),
+        transport: draw_transport(seed),
+        early_wireup: draw_early_wireup(seed),
         pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
         ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
     }

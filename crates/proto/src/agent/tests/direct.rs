@@ -3,7 +3,9 @@
 use super::starting::{SECOND, T, UP, agent, hear, job, link_child, outputs, sent};
 use super::*;
 use wireup_wire::frame::Class;
-use wireup_wire::limits::{DIRECT_LINK_NS_MAX, DIRECT_WAITING_BYTES_MAX};
+use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
+use wireup_wire::peer::Note;
+use wireup_wire::route::{Endpoint, Routed};
 
 const HERE: &str = "10.0.0.1:5";
 
@@ -15,6 +17,21 @@ fn three() -> Agent {
     three
 }
 
+/// The same before it knows where it can be dialled.
+fn unheard() -> Agent {
+    let mut three = agent_without_address(3);
+    hear(&mut three, T, UP, 1, &Control::Launch(job(1)));
+    outputs(&mut three);
+    three
+}
+
+fn agent_without_address(id: u32) -> Agent {
+    let config = agent(id).config;
+    let mut agent = Agent::new(config);
+    agent.handle(T, Input::LinkUp { link: UP, peer: Peer::Parent, local: String::new() });
+    agent
+}
+
 pub(super) fn frame(job: u32, arg: u32) -> Frame {
     let payload = Bytes::copy_from_slice(&arg.to_le_bytes());
     Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg, payload }
@@ -24,8 +41,26 @@ fn send(agent: &mut Agent, to: u32, frame: Frame) {
     agent.links.send_peer(AgentId(to), frame, &mut agent.out);
 }
 
-fn reach(to: u32, from: u32) -> Control {
-    Control::Reach { to: AgentId(to), from: AgentId(from), addresses: vec![format!("a{from}")] }
+fn offer(from: u32) -> Option<Endpoint> {
+    Some(Endpoint { addresses: vec![format!("a{from}")], failed: None })
+}
+
+fn refusal(from: u32, problem: &str) -> Option<Endpoint> {
+    Some(Endpoint { failed: Some(problem.into()), ..offer(from).unwrap() })
+}
+
+fn deaf(problem: &str) -> Option<Endpoint> {
+    Some(Endpoint { addresses: Vec::new(), failed: Some(problem.into()) })
+}
+
+fn routed(from: u32, to: u32, endpoint: Option<Endpoint>, inner: Option<(u32, Frame)>) -> Frame {
+    Routed { from: AgentId(from), to: AgentId(to), endpoint, frame: inner }.wrap(1)
+}
+
+fn say(agent: &mut Agent, link: LinkId, frame: Frame) {
+    for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
+        agent.handle(T, Input::LinkBytes { link, bytes });
+    }
 }
 
 fn dials(outputs: &[Output]) -> Vec<(u32, Vec<String>)> {
@@ -42,90 +77,127 @@ fn link_up(agent: &mut Agent, peer: u32) -> LinkId {
     link
 }
 
-fn direct_frames(outputs: &[Output], to: LinkId) -> Vec<u32> {
-    let arg = |output: &Output| match output {
-        Output::Send { link, frame } if *link == to && frame.kind == Kind::Direct => Some(frame.arg),
+/// Kind, `stream` and `arg` of the frames on a link.
+fn on_link(outputs: &[Output], to: LinkId) -> Vec<(Kind, u16, u32)> {
+    let of = |output: &Output| match output {
+        Output::Send { link, frame } if *link == to => Some((frame.kind, frame.stream, frame.arg)),
         _ => None,
     };
-    outputs.iter().filter_map(arg).collect()
+    outputs.iter().filter_map(of).collect()
 }
 
-fn failure(agent: &mut Agent, now: Instant) -> Option<Cause> {
-    agent.handle(now, Input::Tick);
-    sent(&outputs(agent), UP).into_iter().find_map(|message| match message {
-        Control::Failed(failure) => Some(failure.cause),
+/// What left through the tree: to whom, the endpoint, the frame's number and `arg`.
+fn through_tree(outputs: &[Output], to: LinkId) -> Vec<(u32, Option<Endpoint>, Option<(u32, u32)>)> {
+    let of = |output: &Output| match output {
+        Output::Send { link, frame } if *link == to && frame.kind == Kind::Routed => {
+            let routed = Routed::unwrap(frame.clone()).unwrap();
+            Some((routed.to.0, routed.endpoint, routed.frame.map(|(number, frame)| (number, frame.arg))))
+        }
         _ => None,
-    })
+    };
+    outputs.iter().filter_map(of).collect()
 }
 
-fn no_link(peer: u32, problem: &str) -> Option<Cause> {
-    Some(Cause::NoDirectLink { agent: AgentId(peer), host: format!("n{peer}"), problem: problem.into() })
+fn notes(agent: &mut Agent, now: Instant) -> Vec<(u32, String)> {
+    agent.handle(now, Input::Tick);
+    let note = |message: Control| match message {
+        Control::Note(Note::Routed { peer, problem, .. }) => Some((peer.0, problem)),
+        Control::Failed(failure) => panic!("{failure:?}"),
+        _ => None,
+    };
+    sent(&outputs(agent), UP).into_iter().filter_map(note).collect()
+}
+
+fn here() -> Option<Endpoint> {
+    Some(Endpoint { addresses: vec![HERE.into()], failed: None })
 }
 
 #[test]
-fn frames_wait_in_order_for_the_link_that_the_first_asks_for() {
+fn the_first_frame_goes_through_the_tree_with_the_endpoint_and_others_follow_until_there_is_a_link() {
     let mut three = three();
     (0..3).for_each(|arg| send(&mut three, 5, frame(1, arg)));
-    let asked = outputs(&mut three);
-    let wanted = Control::Reach { to: AgentId(5), from: AgentId(3), addresses: vec![HERE.into()] };
-    assert_eq!(sent(&asked, UP), [wanted], "once");
+    let told = through_tree(&outputs(&mut three), UP);
+    assert_eq!(told, [(5, here(), Some((0, 0))), (5, None, Some((1, 1))), (5, None, Some((2, 2)))]);
     let link = link_up(&mut three, 5);
     send(&mut three, 5, frame(1, 3));
-    assert_eq!(direct_frames(&outputs(&mut three), link), [0, 1, 2, 3]);
+    let direct = on_link(&outputs(&mut three), link);
+    assert_eq!(direct, [(Kind::Pair, 0, 3), (Kind::Direct, 0, 3)], "the link begins with number 3");
     let again = LinkId(300);
     three.handle(T, Input::LinkUp { link: again, peer: Peer::Direct(AgentId(5)), local: String::new() });
     assert_eq!(outputs(&mut three), [Output::CloseLink { link: again }], "a second one is not needed");
 }
 
 #[test]
-fn whoever_has_no_address_yet_asks_for_one_first() {
+fn what_is_large_waits_for_the_link_and_not_for_ever() {
+    let large = |arg| Frame { payload: vec![0; ROUTED_BYTES_MAX].into(), ..frame(1, arg) };
     let mut three = three();
-    three.links.on_listening(Vec::new(), &mut Outbox::default());
+    send(&mut three, 5, large(0));
+    send(&mut three, 5, frame(1, 1));
+    let told = outputs(&mut three);
+    assert_eq!(through_tree(&told, UP), [(5, here(), None)], "in order: the small one waits too");
+    let link = link_up(&mut three, 5);
+    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 0), (Kind::Direct, 0, 0), (Kind::Direct, 0, 1)]);
+    let mut three = self::three();
+    send(&mut three, 5, large(0));
+    outputs(&mut three);
+    assert_eq!(three.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
+    three.handle(T + DIRECT_WAIT_NS_MAX, Input::Tick);
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((0, 0)))]);
+    send(&mut three, 5, large(0));
+    assert_eq!(
+        through_tree(&outputs(&mut three), UP),
+        [(5, None, Some((1, 0)))],
+        "who was late is not waited for again"
+    );
+    let link = link_up(&mut three, 5);
+    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 2)], "but welcome all the same");
+}
+
+#[test]
+fn whoever_has_no_address_yet_asks_for_one_first() {
+    let mut three = unheard();
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 6, frame(1, 0));
     assert_eq!(outputs(&mut three), [Output::Listen]);
     three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
-    let asked = sent(&outputs(&mut three), UP);
-    assert!(
-        matches!(&asked[..], [Control::Reach { to: AgentId(5), .. }, Control::Reach { to: AgentId(6), addresses, .. }] if addresses == &["there:1"])
-    );
+    let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None });
+    let told = through_tree(&outputs(&mut three), UP);
+    assert_eq!(told, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
     // Who is asked before it could ask answers, whatever the ids.
-    let mut three = self::three();
-    three.links.on_listening(Vec::new(), &mut Outbox::default());
+    let mut three = unheard();
     send(&mut three, 5, frame(1, 0));
-    hear(&mut three, T, UP, 1, &reach(3, 5));
-    assert_eq!(dials(&outputs(&mut three)), [(5, vec!["a5".to_owned()])]);
+    say(&mut three, UP, routed(5, 3, offer(5), None));
+    let told = outputs(&mut three);
+    assert_eq!(dials(&told), [(5, vec!["a5".to_owned()])]);
+    assert_eq!(through_tree(&told, UP), [(5, None, Some((0, 0)))], "the frame need not wait");
     three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
     assert!(outputs(&mut three).is_empty());
-    assert_eq!(failure(&mut three, T + 200 * SECOND), None, "the dial is the driver's");
 }
 
 #[test]
-fn where_nobody_can_listen_the_job_hears_why() {
-    let mut three = three();
-    three.links.on_listening(Vec::new(), &mut Outbox::default());
+fn where_nobody_can_listen_the_tree_is_the_way() {
+    let mut three = unheard();
     send(&mut three, 5, frame(1, 0));
     three.handle(T, Input::ListenFailed { problem: "no such interface".into() });
-    assert_eq!(failure(&mut three, T), no_link(5, "no such interface"));
+    let problem = "no such interface; so nobody can dial it";
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(problem), None), (5, None, Some((0, 0)))]);
+    assert_eq!(notes(&mut three, T), [(5, problem.to_owned())]);
     send(&mut three, 6, frame(1, 0));
     assert!(outputs(&mut three).contains(&Output::Listen), "it may be there next time");
 }
 
 #[test]
-fn of_two_crossing_wishes_the_one_of_the_lower_id_counts() {
+fn of_two_crossing_endpoints_the_one_of_the_lower_id_counts() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 2, frame(1, 7));
     outputs(&mut three);
-    hear(&mut three, T, UP, 1, &reach(3, 5));
+    say(&mut three, UP, routed(5, 3, offer(5), None));
     assert!(outputs(&mut three).is_empty(), "5 will dial");
-    hear(&mut three, T, UP, 1, &reach(3, 2));
+    say(&mut three, UP, routed(2, 3, offer(2), None));
     assert_eq!(dials(&outputs(&mut three)), [(2, vec!["a2".to_owned()])]);
-    hear(&mut three, T, UP, 1, &reach(3, 2));
+    say(&mut three, UP, routed(2, 3, offer(2), None));
     assert!(outputs(&mut three).is_empty(), "once");
-    let (five, two) = (link_up(&mut three, 5), link_up(&mut three, 2));
-    let flushed = outputs(&mut three);
-    assert_eq!((direct_frames(&flushed, five), direct_frames(&flushed, two)), (vec![0], vec![7]));
 }
 
 #[test]
@@ -138,32 +210,33 @@ fn neighbours_in_the_tree_need_no_other_link() {
         send(&mut one, to, frame(1, to));
     }
     let flushed = outputs(&mut one);
-    assert_eq!((direct_frames(&flushed, UP), direct_frames(&flushed, child)), (vec![0], vec![3]));
+    assert_eq!(on_link(&flushed, UP), [(Kind::Direct, 0, 0)]);
+    assert_eq!(on_link(&flushed, child), [(Kind::Direct, 0, 3)]);
     assert_eq!(flushed.len(), 2, "4 has not linked yet: {flushed:?}");
     let late = link_child(&mut one, T, 4);
-    assert_eq!(direct_frames(&outputs(&mut one), late), [4]);
-    hear(&mut one, T, child, 1, &reach(1, 3));
+    assert!(on_link(&outputs(&mut one), late).contains(&(Kind::Direct, 0, 4)));
+    say(&mut one, child, routed(3, 1, offer(3), None));
     assert!(outputs(&mut one).is_empty());
 }
 
 #[test]
-fn requests_go_their_way_and_no_other() {
+fn frames_go_their_way_and_no_other() {
     let mut one = agent(1);
     hear(&mut one, T, UP, 1, &Control::Launch(job(1)));
     let (three, four) = (link_child(&mut one, T, 3), link_child(&mut one, T, 4));
     outputs(&mut one);
-    hear(&mut one, T, three, 1, &reach(5, 3));
-    hear(&mut one, T, three, 1, &reach(4, 3));
-    hear(&mut one, T, UP, 1, &reach(3, 6));
-    let passed = outputs(&mut one);
-    let on = [UP, four, three].map(|link| sent(&passed, link));
-    assert_eq!(on, [vec![reach(5, 3)], vec![reach(4, 3)], vec![reach(3, 6)]]);
-    // From where they cannot come, and to where they need not go.
-    for (link, wrong) in [(three, reach(5, 4)), (three, reach(3, 3)), (three, reach(99, 3)), (UP, reach(3, 4))] {
-        hear(&mut one, T, link, 1, &wrong);
+    for (link, from, to) in [(three, 3, 5), (three, 3, 4), (UP, 6, 3)] {
+        say(&mut one, link, routed(from, to, offer(from), Some((9, frame(1, from)))));
     }
-    for wrong in [reach(5, 6), reach(3, 99), reach(0, 2)] {
-        hear(&mut one, T, UP, 1, &wrong);
+    let passed = outputs(&mut one);
+    let on = [UP, four, three].map(|link| through_tree(&passed, link));
+    let [up, to_four, to_three] = [(5, 3), (4, 3), (3, 6)].map(|(to, from)| vec![(to, offer(from), Some((9, from)))]);
+    assert_eq!(on, [up, to_four, to_three]);
+    // From where they cannot come, and to where they need not go.
+    for (link, from, to) in
+        [(three, 4, 5), (three, 3, 3), (three, 3, 99), (UP, 4, 3), (UP, 6, 5), (UP, 99, 3), (UP, 2, 0)]
+    {
+        say(&mut one, link, routed(from, to, offer(from), None));
     }
     assert!(outputs(&mut one).is_empty());
 }
@@ -175,87 +248,118 @@ fn strangers_are_turned_away_and_nobody_gives_orders_beside_the_tree() {
         let link = link_up(&mut three, peer);
         assert_eq!(outputs(&mut three), [Output::CloseLink { link }]);
     }
-    hear(&mut three, T, UP, 1, &reach(3, 5));
+    say(&mut three, UP, routed(5, 3, offer(5), None));
     let link = link_up(&mut three, 5);
+    say(&mut three, link, Frame { kind: Kind::Pair, ..frame(0, 0) });
     outputs(&mut three);
-    for order in [Control::Shutdown, Control::Kill { grace_ns: 0 }, reach(4, 5), Control::Done(Default::default())] {
-        hear(&mut three, T, link, 1, &order);
+    for order in [Control::Shutdown, Control::Kill { grace_ns: 0 }, Control::Done(Default::default())] {
+        let order = crate::outbox::control_frame(JobId(1), &order);
+        say(&mut three, link, order.clone());
+        say(&mut three, UP, routed(6, 3, None, Some((0, order))));
     }
     assert!(outputs(&mut three).is_empty());
 }
 
 #[test]
-fn a_link_that_is_lost_is_told_when_the_tree_had_its_say() {
-    let refused = || Input::DialFailed { agent: AgentId(5), problem: "a5: refused".into() };
-    let broken = || Input::LinkDown { link: LinkId(205), problem: "reset".into() };
-    for (loss, problem) in [(refused(), "a5: refused"), (broken(), "it broke: reset")] {
-        let mut three = three();
-        hear(&mut three, T, UP, 1, &reach(3, 5));
-        if let Input::LinkDown { .. } = loss {
-            link_up(&mut three, 5);
-        }
-        outputs(&mut three);
-        three.handle(T, loss);
-        let due = three.deadline().expect("the job is told");
-        assert!(due > T && due < T + SECOND);
-        assert_eq!(failure(&mut three, T), None);
-        send(&mut three, 5, frame(1, 0));
-        assert_eq!(failure(&mut three, due), no_link(5, problem));
-        assert_eq!(three.links.direct.deadline(), None);
-        // Nobody tries again.
-        send(&mut three, 5, frame(1, 0));
-        hear(&mut three, T, UP, 1, &reach(3, 5));
-        assert!(outputs(&mut three).is_empty());
-    }
-}
-
-#[test]
-fn who_is_not_dialled_in_time_says_where() {
+fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
+    // Asked by 5, which cannot dial it.
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
-    // The other end may be starting as long as this one may.
-    let until = T + 60 * SECOND + DIRECT_LINK_NS_MAX;
-    assert_eq!(failure(&mut three, Instant(until.0 - 1)), None);
-    assert_eq!(failure(&mut three, until), no_link(5, "it was asked to dial 10.0.0.1:5, and did not in time"));
-    let link = link_up(&mut three, 5);
-    assert!(outputs(&mut three).contains(&Output::CloseLink { link }));
+    outputs(&mut three);
+    say(&mut three, UP, routed(5, 3, refusal(5, "a3: refused"), None));
+    assert_eq!(dials(&outputs(&mut three)), [(5, vec!["a5".to_owned()])]);
+    let failed = || Input::DialFailed { agent: AgentId(5), problem: "a5: refused".into() };
+    three.handle(T, failed());
+    let both = "a5: refused; the other way: a3: refused";
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(both), None)]);
+    assert_eq!(notes(&mut three, T), [(5, both.to_owned())]);
+    assert_eq!(three.links.direct.deadline(), None);
+    // It asks 5 itself.
+    let mut three = self::three();
+    say(&mut three, UP, routed(5, 3, offer(5), None));
+    three.handle(T, failed());
+    let told = Some(Endpoint { failed: Some("a5: refused".into()), ..here().unwrap() });
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, told, None)]);
+    assert!(three.links.direct.expects(AgentId(5)));
+    say(&mut three, UP, routed(5, 3, deaf(both), None));
+    assert_eq!(notes(&mut three, T), [], "5 has told");
+    send(&mut three, 5, frame(1, 0));
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((0, 0)))]);
+    let late = link_up(&mut three, 5);
+    assert_eq!(outputs(&mut three), [Output::CloseLink { link: late }]);
 }
 
 #[test]
-fn only_so_much_waits_for_a_link() {
+fn a_link_that_breaks_loses_nothing_and_is_told_when_the_tree_had_its_say() {
+    let mut three = three();
+    send(&mut three, 5, frame(1, 0));
+    let link = link_up(&mut three, 5);
+    (1..4).for_each(|arg| send(&mut three, 5, frame(1, arg)));
+    say(&mut three, link, Frame { kind: Kind::Pair, stream: 1, ..frame(0, 2) });
+    outputs(&mut three);
+    three.handle(T, Input::LinkDown { link, problem: "reset".into() });
+    send(&mut three, 5, frame(1, 4));
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((4, 4)))], "what is new need not wait");
+    let again = three.deadline().expect("a resend is due");
+    assert!(again > T && again < T + SECOND);
+    three.handle(again, Input::Tick);
+    let again = through_tree(&outputs(&mut three), UP);
+    let problem = "their link broke: reset";
+    assert_eq!(again, [(5, deaf(problem), None), (5, None, Some((2, 2))), (5, None, Some((3, 3)))]);
+    let due = three.deadline().expect("a note is due");
+    assert!(due > T && due < T + SECOND);
+    assert_eq!(notes(&mut three, T), []);
+    assert_eq!(notes(&mut three, due), [(5, problem.to_owned())]);
+    // Nobody tries again.
+    say(&mut three, UP, routed(5, 3, offer(5), None));
+    assert!(outputs(&mut three).is_empty());
+}
+
+#[test]
+fn whose_peer_has_lost_their_link_closes_it_and_sends_again() {
+    let mut three = three();
+    send(&mut three, 5, frame(1, 0));
+    let link = link_up(&mut three, 5);
+    send(&mut three, 5, frame(1, 1));
+    outputs(&mut three);
+    say(&mut three, UP, routed(5, 3, deaf("their link broke"), None));
+    let told = outputs(&mut three);
+    assert!(told.contains(&Output::CloseLink { link }));
+    assert_eq!(through_tree(&told, UP), [(5, None, Some((1, 1)))]);
+    assert_eq!(notes(&mut three, T + SECOND), [], "5 has told");
+}
+
+#[test]
+fn only_so_much_may_come_before_what_it_follows() {
     let mut three = three();
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
-    for _ in 0..2 {
-        send(&mut three, 5, Frame { payload: half.clone(), ..frame(1, 0) });
+    for number in 1..3 {
+        say(&mut three, UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(1, 0) }))));
     }
-    assert!(
-        matches!(failure(&mut three, T), Some(Cause::NoDirectLink { problem, .. }) if problem.contains("wait for it"))
-    );
+    three.handle(T, Input::Tick);
+    let failed = sent(&outputs(&mut three), UP).into_iter().find_map(|message| match message {
+        Control::Failed(failure) => Some(failure.cause),
+        _ => None,
+    });
+    assert!(matches!(failed, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("before what they follow")));
 }
 
 #[test]
 fn frames_may_come_before_their_job_but_not_without_bound() {
     let mut three = three();
-    hear(&mut three, T, UP, 1, &reach(3, 5));
-    let link = link_up(&mut three, 5);
-    let say = |three: &mut Agent, frame: Frame| {
-        for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
-            three.handle(T, Input::LinkBytes { link, bytes });
-        }
-    };
-    say(&mut three, frame(2, 7));
-    say(&mut three, frame(2, 8));
-    say(&mut three, frame(3, 9));
-    let early: Vec<u32> = three.early.take(JobId(2)).iter().map(|(_, frame)| frame.arg).collect();
-    assert_eq!(early, [7, 8]);
-    say(&mut three, frame(2, 10));
-    assert!(three.early.take(JobId(2)).is_empty(), "it is over");
-    outputs(&mut three);
-    let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
-    for _ in 0..2 {
-        say(&mut three, Frame { payload: half.clone(), ..frame(3, 0) });
+    for (number, (job, arg)) in [(2, 7), (2, 8), (3, 9)].into_iter().enumerate() {
+        say(&mut three, UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
     }
-    assert!(outputs(&mut three).contains(&Output::CloseLink { link }));
+    let early: Vec<u32> = three.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
+    assert_eq!(early, [7, 8]);
+    say(&mut three, UP, routed(5, 3, None, Some((3, frame(2, 10)))));
+    assert!(three.early.take(JobId(2)).frames.is_empty(), "it is over");
+    let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
+    for number in 4..6 {
+        say(&mut three, UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
+    }
+    let waited = three.early.take(JobId(3));
+    assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job will be told");
 }
 
 #[test]
@@ -265,5 +369,5 @@ fn a_job_that_is_over_minds_no_link() {
     let link = link_up(&mut three, 5);
     three.links.direct.forget(JobId(1));
     three.handle(T, Input::LinkDown { link, problem: "closed".into() });
-    assert_eq!(failure(&mut three, T + SECOND), None);
+    assert_eq!(notes(&mut three, T + SECOND), []);
 }

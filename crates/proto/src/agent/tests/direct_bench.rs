@@ -1,5 +1,5 @@
-//! A tree of agents whose messages take any time, and who speak to each other across it: all arrives once and in order, over
-//! one link for each pair.
+//! A tree of agents whose messages take any time, and who speak to each other across it: all arrives once and in order, whatever
+//! becomes of the links of each pair, of which there is never more than one.
 
 use super::direct::frame;
 use super::starting::{T, job};
@@ -8,20 +8,38 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 use std::collections::VecDeque;
 use wireup_wire::job::{AppSpec, Block, NodeSpec};
-use wireup_wire::peer::{AgentSpec, Bootstrap};
+use wireup_wire::peer::{AgentSpec, AgentTransport, Bootstrap, Note};
+
+/// The job whose frames are sent; it never comes, so they wait where they arrive.
+const LATER: u32 = 2;
 
 /// Something on its way to one end of a link.
 enum Ware {
     Up(Peer),
     Frame(Frame),
+    Down,
 }
 
 struct Link {
     ends: [u32; 2],
     /// `ways[n]` leads to end `n`.
     ways: [VecDeque<Ware>; 2],
-    refused: bool,
     is_direct: bool,
+    is_cut: bool,
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    transport: AgentTransport,
+    /// Of a thousand dials, how many fail.
+    refused: u32,
+    /// Of a thousand steps, how many break a link beside the tree.
+    cut: u32,
+    /// Of a thousand steps, in how many time passes.
+    ticks: u32,
+    /// Of a thousand agents that listen, how many cannot.
+    deaf: u32,
 }
 
 struct Bench {
@@ -31,16 +49,18 @@ struct Bench {
     dials: VecDeque<(u32, u32)>,
     /// Who is about to be told where it listens.
     listens: VecDeque<u32>,
-    /// Frames that arrived, by sender and receiver.
-    heard: BTreeMap<(u32, u32), Vec<u32>>,
+    weather: Weather,
     now: Instant,
+    /// Agents that said that they go through the tree to these.
+    notes: Vec<(AgentId, AgentId)>,
 }
 
 impl Bench {
-    fn new(count: u32, fanout: u32) -> Bench {
+    fn new(count: u32, fanout: u32, weather: Weather) -> Bench {
         let session = SessionSpec {
             fanout,
             agents: (0..count).map(|agent| AgentSpec { host: format!("n{agent}") }).collect(),
+            transport: weather.transport,
             ..super::starting::agent(0).config.session
         };
         let spec = JobSpec {
@@ -56,9 +76,13 @@ impl Bench {
             links: Vec::new(),
             dials: VecDeque::new(),
             listens: VecDeque::new(),
-            heard: BTreeMap::new(),
+            weather,
             now: T,
+            notes: Vec::new(),
         };
+        // The launcher.
+        bench.connect([0, 0], [Peer::Launcher, Peer::Launcher], false);
+        bench.links[0].ways[1].clear();
         bench.begin(AgentId(0), session, vec![spec]);
         bench
     }
@@ -73,15 +97,15 @@ impl Bench {
         self.perform(agent.0);
     }
 
-    fn connect(&mut self, ends: [u32; 2], peers: [Peer; 2]) {
-        let is_direct = matches!(peers[0], Peer::Direct(_));
+    fn connect(&mut self, ends: [u32; 2], peers: [Peer; 2], is_direct: bool) {
         let ways = peers.map(|peer| VecDeque::from([Ware::Up(peer)]));
-        self.links.push(Link { ends, ways, refused: false, is_direct });
+        self.links.push(Link { ends, ways, is_direct, is_cut: false });
     }
 
-    fn send(&mut self, from: u32, to: u32, arg: u32) {
+    fn send(&mut self, from: u32, to: u32, frame: Frame) {
         let agent = self.agents[from as usize].as_mut().expect("it was seen to live");
-        agent.links.send_peer(AgentId(to), frame(1, arg), &mut agent.out);
+        agent.links.direct.at(self.now);
+        agent.links.send_peer(AgentId(to), frame, &mut agent.out);
         self.perform(from);
     }
 
@@ -92,21 +116,40 @@ impl Bench {
                 Output::StartAgent { agent, bootstrap: Some(bootstrap), .. } => {
                     let Bootstrap { session, jobs, .. } = *bootstrap;
                     self.begin(agent, session, jobs);
-                    self.connect([me, agent.0], [Peer::Child(agent), Peer::Parent]);
+                    self.connect([me, agent.0], [Peer::Child(agent), Peer::Parent], false);
                 }
                 Output::Listen => self.listens.push_back(me),
                 Output::Dial { agent, addresses } => {
                     assert_eq!(addresses, [format!("a{agent}")]);
                     self.dials.push_back((me, agent.0));
                 }
+                Output::Send { link: LinkId(0), frame } if me == 0 => self.on_said(&frame),
                 Output::Send { link, frame } => {
                     let link = &mut self.links[link.0 as usize];
                     let end = usize::from(link.ends[0] == me);
-                    link.ways[end].push_back(Ware::Frame(frame));
+                    if !link.is_cut {
+                        link.ways[end].push_back(Ware::Frame(frame));
+                    }
                 }
-                Output::CloseLink { link } => self.links[link.0 as usize].refused = true,
+                Output::CloseLink { link } => {
+                    let link = &mut self.links[link.0 as usize];
+                    let (end, other) = (usize::from(link.ends[1] == me), usize::from(link.ends[0] == me));
+                    link.ways[end].clear();
+                    if !std::mem::replace(&mut link.is_cut, true) {
+                        link.ways[other].push_back(Ware::Down);
+                    }
+                }
                 _ => {}
             }
+        }
+    }
+
+    fn on_said(&mut self, frame: &Frame) {
+        let Ok(message) = peer::decode(&frame.payload) else { return };
+        match message {
+            Control::Note(Note::Routed { agent, peer, .. }) => self.notes.push((agent, peer)),
+            Control::Failed(failure) => panic!("{failure:?}"),
+            _ => {}
         }
     }
 
@@ -118,7 +161,13 @@ impl Bench {
     }
 
     /// Lets one of the things that can happen happen.
-    fn step(&mut self, choice: usize) -> bool {
+    fn step(&mut self, rng: &mut TestRng) -> bool {
+        if rng.next_u32() % 1000 < self.weather.cut {
+            self.cut(rng.next_u32() as usize);
+        }
+        if rng.next_u32() % 1000 < self.weather.ticks {
+            self.pass_time(100_000_000);
+        }
         let ways = self
             .links
             .iter()
@@ -129,77 +178,160 @@ impl Bench {
         if all == 0 {
             return false;
         }
-        let choice = choice % all;
+        let choice = rng.next_u32() as usize % all;
         if let Some(&(link, end)) = ways.get(choice) {
             self.arrive(link, end);
         } else if let Some(at) = (choice - ways.len()).checked_sub(self.dials.len()) {
             let agent = self.listens.remove(at).expect("it was counted");
-            self.tell(agent, Input::Listening { addresses: vec![format!("a{agent}")] });
+            let is_deaf = rng.next_u32() % 1000 < self.weather.deaf;
+            self.tell(
+                agent,
+                if is_deaf {
+                    Input::ListenFailed { problem: "deaf".into() }
+                } else {
+                    Input::Listening { addresses: vec![format!("a{agent}")] }
+                },
+            );
         } else {
             let (from, to) = self.dials.remove(choice - ways.len()).expect("it was counted");
-            self.connect([to, from], [Peer::Direct(AgentId(from)), Peer::Direct(AgentId(to))]);
+            if rng.next_u32() % 1000 < self.weather.refused {
+                self.tell(from, Input::DialFailed { agent: AgentId(to), problem: "refused".into() });
+            } else {
+                self.connect([to, from], [Peer::Direct(AgentId(from)), Peer::Direct(AgentId(to))], true);
+            }
         }
         true
     }
 
+    /// Breaks a link beside the tree: what is on its way is lost from some point on.
+    fn cut(&mut self, choice: usize) {
+        let open: Vec<usize> =
+            (0..self.links.len()).filter(|at| self.links[*at].is_direct && !self.links[*at].is_cut).collect();
+        if let Some(&at) = open.get(choice % open.len().max(1)) {
+            let link = &mut self.links[at];
+            link.is_cut = true;
+            for way in &mut link.ways {
+                // That it once came up is known.
+                way.truncate(1 + choice / 7 % (way.len() + 1));
+                way.push_back(Ware::Down);
+            }
+        }
+    }
+
+    fn pass_time(&mut self, ns: u64) {
+        self.now = self.now + ns;
+        for agent in 0..self.agents.len() as u32 {
+            if self.agents[agent as usize].is_some() {
+                self.tell(agent, Input::Tick);
+            }
+        }
+    }
+
     fn arrive(&mut self, link: usize, end: usize) {
         let at = &mut self.links[link];
-        let (me, other, id) = (at.ends[end], at.ends[1 - end], LinkId(link as u32));
+        let (me, id) = (at.ends[end], LinkId(link as u32));
         match at.ways[end].pop_front() {
             None => {}
             Some(Ware::Up(peer)) => self.tell(me, Input::LinkUp { link: id, peer, local: String::new() }),
             Some(Ware::Frame(frame)) => {
-                if frame.kind == Kind::Direct {
-                    self.heard.entry((other, me)).or_default().push(frame.arg);
-                }
                 self.tell(me, Input::LinkBytes { link: id, bytes: Bytes::copy_from_slice(&frame.header()) });
                 self.tell(me, Input::LinkBytes { link: id, bytes: frame.payload });
             }
+            Some(Ware::Down) => self.tell(me, Input::LinkDown { link: id, problem: "cut".into() }),
         }
+    }
+
+    /// What arrived, by sender and receiver.
+    fn heard(&mut self) -> BTreeMap<(u32, u32), Vec<u32>> {
+        let mut heard: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+        for (to, agent) in self.agents.iter_mut().flatten().enumerate() {
+            for (from, frame) in agent.early.take(JobId(LATER)).frames {
+                heard.entry((from.0, to as u32)).or_default().push(frame.arg);
+            }
+        }
+        heard
     }
 }
 
-fn check(count: u32, fanout: u32, sends: &[(u32, u32)], rng: &mut TestRng) {
-    let mut bench = Bench::new(count, fanout);
+fn is_neighbour(tree: &Tree, one: u32, other: u32) -> bool {
+    let below = |one: u32, other: u32| tree.parent(AgentId(one)).map(|parent| parent.0) == Some(other);
+    below(one, other) || below(other, one)
+}
+
+fn check(count: u32, fanout: u32, weather: Weather, sends: &[(u32, u32, bool)], rng: &mut TestRng) {
+    let mut bench = Bench::new(count, fanout, weather);
     let mut said: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
-    let mut rest = sends.iter().map(|(from, to)| (from % count, to % count)).filter(|(from, to)| from != to);
+    let mut rest =
+        sends.iter().map(|(from, to, large)| (from % count, to % count, *large)).filter(|(from, to, _)| from != to);
     let mut next = rest.next();
     loop {
-        if let Some((from, to)) = next
+        if let Some((from, to, is_large)) = next
             && bench.agents[from as usize].is_some()
             && rng.next_u32().is_multiple_of(4)
         {
             let args = said.entry((from, to)).or_default();
             args.push(args.len() as u32);
-            bench.send(from, to, args.len() as u32 - 1);
+            let mut frame = frame(LATER, args.len() as u32 - 1);
+            if is_large {
+                frame.payload = Bytes::from_static(&[7; 50_000]);
+            }
+            bench.send(from, to, frame);
             next = rest.next();
         }
-        if !bench.step(rng.next_u32() as usize) && next.is_none() {
-            break;
+        if !bench.step(rng) && next.is_none() {
+            // What still waits for a link that does not come, waits no longer; notes are told.
+            let before = bench.notes.len();
+            bench.pass_time(1_000_000_000);
+            if !bench.step(rng) && bench.notes.len() == before {
+                break;
+            }
         }
     }
-    assert_eq!(bench.heard, said);
+    assert_eq!(bench.heard(), said);
     let tree = Tree::new(count, fanout);
-    let is_neighbour = |one: u32, other: u32| tree.parent(AgentId(one)).map(|parent| parent.0) == Some(other);
     let mut pairs: BTreeMap<(u32, u32), u32> = BTreeMap::new();
     for link in bench.links.iter().filter(|link| link.is_direct) {
-        assert!(!link.refused, "nobody expected it");
         let [one, other] = link.ends;
         *pairs.entry((one.min(other), one.max(other))).or_default() += 1;
     }
-    let wanted = said.keys().filter(|(from, to)| !is_neighbour(*from, *to) && !is_neighbour(*to, *from));
+    assert!(pairs.values().all(|links| *links == 1), "{pairs:?}");
+    let wanted = said.keys().filter(|(from, to)| !is_neighbour(&tree, *from, *to));
     let wanted: BTreeSet<(u32, u32)> = wanted.map(|(from, to)| (*from.min(to), *from.max(to))).collect();
-    assert_eq!(pairs, wanted.into_iter().map(|pair| (pair, 1)).collect());
+    let is_calm = weather.refused + weather.cut + weather.deaf == 0;
+    if is_calm && weather.transport != AgentTransport::Tree {
+        assert_eq!(pairs.keys().copied().collect::<BTreeSet<_>>(), wanted);
+    }
+    if weather.transport == AgentTransport::Tree {
+        assert!(pairs.is_empty() && bench.notes.is_empty());
+    }
+    if is_calm {
+        assert_eq!(bench.notes, []);
+    }
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    let transport = prop_oneof![3 => Just(AgentTransport::Tcp), 1 => Just(AgentTransport::Tree)];
+    let some = |of: u32| prop_oneof![2 => Just(0), 1 => Just(of)];
+    (transport, some(400), some(30), some(50), some(200)).prop_map(|(transport, refused, cut, ticks, deaf)| Weather {
+        transport,
+        refused,
+        cut,
+        ticks,
+        deaf,
+    })
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
     #[test]
-    fn all_arrives_in_order_over_one_link_a_pair(
+    fn all_arrives_in_order_whatever_becomes_of_the_links(
         count in 2..10u32,
         fanout in 1..4u32,
-        sends in proptest::collection::vec((0..10u32, 0..10u32), 1..80),
+        weather in weather(),
+        sends in proptest::collection::vec((0..10u32, 0..10u32, prop::bool::weighted(0.2)), 1..80),
         mut rng in Just(()).prop_perturb(|(), rng| rng),
     ) {
-        check(count, fanout, &sends, &mut rng);
+        check(count, fanout, weather, &sends, &mut rng);
     }
 }

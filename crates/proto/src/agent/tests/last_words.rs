@@ -25,6 +25,7 @@ fn session() -> SessionSpec {
         verbose: false,
         hold_ranks: false,
         record_dir: None,
+        transport: Default::default(),
         link_delay_ns: 0,
     }
 }
@@ -54,6 +55,8 @@ fn job() -> JobSpec {
             stall_report_ns: 0,
             stdin_inherit: false,
             exchange: Default::default(),
+            early_wireup: Default::default(),
+            bench: None,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
             modex: Default::default(),

@@ -24,6 +24,7 @@ pub(super) fn agent(me: u32) -> Agent {
         verbose: false,
         hold_ranks: false,
         record_dir: None,
+        transport: Default::default(),
         link_delay_ns: 0,
     };
     let mut agent =
@@ -59,6 +60,8 @@ pub(super) fn job(id: u32) -> JobSpec {
             stall_report_ns: 0,
             stdin_inherit: false,
             exchange: Default::default(),
+            early_wireup: Default::default(),
+            bench: None,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
             modex: Default::default(),
@@ -151,7 +154,7 @@ fn a_child_that_lies_about_others_changes_nothing() {
     for shell in probes.collect::<Vec<_>>() {
         root.handle(T, Input::ShellExited { shell, status: ExitStatus::Exited(0), stderr: String::new() });
     }
-    hear(&mut root, T, link, 1, &Control::Started { ranks: 3 });
+    hear(&mut root, T, link, 1, &Control::Started { ranks: 3, pmix: None });
     root.handle(
         T,
         Input::ChildStarted { job: JobId(1), local: Default::default(), pid: 1, spawn_ns: T.0, exec_ns: T.0 },
@@ -229,7 +232,7 @@ fn a_later_job_has_a_start_time_of_its_own_and_names_who_was_lost() {
         later,
         Input::ChildStarted { job: JobId(2), local: Default::default(), pid: 1, spawn_ns: 1, exec_ns: 1 },
     );
-    hear(&mut root, later, first, 2, &Control::Started { ranks: 3 });
+    hear(&mut root, later, first, 2, &Control::Started { ranks: 3, pmix: None });
     let told = sent(&outputs(&mut root), UP);
     let names = |message: &Control| {
         matches!(message, Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })

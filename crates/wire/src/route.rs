@@ -1,0 +1,148 @@
+//! A frame for any other agent on its way through the tree, and where its sender can be reached without it.
+//!
+//! It is the frame itself with another kind ([`Kind::Routed`]) and some bytes before its payload. A hop reads the first eight of
+//! them and passes all on:
+//!
+//! ```text
+//! byte  0     4      8          12     13       14           16
+//!       +-----+------+----------+------+--------+------------+----------+---------+
+//!       | to  | from | sequence | kind | parts  | length     | endpoint | payload |
+//!       | u32 | u32  | u32      | u8   | u8     | u16        | length   | the rest|
+//!       +-----+------+----------+------+--------+------------+----------+---------+
+//! ```
+//!
+//! `parts`: bit 0, there is a frame; `kind` and `sequence` are its own. An endpoint, `postcard` of [`Endpoint`], is there where
+//! `length` is not 0: the first message to a peer carries it (S3), so that the answer need not come this way.
+
+use crate::frame::{Class, Frame, Kind};
+use crate::ids::AgentId;
+use crate::peer::{self, PeerError};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+/// Bytes before an endpoint and a payload.
+pub const ROUTE_LEN: usize = 16;
+const HAS_FRAME: u8 = 1;
+
+/// Where an agent can be reached without the tree.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// `ip:port`, best first. Empty: nobody can dial this agent.
+    pub addresses: Vec<String>,
+    /// The receiver's own endpoint did not lead to it: why.
+    pub failed: Option<String>,
+}
+
+/// What is routed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Routed {
+    pub to: AgentId,
+    pub from: AgentId,
+    pub endpoint: Option<Endpoint>,
+    /// A frame, with its number among those from `from` to `to` (the low 32 bits).
+    pub frame: Option<(u32, Frame)>,
+}
+
+impl Routed {
+    /// As it travels. `job` names it where there is no frame.
+    pub fn wrap(self, job: u32) -> Frame {
+        let endpoint = self.endpoint.as_ref().map(peer::encode).unwrap_or_default();
+        let length = u16::try_from(endpoint.len()).expect("addresses of one host are few");
+        let parts = if self.frame.is_some() { HAS_FRAME } else { 0 };
+        let empty = Frame { kind: Kind::Routed, class: Class::Exchange, stream: 0, job, arg: 0, payload: Bytes::new() };
+        let (sequence, frame) = self.frame.unwrap_or((0, empty));
+        let mut payload = BytesMut::with_capacity(ROUTE_LEN + endpoint.len() + frame.payload.len());
+        payload.put_u32_le(self.to.0);
+        payload.put_u32_le(self.from.0);
+        payload.put_u32_le(sequence);
+        payload.put_u8(frame.kind as u8);
+        payload.put_u8(parts);
+        payload.put_u16_le(length);
+        payload.put_slice(&endpoint);
+        payload.put_slice(&frame.payload);
+        Frame { kind: Kind::Routed, payload: payload.freeze(), ..frame }
+    }
+
+    /// What came.
+    ///
+    /// # Errors
+    /// No agent of ours sends this.
+    pub fn unwrap(frame: Frame) -> Result<Routed, PeerError> {
+        let (to, from) = ends(&frame).ok_or(PeerError::Malformed)?;
+        let mut payload = frame.payload.clone();
+        let header = payload.split_to(ROUTE_LEN);
+        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let length = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        if payload.len() < length {
+            return Err(PeerError::Malformed);
+        }
+        let endpoint = payload.split_to(length);
+        let endpoint = if length == 0 { None } else { Some(peer::decode(&endpoint)?) };
+        let inner = match header[13] & HAS_FRAME {
+            0 => None,
+            _ => {
+                let kind = Kind::from_byte(header[12]).ok_or(PeerError::Malformed)?;
+                Some((word(8), Frame { kind, payload, ..frame }))
+            }
+        };
+        Ok(Routed { to, from, endpoint, frame: inner })
+    }
+}
+
+/// Where a routed frame goes, and where it comes from.
+pub fn ends(frame: &Frame) -> Option<(AgentId, AgentId)> {
+    if frame.payload.len() < ROUTE_LEN {
+        return None;
+    }
+    let (to, rest) = frame.payload.split_first_chunk()?;
+    let (from, _) = rest.split_first_chunk()?;
+    Some((AgentId(u32::from_le_bytes(*to)), AgentId(u32::from_le_bytes(*from))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn frame(kind: Kind, payload: Vec<u8>) -> Frame {
+        Frame { kind, class: Class::Exchange, stream: 7, job: 3, arg: 9, payload: payload.into() }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_wrapped_comes_back(
+            to in any::<u32>(),
+            from in any::<u32>(),
+            sequence in any::<u32>(),
+            addresses in proptest::option::of(proptest::collection::vec(".{0,20}", 0..4)),
+            failed in proptest::option::of(".{0,20}"),
+            payload in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..200)),
+        ) {
+            let endpoint = addresses.map(|addresses| Endpoint { addresses, failed });
+            let inner = payload.map(|payload| (sequence, frame(Kind::Direct, payload)));
+            let routed = Routed { to: AgentId(to), from: AgentId(from), endpoint, frame: inner };
+            let wrapped = routed.clone().wrap(3);
+            prop_assert_eq!((wrapped.kind, wrapped.job), (Kind::Routed, 3));
+            prop_assert_eq!(ends(&wrapped), Some((AgentId(to), AgentId(from))));
+            prop_assert_eq!(Routed::unwrap(wrapped), Ok(routed));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let wrapped = frame(Kind::Routed, bytes);
+            let known = ends(&wrapped).is_some();
+            prop_assert!(Routed::unwrap(wrapped).is_err() || known);
+        }
+    }
+
+    #[test]
+    fn the_layout_is_as_drawn() {
+        let inner = Some((0x0403_0201, frame(Kind::Direct, vec![0xaa])));
+        let wrapped = Routed { to: AgentId(5), from: AgentId(6), endpoint: None, frame: inner }.wrap(0);
+        assert_eq!(wrapped.payload[..], [5, 0, 0, 0, 6, 0, 0, 0, 1, 2, 3, 4, 9, 1, 0, 0, 0xaa]);
+        assert_eq!((wrapped.stream, wrapped.job, wrapped.arg), (7, 3, 9));
+    }
+}
