@@ -461,7 +461,8 @@ impl Agent {
         };
         act(job, &mut cx);
         if job.settle(&mut cx) {
-            self.jobs.remove(&id);
+            let remains = self.jobs.remove(&id).map(|mut job| job.take_remains());
+            self.early.leave_behind(id, remains.unwrap_or_default());
             self.specs.remove(&id);
             self.links.direct.forget(id);
         }

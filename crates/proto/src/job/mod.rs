@@ -30,7 +30,7 @@ use crate::time::Instant;
 use ends::Ends;
 use groups::Whereabouts;
 use pmix::{Pmix, collect_max};
-pub use pmix::{modex_frame, modex_gone};
+pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
