@@ -11,6 +11,7 @@ use crate::sys::types::Status;
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
+use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Begin, FromServer};
@@ -164,8 +165,24 @@ fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
     Ok(env)
 }
 
-/// Takes the library down: it removes its files and lets go of clients that are still there.
-pub fn end(server: &Server) {
+/// Longest wait for the library to take itself down: its agent waits two seconds for us.
+const END_WAIT: Duration = Duration::from_secs(1);
+
+/// Takes the library down: it removes its files and lets go of clients that are still there. A library that hangs is left
+/// as it is, since the process ends.
+pub fn end(server: &'static Server) {
+    let (done, wait) = std::sync::mpsc::channel();
+    // Who waits is told, or gone; without a thread to be had, the process ends as if the library hung.
+    let spawned = std::thread::Builder::new().spawn(move || {
+        take_down(server);
+        let _ = done.send(());
+    });
+    if spawned.is_ok() {
+        let _ = wait.recv_timeout(END_WAIT);
+    }
+}
+
+fn take_down(server: &Server) {
     let functions = &server.library.functions;
     let nspace: CString = c_text(&server.job.nspace);
     for rank in server.job.mapping.ranks_of(server.job.node) {
