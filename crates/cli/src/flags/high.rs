@@ -124,6 +124,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         exchange: low.exchange.unwrap_or_default(),
         early_wireup: low.early_wireup.unwrap_or_default(),
         bench: None,
+        exchange_compress: low.exchange_compress.unwrap_or_default(),
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),

@@ -111,13 +111,17 @@ fn in_the_middle_of_exchanges() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
     let program = own("endless");
     for scheme in ["auto", "tree", "ring", "log"] {
-        for who in ["endless", "agent", ""] {
+        for who in ["rank", "agent", "anyone"] {
             let job = Run::job("-n 6 --virtual-nodes 3 --fanout 1 --exchange").arg(scheme).arg(&program);
             let mut running = job.env("LD_LIBRARY_PATH", library_path()).start();
             running.await_out("under way\n", 6);
             thread::sleep(Duration::from_micros(dice.below(20_000)));
             let mut all = victims(&running);
-            all.retain(|process| process.command.contains(who) && process.pid != running.pid());
+            all.retain(|process| match who {
+                "rank" => process.name == "endless",
+                "agent" => process.command.contains(" agent "),
+                _ => process.pid != running.pid(),
+            });
             let victim = &all[dice.below(all.len() as u64) as usize];
             println!("{scheme}: killed: {victim:?}\nof: {}", marked::list(&all));
             kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");

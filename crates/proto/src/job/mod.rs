@@ -484,7 +484,8 @@ fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, chi
     let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
     let local_size = node.map_or(0, |node| mapping.local_size(node));
     let place = node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
-    Site { root, local_size, children, scheme: spec.options.exchange, peers, place, collect_max: None }
+    let compress_min = spec.options.exchange_compress;
+    Site { root, local_size, children, scheme: spec.options.exchange, compress_min, peers, place, collect_max: None }
 }
 
 /// Who takes standard input at this agent.
