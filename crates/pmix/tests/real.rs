@@ -6,7 +6,9 @@ mod agent;
 
 use agent::{Agent, begin, client, headers};
 use bytes::Bytes;
+use std::time::Instant;
 use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::job::Block;
 use wireup_wire::pmix::{
     Action, Answer, Ask, Event, FromServer, Item, Keep, Proc, ProcState, Range, Set, Status, ToServer,
 };
@@ -404,4 +406,30 @@ fn fences_back_to_back() {
         assert_eq!(said.matches("fence SUCCESS").count(), ROUNDS, "{said}");
     }
     agent.end();
+}
+
+/// Not a test but a measurement: from the start of the process to `Ready`, for jobs of 256 ranks.
+#[test]
+#[ignore = "prints times"]
+fn how_long_until_ready() {
+    need_headers!();
+    for ppn in [1, 16, 64, 256] {
+        let mut times = Vec::new();
+        for round in 0..7 {
+            let nodes = 256 / ppn;
+            let mut begin = begin(&format!("ready{ppn}-{round}"));
+            begin.nodes = (0..nodes).map(|node| format!("n{node}")).collect();
+            begin.blocks = vec![Block { first_node: 0, nodes, ppn }];
+            begin.apps[0].ranks = 256;
+            begin.cpus = vec![None; ppn as usize];
+            let started = Instant::now();
+            let mut agent = Agent::start(begin);
+            agent.ready();
+            let ready = started.elapsed();
+            agent.end();
+            times.push((ready, started.elapsed() - ready));
+        }
+        times.sort();
+        println!("{ppn} ranks here: ready after {:.1?}, end {:.1?}", times[3].0, times[3].1);
+    }
 }
