@@ -272,7 +272,7 @@ impl Job {
     /// All ranks here have left, and others may still want what they have committed: it is fetched. False: there is nothing.
     pub(super) fn keep_blobs(&mut self, cx: &mut Context<'_>) -> bool {
         let alone = self.processes.len() == self.job_size as usize;
-        let all = self.processes.iter().filter(|process| process.spoke_pmi).map(|process| process.rank).collect();
+        let all = self.processes.iter().filter(|process| process.spoke_pmix).map(|process| process.rank).collect();
         let Some(pmix) = self.pmix.as_mut().filter(|_| !alone) else { return false };
         let tickets = pmix.modex.keep(cx.now, all);
         let waits = !pmix.modex.keep.is_empty();

@@ -60,7 +60,12 @@ impl Server {
 
     /// What it says is read.
     pub fn speaks(&self) -> bool {
-        matches!(self.phase, Phase::Starting { .. } | Phase::Serving | Phase::Emptying)
+        !matches!(self.phase, Phase::None | Phase::Killed { .. } | Phase::Gone)
+    }
+
+    /// It was told to end: of what it says only goodbyes count.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. })
     }
 
     fn is_there(&self) -> bool {
@@ -257,6 +262,10 @@ impl Job {
             pmix.server.phase = Phase::Gone;
             pmix.asks.clear();
         }
+    }
+
+    pub(in crate::job) fn serves_pmix(&self) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| pmix.server.listens())
     }
 
     /// Whether the process is still to be waited for.
