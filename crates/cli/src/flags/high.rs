@@ -123,7 +123,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: low.exchange.unwrap_or_default(),
         early_wireup: low.early_wireup.unwrap_or_default(),
-        bench: None,
+        bench: low.bench,
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),

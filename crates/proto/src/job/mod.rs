@@ -5,6 +5,7 @@
 //! question who has not arrived.
 
 mod array;
+mod bench;
 mod collectives;
 mod ends;
 mod groups;
@@ -27,6 +28,7 @@ use crate::outbox::Outbox;
 use crate::output::{OutputStream, Style};
 use crate::plan::{app_of, spawn_plan};
 use crate::time::Instant;
+use bench::Bench;
 use ends::Ends;
 use groups::Whereabouts;
 use pmix::{Pmix, collect_max};
@@ -89,6 +91,8 @@ pub struct Job {
     input: InputSpread,
     ends: Ends,
     trace: Option<Box<TracePart>>,
+    /// What is measured before the ranks start.
+    bench: Option<Bench>,
 }
 
 /// A child agent's share of the job.
@@ -155,6 +159,7 @@ impl Job {
             process_mapping: mapping.process_mapping(),
             mapping: Arc::new(mapping.clone()),
             whereabouts: Whereabouts { me, node, tree: *tree },
+            bench: Bench::new(&spec, node, &site),
             pmix: Pmix::new(&spec, servers, children.len()),
             exchanges: Exchanges::new(site),
             groups: Groups::new(children.len()),
@@ -420,6 +425,7 @@ impl Job {
                 | Kind::Direct
                 | Kind::Routed
                 | Kind::Pair
+                | Kind::Bench
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::Modex
