@@ -56,6 +56,7 @@ fn clients_find_their_place_and_what_their_peers_have_put() {
     while finalized.len() < 2 {
         match agent.next() {
             FromServer::Connected { rank } => connected.push(rank),
+            FromServer::Watch => assert_eq!(connected.len(), 1),
             FromServer::Finalized { rank } => finalized.push(rank),
             FromServer::Ask { id, ask: Ask::Fence { set, collect, data, timeout_s } } => {
                 assert_eq!((set, collect, timeout_s), (Set::All, true, None));
@@ -499,6 +500,8 @@ fn how_long_a_fence_takes() {
         get = get.max(times.next().unwrap());
         fence = fence.max(times.next().unwrap());
     }
-    println!("fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB");
+    println!(
+        "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB"
+    );
     agents.into_iter().for_each(Agent::end);
 }
