@@ -7,7 +7,7 @@ use crate::sys::constants::{group as operation, key, status};
 use crate::sys::types::{InfoCallback, ModexCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use wireup_wire::pmix::{Ask, Set};
+use wireup_wire::pmix::Ask;
 
 /// All members here have entered. `data` is malloc's and ours from now on.
 pub unsafe extern "C" fn fence(
