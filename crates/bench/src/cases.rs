@@ -64,6 +64,13 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Ranks are programs of an MPI.
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Work::MpiInit | Work::OpenMpi(_))
+    }
+}
+
 /// The kinds of servers for ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pmi {

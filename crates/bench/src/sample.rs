@@ -163,7 +163,7 @@ impl Stage<'_> {
     fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
         Invocation {
             argv: contestant.argv(self.scratch, case, program),
-            env: if case.work == Work::MpiInit { self.mpi_env.to_vec() } else { Vec::new() },
+            env: if case.work.is_mpi() { self.mpi_env.to_vec() } else { Vec::new() },
             stdout: None,
             stderr: self.scratch.file("stderr"),
             limit: case.limit,

@@ -124,7 +124,8 @@ fn openshmem() {
 
 fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, line: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
-    Some(machines.job(line).arg(program).succeed())
+    // Hosts may have addresses in common by which they do not reach each other; Open MPI tries them all.
+    Some(machines.job(line).arg(program).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed())
 }
 
 #[test]
@@ -150,13 +151,14 @@ fn open_mpi_on_hosts() {
 
 #[test]
 fn clients_exchange_what_they_have() {
+    // Version 5 of the library hands longer texts to local ranks as it has compressed them, under its own launcher as well.
     for client in CLIENTS {
         for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
             let Some(many) = run(client, "exchange", line, "4 2000") else { return };
             let ranks = &line[3..4];
             let outcome = many.succeed();
             assert_eq!(outcome.out(), format!("exchange over {ranks} ranks: 4 rounds of 2000 bytes are right\n"));
-            for how in ["32", "9000", "late"] {
+            for how in ["32", "3500", "late"] {
                 says(client, "modex", line, how, &format!("modex over {ranks} ranks: right\n"));
             }
         }
