@@ -3,8 +3,18 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 9] =
-    ["true", "pmi_init", "pmi_bare", "pmi_exchange", "spawn_floor", "pmi_echo", "shells", LOADS_A_LIBRARY, IS_LOADED];
+const PROGRAMS: [&str; 10] = [
+    "true",
+    "pmi_init",
+    "pmi_bare",
+    "pmi_exchange",
+    "spawn_floor",
+    "pmi_echo",
+    "shells",
+    "tcp_pingpong",
+    LOADS_A_LIBRARY,
+    IS_LOADED,
+];
 /// Loads a library when it runs, so it cannot be static.
 const LOADS_A_LIBRARY: &str = "startup";
 /// Is loaded into another program.

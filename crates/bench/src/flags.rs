@@ -8,11 +8,13 @@ use lexopt::prelude::*;
 
 use crate::cases::{Case, TABLE};
 use crate::hosts;
+use crate::links;
 use crate::startup::{self, Benchmark};
 
 pub const HELP: &str = "\
 usage: wireup bench launch [FLAG..]
        wireup bench exchange|init|overlap [FLAG..]      startup exchanges; see wireup bench exchange --help
+       wireup bench p2p|coll [FLAG..]                   links between agents; see wireup bench p2p --help
 
 Times wireup, the raw spawn floor, a bare echo server and the launchers that are installed, side by side in
 interleaved rounds, and says which of the figures asked for are met.
@@ -62,6 +64,7 @@ pub struct Flags {
 pub enum Wish {
     Launch(Box<Flags>),
     Startup(Box<startup::Flags>),
+    Links(Box<links::Flags>),
     Help(&'static str),
 }
 
@@ -71,6 +74,10 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
         Some(Value(word)) if word == "launch" => {}
         Some(Long("help") | Short('h')) => return Ok(Wish::Help(HELP)),
         Some(Value(word)) => {
+            if let Some(benchmark) = links::Benchmark::from_word(&word.to_string_lossy()) {
+                let flags = links::parse(benchmark, &mut parser)?;
+                return Ok(flags.map_or(Wish::Help(links::HELP), |flags| Wish::Links(Box::new(flags))));
+            }
             let Some(benchmark) = Benchmark::from_word(&word.to_string_lossy()) else {
                 return Err(format!("no benchmark {}", word.to_string_lossy()).into());
             };
@@ -78,7 +85,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
             return Ok(flags.map_or(Wish::Help(startup::HELP), |flags| Wish::Startup(Box::new(flags))));
         }
         Some(other) => return Err(other.unexpected()),
-        None => return Err("say what to time: launch, exchange, init, overlap".into()),
+        None => return Err("say what to time: launch, exchange, init, overlap, p2p, coll".into()),
     }
     let mut flags = Flags::default();
     let (mut rounds, mut limit, mut remote_shell) = (None, None, None);

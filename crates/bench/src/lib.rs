@@ -3,7 +3,8 @@
 //! `flags` say what to run; `cases` are the jobs and what is asked of them, `hosts` those across hosts; `peers` finds the other
 //! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
 //! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
-//! told in `docs/benchmarks.md`. `startup` times what ranks tell each other at their start.
+//! told in `docs/benchmarks.md`. `startup` times what ranks tell each other at their start,
+//! `links` what agents do.
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -16,6 +17,7 @@ mod floor;
 mod hosts;
 mod interrupt;
 mod launch;
+mod links;
 mod machine;
 mod measure;
 mod memory;
@@ -49,6 +51,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 pub fn main(args: Vec<OsString>) -> u8 {
     let (strict, result) = match flags::parse(args) {
         Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Links(flags)) => (flags.strict, links::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Startup(flags)) => (flags.strict, startup::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Help(text)) => {
             print!("{text}");

@@ -13,6 +13,7 @@ pub enum Program {
     SpawnFloor,
     PmiEcho,
     Shells,
+    TcpPingpong,
     Startup,
     /// A shared object.
     MpiShim,
@@ -21,7 +22,8 @@ pub enum Program {
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 9] = [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, Startup, MpiShim];
+    const ALL: [Program; 10] =
+        [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, TcpPingpong, Startup, MpiShim];
 
     fn name(self) -> &'static str {
         match self {
@@ -32,6 +34,7 @@ impl Program {
             SpawnFloor => "spawn-floor",
             PmiEcho => "pmi-echo",
             Shells => "shells",
+            TcpPingpong => "tcp-pingpong",
             Startup => "startup",
             MpiShim => "mpi-shim.so",
         }
@@ -46,6 +49,7 @@ impl Program {
             SpawnFloor => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_floor")),
             PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),
             Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
+            TcpPingpong => include_bytes!(concat!(env!("OUT_DIR"), "/tcp_pingpong")),
             Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
             MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
         }

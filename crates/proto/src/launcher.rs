@@ -178,7 +178,8 @@ impl Launcher {
             | Kind::PmixUp
             | Kind::PmixDown
             | Kind::Routed
-            | Kind::Pair => {}
+            | Kind::Pair
+            | Kind::Bench => {}
         }
     }
 

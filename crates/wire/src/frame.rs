@@ -93,6 +93,8 @@ byte_enum! {
         /// On a link beside the tree, about the frames on it. `stream` 0: the next one is number `arg` of those that go this
         /// way; 1: all before number `arg` of the other way have come.
         Pair = 33,
+        /// Between two agents that measure (`options.bench`). `stream` 0: there, 1: back, 2: it is over.
+        Bench = 34,
     }
 }
 

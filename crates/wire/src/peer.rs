@@ -153,6 +153,8 @@ pub enum Note {
     Retry { agent: AgentId, attempt: u32, problem: String },
     /// A node offers its ranks no PMIx; they may do without.
     NoPmix { node: NodeId, host: String, problem: String },
+    /// What the agents measured: this many exchanges of so many bytes. Times are of one: there and back, or until the node had all.
+    Measured { agent: AgentId, bytes: u32, iterations: u32, total_ns: u64, median_ns: u64, least_ns: u64 },
     /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
 }

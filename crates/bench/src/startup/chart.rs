@@ -1,4 +1,4 @@
-//! A chart of lines over the job size, as SVG.
+//! A chart of lines over a size, as SVG.
 use std::ops::Range;
 
 use plotters::coord::Shift;
@@ -38,7 +38,7 @@ pub enum Style {
 pub struct Line {
     pub name: String,
     pub style: Style,
-    /// Job size and value; in a logarithmic chart all are positive.
+    /// Size and value; in a logarithmic chart all are positive.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -55,6 +55,8 @@ pub struct Chart {
     /// Name of its file.
     pub name: &'static str,
     pub title: String,
+    /// What they are over.
+    pub across: &'static str,
     /// What the values are, with their unit.
     pub values: &'static str,
     pub axis: Axis,
@@ -115,7 +117,7 @@ impl Chart {
     {
         chart
             .configure_mesh()
-            .x_desc("ranks")
+            .x_desc(self.across)
             .y_desc(self.values)
             .axis_desc_style((FONT, 15))
             .label_style((FONT, 13))
@@ -182,6 +184,9 @@ fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
 
 /// As short as it can be told.
 fn number(value: f64) -> String {
+    if value > 0.0 && value < 1e-3 {
+        return format!("{value:.0e}");
+    }
     let digits = if value >= 1.0 { 1e1 } else { 1e4 };
     format!("{}", (value * digits).round() / digits)
 }

@@ -18,7 +18,7 @@ pub fn charts(report: &Report) -> Vec<Chart> {
         let has_published = lines.iter().any(|line| matches!(line.style, Style::Published { .. }));
         let note = if has_published { format!("published points: {}", source::CITATION) } else { String::new() };
         let title = format!("{title} ({} cores)", report.machine.cores);
-        Chart { name, title, values, axis, lines, note }
+        Chart { name, title, across: "ranks", values, axis, lines, note }
     };
     match report.benchmark {
         Benchmark::Exchange => vec![

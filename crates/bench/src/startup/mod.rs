@@ -7,7 +7,7 @@
 mod agents;
 mod asked;
 mod board;
-mod chart;
+pub mod chart;
 mod exchange;
 mod figures;
 mod files;

@@ -8,6 +8,8 @@ use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum FlagError {
+    #[error("{flag} {value}: write A,B:BYTESxTIMES,.. or all:BYTESxTIMES,..")]
+    AgentBench { flag: String, value: String },
     #[error("unknown flag {flag}; {}", suggestion(nearest, "wireup help run lists the flags"))]
     Unknown { flag: String, nearest: Option<String> },
     #[error("{flag} needs {wants} behind it")]

@@ -5,6 +5,7 @@
 //! `--np`, because that is what other launchers taught people to type; for the same reason the words are cut here and
 //! not by a getopt-like lexer, which would read `-np 4` as `-n p`.
 
+use super::agent_bench;
 use super::behind::Behind;
 use super::error::FlagError;
 use super::interface;
@@ -13,7 +14,7 @@ use super::table::{self, Flag, Id};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::job::{AgentBench, BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
 use wireup_wire::peer::AgentTransport;
 
 /// What a command line of `wireup run` asks for.
@@ -43,6 +44,7 @@ pub struct Low {
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
     pub link_delay_ns: Option<u64>,
+    pub bench: Option<AgentBench>,
     pub env_files: Vec<PathBuf>,
     /// `NAME=VALUE`, in the order typed.
     pub genv: Vec<Vec<u8>>,
@@ -209,6 +211,7 @@ impl Low {
             Id::Interface => self.interface = Some(interface::checked(&behind.name.clone(), behind.text()?)?),
             Id::Encrypt => self.encrypt = true,
             Id::StartTimeout => self.start_timeout_ns = Some(behind.some_seconds_ns()?),
+            Id::AgentBench => self.bench = Some(agent_bench::parse(&behind.name.clone(), behind.text()?)?),
             Id::InjectLinkDelay => self.link_delay_ns = Some(behind.some_seconds_ns()?),
             Id::NodeTimeout => self.node_timeout_ns = Some(behind.some_seconds_ns()?),
             Id::EnvFile => self.env_files.push(behind.word()?.into()),

@@ -3,6 +3,7 @@
 //! `table` says which flags there are; `low` holds what was typed, as typed; `high` is what it means: a job and a
 //! session, with every default applied and every contradiction refused.
 
+mod agent_bench;
 mod behind;
 pub mod error;
 pub mod high;

@@ -19,6 +19,7 @@ pub enum Id {
     StartTimeout,
     NodeTimeout,
     InjectLinkDelay,
+    AgentBench,
     Wdir,
     Env,
     Genv,
@@ -378,6 +379,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
     // For measurements: frames of collectives leave that much later.
+    flag(Id::AgentBench, &["agent-bench"], Word("TASK"), Hidden, ""),
     flag(Id::InjectLinkDelay, &["inject-link-delay"], Word("SECONDS"), Hidden, ""),
     flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),
     flag(Id::Ignored, &["genvall", "envall", "allow-run-as-root", "quiet", "q"], Nothing, Hidden, ""),

@@ -59,6 +59,8 @@ pub struct AgentDriver {
     left: bool,
     /// The machine knows where others dial in.
     listening: bool,
+    /// The deadline at the last look.
+    due_ns: Option<u64>,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
     orphans_since: Option<u64>,
 }
@@ -100,6 +102,7 @@ impl AgentDriver {
             unsent: false,
             left: false,
             listening: false,
+            due_ns: None,
             orphans_since: None,
         })
     }
@@ -158,7 +161,12 @@ impl AgentDriver {
     }
 
     /// When `on_tick` is due.
-    pub fn deadline_ns(&self) -> Option<u64> {
+    pub fn deadline_ns(&mut self) -> Option<u64> {
+        self.due_ns = self.find_deadline_ns();
+        self.due_ns
+    }
+
+    fn find_deadline_ns(&self) -> Option<u64> {
         let machine = self.agent.deadline().map(|at| at.0);
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
         ranks.chain(machine).chain(self.links.deadline_ns()).min()
@@ -166,8 +174,10 @@ impl AgentDriver {
 
     /// Something may be due.
     pub fn on_tick(&mut self) {
+        // What has become due since the last look is found by the next one, before anything is waited for.
+        let Some(due_ns) = self.due_ns else { return };
         let now_ns = monotonic_ns();
-        if self.deadline_ns().is_none_or(|due| now_ns < due) {
+        if now_ns < due_ns {
             return;
         }
         let Self { reactor, links, jobs, inputs, buffer, .. } = self;

@@ -19,6 +19,8 @@ use wireup_wire::peer::Hello;
 /// Bytes and pieces of one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 const WRITE_PIECES_MAX: usize = 64;
+/// Frames that are put together into one buffer. Chosen: below this a copy costs less than the account of pieces.
+const SMALL_BYTES_MAX: usize = 8 << 10;
 
 pub struct Link {
     socket: OwnedFd,
@@ -26,6 +28,8 @@ pub struct Link {
     /// Bytes on their way out: the handshake's, or what is left of frames that have begun.
     begun: VecDeque<Bytes>,
     waiting: [VecDeque<Frame>; Class::ALL.len()],
+    /// Where small frames are put together; kept for its allocation.
+    joined: Vec<u8>,
     /// Frames that came right behind the handshake.
     early: Bytes,
     encrypt: bool,
@@ -33,6 +37,17 @@ pub struct Link {
     sealed: Option<Sealed>,
     /// How long the other end may be silent.
     patience: Option<Duration>,
+}
+
+/// What became of the small frames at the head of the queues.
+enum Small {
+    /// There are none, nor others.
+    Nothing,
+    /// The next frame is none.
+    Large,
+    Written,
+    /// The socket takes no more; what is left has begun.
+    Full,
 }
 
 enum Stage {
@@ -84,7 +99,7 @@ impl Link {
     fn new(socket: OwnedFd, stage: Stage, first: Vec<u8>, encrypt: bool) -> Link {
         let begun = if first.is_empty() { VecDeque::new() } else { VecDeque::from([Bytes::from(first)]) };
         let (waiting, early) = (Default::default(), Bytes::new());
-        Link { socket, stage, begun, waiting, early, encrypt, sealed: None, patience: None }
+        Link { socket, stage, begun, waiting, joined: Vec::new(), early, encrypt, sealed: None, patience: None }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -151,19 +166,71 @@ impl Link {
             return Ok(false);
         }
         loop {
+            if self.begun.is_empty() && self.is_open() && self.sealed.is_none() {
+                match self.write_small()? {
+                    Small::Nothing => return Ok(true),
+                    Small::Full => return Ok(false),
+                    Small::Written => continue,
+                    Small::Large => {}
+                }
+            }
             self.begin_frames()?;
             if self.begun.is_empty() {
                 return Ok(true);
             }
-            let pieces: Vec<IoSlice<'_>> =
-                self.begun.iter().take(WRITE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
-            match rustix::io::writev(&self.socket, &pieces) {
+            let mut pieces = [IoSlice::new(&[]); WRITE_PIECES_MAX];
+            let count = self.begun.len().min(WRITE_PIECES_MAX);
+            for (slot, piece) in pieces.iter_mut().zip(&self.begun) {
+                *slot = IoSlice::new(piece);
+            }
+            match rustix::io::writev(&self.socket, &pieces[..count]) {
                 Ok(written) => self.advance(written),
                 Err(rustix::io::Errno::AGAIN) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(self.broken(error.into())),
             }
         }
+    }
+
+    /// Writes the next frames from one buffer if they are small: that is cheaper than to keep account of their pieces.
+    fn write_small(&mut self) -> Result<Small, LinkError> {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        let mut next = Small::Nothing;
+        while let Some(queue) = self.waiting.iter_mut().find(|queue| !queue.is_empty())
+            && let Some(frame) = queue.pop_front()
+        {
+            if joined.len() + frame.wire_len() > SMALL_BYTES_MAX {
+                queue.push_front(frame);
+                next = Small::Large;
+                break;
+            }
+            joined.extend_from_slice(&frame.header());
+            joined.extend_from_slice(&frame.payload);
+        }
+        if joined.is_empty() {
+            self.joined = joined;
+            return Ok(next);
+        }
+        let result = loop {
+            match rustix::io::write(&self.socket, &joined) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => break result,
+            }
+        };
+        let written = match result {
+            Ok(written) => written,
+            Err(rustix::io::Errno::AGAIN) => 0,
+            Err(error) => return Err(self.broken(error.into())),
+        };
+        if written < joined.len() {
+            self.begun.push_back(Bytes::copy_from_slice(&joined[written..]));
+            next = Small::Full;
+        } else {
+            next = Small::Written;
+        }
+        self.joined = joined;
+        Ok(next)
     }
 
     fn begin_frames(&mut self) -> Result<(), SealError> {

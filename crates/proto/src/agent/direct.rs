@@ -131,7 +131,7 @@ impl Agent {
     /// A frame that another agent, wherever it is in the tree, has sent to this one.
     pub(super) fn on_peer_frame(&mut self, now: Instant, from: AgentId, frame: Frame) {
         // Nobody gives orders beside the tree.
-        if !matches!(frame.kind, Kind::Direct | Kind::Modex) {
+        if !matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench) {
             return;
         }
         let id = JobId(frame.job);
@@ -150,6 +150,8 @@ impl Agent {
         if frame.kind == Kind::Modex {
             let message: Between = peer::decode(&frame.payload)?;
             self.with_job(now, id, |job, cx| job.on_between(from, message, cx));
+        } else if frame.kind == Kind::Bench {
+            self.with_job(now, id, |job, cx| job.on_bench(from, frame, cx));
         } else {
             self.with_job(now, id, |job, cx| job.on_direct(from, frame, cx));
         }

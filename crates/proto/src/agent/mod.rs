@@ -242,6 +242,7 @@ impl Agent {
         let hold = self.config.session.hold_ranks && !cx.links.has_up();
         let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
         job.wire_up(&mut cx);
+        job.begin_bench(&mut cx);
         let ask_clock = job.is_profiled() && cx.links.has_up();
         for &agent in &lost {
             job.on_child_missing(agent, true);
@@ -358,7 +359,7 @@ impl Agent {
         if frame.kind == Kind::Routed {
             return self.on_routed(now, from, frame);
         }
-        if matches!(frame.kind, Kind::Direct | Kind::Modex) {
+        if matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench) {
             if let Some(from) = self.links.agent_at(peer) {
                 self.on_peer_frame(now, from, frame);
             }

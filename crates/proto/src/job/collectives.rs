@@ -147,6 +147,9 @@ impl Job {
     /// A collective is over: what it brought is put in place, and the ranks here are told.
     fn on_finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
         let Finished { waiting, outcome, trace, .. } = finished;
+        if self.on_bench_gathered(cx) {
+            return;
+        }
         match outcome {
             Outcome::Pairs(blocks) => match self.publish(blocks, cx) {
                 Ok(()) => self.answer_fence(waiting, cx),

@@ -5,6 +5,7 @@
 //! question who has not arrived.
 
 mod array;
+mod bench;
 mod collectives;
 mod ends;
 mod groups;
@@ -27,6 +28,7 @@ use crate::outbox::Outbox;
 use crate::output::{OutputStream, Style};
 use crate::plan::{app_of, spawn_plan};
 use crate::time::Instant;
+use bench::Bench;
 use ends::Ends;
 use groups::Whereabouts;
 use pmix::{Pmix, collect_max};
@@ -60,6 +62,8 @@ pub struct Job {
     node: Option<NodeId>,
     /// Ranks that wait: for the link to the parent, for their PMIx server.
     held: Option<Box<SpawnPlan>>,
+    /// What is for those ranks: it waits as they do.
+    for_held: Vec<Output>,
     waits_for_link: bool,
     /// The agent is the root: failures are decided here.
     root: bool,
@@ -89,6 +93,8 @@ pub struct Job {
     input: InputSpread,
     ends: Ends,
     trace: Option<Box<TracePart>>,
+    /// What is measured before the ranks start.
+    bench: Option<Bench>,
 }
 
 /// A child agent's share of the job.
@@ -143,6 +149,7 @@ impl Job {
         let mut job = Job {
             node,
             held: None,
+            for_held: Vec::new(),
             waits_for_link: hold,
             root: me == AgentId(0),
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
@@ -155,6 +162,7 @@ impl Job {
             process_mapping: mapping.process_mapping(),
             mapping: Arc::new(mapping.clone()),
             whereabouts: Whereabouts { me, node, tree: *tree },
+            bench: Bench::new(&spec, node, &site),
             pmix: Pmix::new(&spec, servers, children.len()),
             exchanges: Exchanges::new(site),
             groups: Groups::new(children.len()),
@@ -420,12 +428,22 @@ impl Job {
                 | Kind::Direct
                 | Kind::Routed
                 | Kind::Pair
+                | Kind::Bench
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::Modex
                 | Kind::PmixUp
                 | Kind::PmixDown,
             ) => {}
+        }
+    }
+
+    /// Something for the ranks here: they may not be there yet.
+    fn tell_ranks(&mut self, output: Output, cx: &mut Context<'_>) {
+        if self.held.is_some() {
+            self.for_held.push(output);
+        } else {
+            cx.out.push(output);
         }
     }
 

@@ -211,7 +211,7 @@ impl Job {
             return;
         };
         if let Some(index) = self.processes.iter().position(|process| process.rank == pty.rank) {
-            cx.out.push(Output::Resize { job: self.id(), local: LocalRank(index as u16), rows, columns });
+            self.tell_ranks(Output::Resize { job: self.id(), local: LocalRank(index as u16), rows, columns }, cx);
         }
     }
 }

@@ -65,7 +65,8 @@ impl Bounds {
             | Kind::PmixUp
             | Kind::PmixDown
             | Kind::Routed
-            | Kind::Pair => Ok(()),
+            | Kind::Pair
+            | Kind::Bench => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
     }

@@ -1,0 +1,147 @@
+//! Who is timed: wireup's agents by each transport and algorithm, and others for the same work.
+use std::ffi::OsString;
+
+use super::flags::{Benchmark, Flags};
+use super::measure::Place;
+use crate::programs::Program;
+
+/// Sizes at which `ucx_perftest`, which takes one at a time, is asked; and its messages each.
+const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contestant {
+    /// Two agents.
+    Pair { transport: &'static str },
+    /// All agents. No transport: the tree's links are all that is used.
+    All { exchange: &'static str, transport: Option<&'static str> },
+    /// A bare C program over TCP.
+    Bare,
+    /// UCX' own benchmark.
+    UcxPerftest,
+    /// A command that prints what it has measured.
+    Peer { name: String, command: String },
+}
+
+/// Those of a benchmark, less what the user does not want.
+pub fn all(flags: &Flags) -> Vec<Contestant> {
+    let mut all = Vec::new();
+    match flags.benchmark {
+        Benchmark::P2p => {
+            all.push(Contestant::Bare);
+            all.extend(["tcp", "tree", "ucx"].map(|transport| Contestant::Pair { transport }));
+            all.push(Contestant::UcxPerftest);
+        }
+        Benchmark::Coll => {
+            all.push(Contestant::All { exchange: "tree", transport: None });
+            for exchange in ["ring", "log"] {
+                all.extend(
+                    ["tcp", "tree", "ucx"].map(|transport| Contestant::All { exchange, transport: Some(transport) }),
+                );
+            }
+            let peers = flags.peers.iter().cloned();
+            all.extend(peers.map(|(name, command)| Contestant::Peer { name, command }));
+        }
+    }
+    all.retain(|contestant| {
+        let name = contestant.name();
+        flags.only.is_empty() || flags.only.iter().any(|only| name.starts_with(only.as_str()))
+    });
+    all
+}
+
+impl Contestant {
+    pub fn name(&self) -> String {
+        match self {
+            Contestant::Pair { transport } => (*transport).to_owned(),
+            Contestant::All { exchange, transport: None } => (*exchange).to_owned(),
+            Contestant::All { exchange, transport: Some(transport) } => format!("{exchange}/{transport}"),
+            Contestant::Bare => "bare C".into(),
+            Contestant::UcxPerftest => "perftest of UCX".into(),
+            Contestant::Peer { name, .. } => name.clone(),
+        }
+    }
+
+    /// Times are those of a message there and back.
+    pub fn is_round_trip(&self) -> bool {
+        matches!(self, Contestant::Pair { .. } | Contestant::Bare)
+    }
+
+    /// The command, and whether it tells on standard error what it has measured (else on standard output).
+    pub fn command(&self, place: &Place) -> (Vec<OsString>, bool) {
+        let flags = place.flags;
+        let steps = steps(&flags.steps);
+        match self {
+            Contestant::Pair { transport } => {
+                let (first, second) = flags.pair;
+                let task = format!("{first},{second}:{steps}");
+                (run(place, &task, &[format!("--agent-transport={transport}")]), true)
+            }
+            Contestant::All { exchange, transport } => {
+                let mut extra = vec![format!("--exchange={exchange}")];
+                extra.extend(transport.map(|transport| format!("--agent-transport={transport}")));
+                (run(place, &format!("all:{steps}"), &extra), true)
+            }
+            Contestant::Bare => {
+                let program = place.scratch.program(Program::TcpPingpong).display().to_string();
+                let local = if flags.hosts.is_empty() { "127.0.0.1" } else { "" };
+                let [first, second] = ends(place);
+                let served = place.scratch.file("served").display().to_string();
+                let script = format!(
+                    "rm -f {served}; {second} {program} serve {local} >{served} & \
+                     until test -s {served}; do sleep 0.01; done; {first} {program} $(cat {served}) {steps}; wait"
+                );
+                (shell(&script), false)
+            }
+            Contestant::UcxPerftest => {
+                let [first, second] = ends(place);
+                let host = flags.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
+                let mut script = String::from("port=$((20000 + $$ % 20000));");
+                for (bytes, times) in flags.steps.iter().filter(|(bytes, _)| UCX_SIZES.contains(bytes)) {
+                    let times = times * 10;
+                    let test = format!("ucx_perftest -p $port -t tag_lat -s {bytes} -n {times} -w {times}");
+                    script += &format!(
+                        " {second} {test} >/dev/null 2>&1 & sleep 0.3; {first} {test} {host} | \
+                         awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", $5*1000*{times}, $3*1000, $3*1000 }}'; wait; \
+                         port=$((port + 1));"
+                    );
+                }
+                (shell(&script), false)
+            }
+            Contestant::Peer { command, .. } => (shell(&command.replace("{steps}", &steps)), false),
+        }
+    }
+}
+
+fn steps(steps: &[(u32, u32)]) -> String {
+    steps.iter().map(|(bytes, times)| format!("{bytes}x{times}")).collect::<Vec<_>>().join(",")
+}
+
+fn shell(script: &str) -> Vec<OsString> {
+    ["/bin/sh", "-c", script].map(OsString::from).into()
+}
+
+/// What stands before a command for each of the two nodes.
+fn ends(place: &Place) -> [String; 2] {
+    let flags = place.flags;
+    let end = |node: u32| match flags.hosts.get(node as usize) {
+        Some(host) => format!("{} {host}", flags.remote_shell),
+        None => String::new(),
+    };
+    [end(flags.pair.0), end(flags.pair.1)]
+}
+
+fn run(place: &Place, task: &str, extra: &[String]) -> Vec<OsString> {
+    let flags = place.flags;
+    let mut argv = vec![place.wireup.as_os_str().to_owned(), "run".into()];
+    if flags.hosts.is_empty() {
+        argv.extend(["-n", &flags.nodes.to_string(), "--virtual-nodes", &flags.nodes.to_string()].map(OsString::from));
+    } else {
+        argv.extend(["--hosts", &flags.hosts.join(","), "--remote-shell", &flags.remote_shell].map(OsString::from));
+        argv.extend(["--ppn", "1"].map(OsString::from));
+    }
+    argv.push(format!("--fanout={}", flags.fanout).into());
+    argv.push(format!("--agent-bench={task}").into());
+    argv.extend(extra.iter().chain(&flags.wireup_args).map(OsString::from));
+    argv.push(place.scratch.program(Program::True).into());
+    argv
+}

@@ -1,0 +1,205 @@
+//! The flags of `wireup bench p2p` and `coll`.
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+
+pub const HELP: &str = "\
+usage: wireup bench p2p|coll [FLAG..]
+
+What the links between agents carry, measured inside the agents of a real job before its ranks start. p2p: messages there
+and back between two agents, by every transport, beside a bare C program over TCP and ucx_perftest. coll: allgathers among
+all agents, by every algorithm and transport.
+
+  --nodes N          virtual nodes of this machine, an agent each (default: 16)
+  --hosts A,B,..     these hosts in their place, reached by --remote-shell
+  --remote-shell CMD called as CMD HOST COMMAND (default: plainsh)
+  --shared DIR       where all hosts see the test programs (default: the current directory)
+  --fanout N         of the tree (default: 4: two levels below the root for 16)
+  --pair A,B         p2p: the two nodes (default: 5,9, on different branches; 1,2 where there are fewer than 10)
+  --sizes A,B,..     bytes of a message, or of a node's part (default: 1, 2, 4, .. 4194304; coll: .. 65536)
+  --iterations-small N   up to 1024 bytes (default: 100)
+  --iterations-large N   above (default: 20)
+  --rounds N         rounds that count, after one that warms up (default: 5)
+  --only A,B,..      only contestants whose name begins so, such as tcp, tree, ucx, bare, log/tcp
+  --peer NAME=CMD    coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in
+                     nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.. (repeatable)
+  --wireup PATH      the wireup to time (default: this one)
+  --wireup-arg ARG   a further argument of wireup run (repeatable), such as --encrypt
+  --limit SECONDS    bound on each run (default: 120)
+  --dry-run          say what would be run
+  --json FILE        write everything that was measured
+  --csv FILE         write every sample as a line
+  --svg DIR          write figures
+  --strict           exit with 1 if a figure is missed
+";
+
+/// The largest message that counts as small (S3).
+const SMALL_BYTES_MAX: u32 = 1 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Benchmark {
+    P2p,
+    Coll,
+}
+
+impl Benchmark {
+    pub fn from_word(word: &str) -> Option<Benchmark> {
+        [Benchmark::P2p, Benchmark::Coll].into_iter().find(|benchmark| benchmark.name() == word)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Benchmark::P2p => "p2p",
+            Benchmark::Coll => "coll",
+        }
+    }
+
+    fn sizes(self) -> Vec<u32> {
+        let last = if self == Benchmark::P2p { 22 } else { 16 };
+        (0..=last).map(|shift| 1 << shift).collect()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flags {
+    pub benchmark: Benchmark,
+    pub nodes: u32,
+    /// Empty: virtual nodes.
+    pub hosts: Vec<String>,
+    pub remote_shell: String,
+    pub shared: Option<PathBuf>,
+    pub fanout: u32,
+    pub pair: (u32, u32),
+    /// Bytes and iterations.
+    pub steps: Vec<(u32, u32)>,
+    pub rounds: u32,
+    pub only: Vec<String>,
+    pub peers: Vec<(String, String)>,
+    pub wireup: Option<PathBuf>,
+    pub wireup_args: Vec<String>,
+    pub limit: Duration,
+    pub dry_run: bool,
+    pub json: Option<PathBuf>,
+    pub csv: Option<PathBuf>,
+    pub svg: Option<PathBuf>,
+    pub strict: bool,
+}
+
+/// `None`: help is wanted.
+pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
+    let (mut sizes, mut small, mut large) = (benchmark.sizes(), 100, 20);
+    let (mut pair, mut nodes) = (None, 16);
+    let mut flags = Flags {
+        benchmark,
+        nodes,
+        hosts: Vec::new(),
+        remote_shell: "plainsh".into(),
+        shared: None,
+        fanout: 4,
+        pair: (0, 0),
+        steps: Vec::new(),
+        rounds: 5,
+        only: Vec::new(),
+        peers: Vec::new(),
+        wireup: None,
+        wireup_args: Vec::new(),
+        limit: Duration::from_secs(120),
+        dry_run: false,
+        json: None,
+        csv: None,
+        svg: None,
+        strict: false,
+    };
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("nodes") => nodes = parser.value()?.parse()?,
+            Long("hosts") => flags.hosts = list(parser.value()?.string()?),
+            Long("remote-shell") => flags.remote_shell = parser.value()?.string()?,
+            Long("shared") => flags.shared = Some(parser.value()?.into()),
+            Long("fanout") => flags.fanout = parser.value()?.parse()?,
+            Long("pair") => {
+                let text = parser.value()?.string()?;
+                let (first, second) = text.split_once(',').ok_or("--pair: expected A,B")?;
+                pair = Some((first.parse().map_err(|_| "--pair")?, second.parse().map_err(|_| "--pair")?));
+            }
+            Long("sizes") => {
+                let text = parser.value()?.string()?;
+                sizes = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| "--sizes: no number")?;
+            }
+            Long("iterations-small") => small = at_least_one(parser.value()?.parse()?)?,
+            Long("iterations-large") => large = at_least_one(parser.value()?.parse()?)?,
+            Long("rounds") => flags.rounds = at_least_one(parser.value()?.parse()?)?,
+            Long("only") => flags.only = list(parser.value()?.string()?),
+            Long("peer") => {
+                let text = parser.value()?.string()?;
+                let (name, command) = text.split_once('=').ok_or("--peer: expected NAME=CMD")?;
+                flags.peers.push((name.to_owned(), command.to_owned()));
+            }
+            Long("wireup") => flags.wireup = Some(parser.value()?.into()),
+            Long("wireup-arg") => flags.wireup_args.push(parser.value()?.string()?),
+            Long("limit") => flags.limit = Duration::from_secs(at_least_one(parser.value()?.parse()?)?.into()),
+            Long("dry-run") => flags.dry_run = true,
+            Long("json") => flags.json = Some(parser.value()?.into()),
+            Long("csv") => flags.csv = Some(parser.value()?.into()),
+            Long("svg") => flags.svg = Some(parser.value()?.into()),
+            Long("strict") => flags.strict = true,
+            Long("help") | Short('h') => return Ok(None),
+            other => return Err(other.unexpected()),
+        }
+    }
+    flags.nodes = if flags.hosts.is_empty() { nodes } else { flags.hosts.len() as u32 };
+    if flags.nodes < 3 {
+        return Err("at least 3 nodes: two that are no neighbours in the tree".into());
+    }
+    flags.pair = pair.unwrap_or(if flags.nodes < 10 { (1, 2) } else { (5, 9) });
+    let (first, second) = flags.pair;
+    if first == second || first.max(second) >= flags.nodes {
+        return Err(format!("--pair: two of the {} nodes", flags.nodes).into());
+    }
+    flags.steps = steps(&sizes, small, large)?;
+    Ok(Some(flags))
+}
+
+fn steps(sizes: &[u32], small: u32, large: u32) -> Result<Vec<(u32, u32)>, lexopt::Error> {
+    if sizes.is_empty() || sizes.contains(&0) || sizes.iter().any(|bytes| *bytes > 1 << 22) {
+        return Err("--sizes: from 1 to 4194304".into());
+    }
+    let times = |bytes: u32| if bytes <= SMALL_BYTES_MAX { small } else { large };
+    Ok(sizes.iter().map(|bytes| (*bytes, times(*bytes))).collect())
+}
+
+fn list(text: String) -> Vec<String> {
+    text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
+    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(benchmark: Benchmark, words: &str) -> Result<Option<Flags>, lexopt::Error> {
+        parse(benchmark, &mut lexopt::Parser::from_args(words.split_whitespace()))
+    }
+
+    #[test]
+    fn sizes_and_iterations_are_the_sources() {
+        let flags = parsed(Benchmark::P2p, "").unwrap().unwrap();
+        assert_eq!((flags.steps.len(), flags.steps[0], flags.steps[10]), (23, (1, 100), (1024, 100)));
+        assert_eq!((flags.steps[11], flags.steps[22]), ((2048, 20), (4 << 20, 20)));
+        assert_eq!((flags.nodes, flags.pair), (16, (5, 9)));
+        assert_eq!(parsed(Benchmark::Coll, "").unwrap().unwrap().steps.last(), Some(&(65_536, 20)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for words in ["--nodes 2", "--pair 1", "--pair 1,1", "--pair 1,16", "--sizes 0", "--sizes a", "--rounds 0", "x"]
+        {
+            assert!(parsed(Benchmark::P2p, words).is_err(), "{words}");
+        }
+        assert_eq!(parsed(Benchmark::P2p, "--help").unwrap(), None);
+    }
+}

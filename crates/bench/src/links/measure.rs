@@ -1,0 +1,87 @@
+//! Runs all contestants in turns, a round after the other, and reads what they tell.
+use std::fs;
+use std::path::Path;
+
+use super::contestant::Contestant;
+use super::flags::Flags;
+use super::report::Report;
+use crate::command::{Failure, Invocation};
+use crate::interrupt::Interrupt;
+use crate::programs::Scratch;
+
+/// Where everything is run.
+pub struct Place<'a> {
+    pub flags: &'a Flags,
+    pub wireup: &'a Path,
+    pub scratch: &'a Scratch,
+    pub interrupt: &'a Interrupt,
+}
+
+/// What one run tells of one size: times of one exchange (nanoseconds).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    pub bytes: u32,
+    pub iterations: u32,
+    pub mean_ns: f64,
+    pub median_ns: f64,
+    pub least_ns: f64,
+}
+
+pub fn rounds(place: &Place, contestants: &[Contestant], report: &mut Report) {
+    for round in 0..=place.flags.rounds {
+        for contestant in contestants {
+            if place.interrupt.is_set() {
+                return;
+            }
+            // The first round warms up.
+            match one(place, contestant) {
+                Ok(measured) if round > 0 => report.add(contestant, measured),
+                Ok(_) | Err(Failure::Interrupted) => {}
+                Err(failure) => report.fail(contestant, failure.to_string()),
+            }
+        }
+    }
+}
+
+fn one(place: &Place, contestant: &Contestant) -> Result<Vec<Measured>, Failure> {
+    let (argv, on_stderr) = contestant.command(place);
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.scratch.file(name));
+    let told = if on_stderr { stderr.clone() } else { stdout.clone() };
+    let limit = place.flags.limit;
+    Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(place.interrupt)?;
+    let text = fs::read_to_string(&told).map_err(|error| Failure::Wrong(error.to_string()))?;
+    let measured: Vec<Measured> = text.lines().filter_map(read).collect();
+    if measured.is_empty() {
+        let end = text.lines().last().unwrap_or("nothing").to_owned();
+        return Err(Failure::Wrong(format!("it told of no time: {end}")));
+    }
+    if let Some(line) = text.lines().find(|line| line.contains("through the tree")) {
+        return Err(Failure::Wrong(line.to_owned()));
+    }
+    Ok(measured)
+}
+
+/// `measured BYTES TIMES TOTAL MEDIAN LEAST`, behind whatever else.
+fn read(line: &str) -> Option<Measured> {
+    let (_, numbers) = line.split_once("measured ")?;
+    let numbers: Vec<f64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    let &[bytes, iterations, total_ns, median_ns, least_ns] = &numbers[..] else { return None };
+    let (bytes, iterations) = (bytes as u32, iterations as u32);
+    let mean_ns = total_ns / f64::from(iterations.max(1));
+    Some(Measured { bytes, iterations, mean_ns, median_ns, least_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_others_are_not() {
+        let measured = Measured { bytes: 8, iterations: 100, mean_ns: 50.0, median_ns: 49.0, least_ns: 45.0 };
+        assert_eq!(read("wireup: measured 8 100 5000 49 45"), Some(measured));
+        assert_eq!(read("measured 8 100 5000 49 45"), Some(measured));
+        for line in ["", "measured", "measured 8 100 5000 49", "measured 8 100 5000 49 x"] {
+            assert_eq!(read(line), None);
+        }
+    }
+}

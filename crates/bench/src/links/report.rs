@@ -1,0 +1,111 @@
+//! What was measured, by contestant, size and round.
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::contestant::Contestant;
+use super::flags::Flags;
+use super::measure::Measured;
+use crate::machine::Machine;
+use crate::stats;
+use crate::verdict::Verdict;
+
+pub struct Report {
+    pub flags: Flags,
+    pub machine: Machine,
+    pub series: Vec<Series>,
+    pub judged: Vec<Judged>,
+}
+
+/// One contestant.
+pub struct Series {
+    pub name: String,
+    /// Times are halved to be those of one way.
+    pub is_round_trip: bool,
+    pub is_peer: bool,
+    /// Times are those of allgathers.
+    pub is_gathered: bool,
+    /// Rounds by size.
+    pub by_size: BTreeMap<u32, Vec<Measured>>,
+    pub failures: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    pub figure: String,
+    pub verdict: Verdict,
+}
+
+impl Report {
+    pub fn new(flags: &Flags, machine: Machine) -> Report {
+        Report { flags: flags.clone(), machine, series: Vec::new(), judged: Vec::new() }
+    }
+
+    pub fn add(&mut self, contestant: &Contestant, measured: Vec<Measured>) {
+        let series = self.series_of(contestant);
+        for one in measured {
+            series.by_size.entry(one.bytes).or_default().push(one);
+        }
+    }
+
+    pub fn fail(&mut self, contestant: &Contestant, problem: String) {
+        self.series_of(contestant).failures.push(problem);
+    }
+
+    fn series_of(&mut self, contestant: &Contestant) -> &mut Series {
+        let name = contestant.name();
+        let at = self.series.iter().position(|series| series.name == name).unwrap_or_else(|| {
+            self.series.push(Series {
+                name,
+                is_round_trip: contestant.is_round_trip(),
+                is_peer: matches!(contestant, Contestant::Peer { .. }),
+                is_gathered: matches!(contestant, Contestant::All { .. } | Contestant::Peer { .. }),
+                by_size: BTreeMap::new(),
+                failures: Vec::new(),
+            });
+            self.series.len() - 1
+        });
+        &mut self.series[at]
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.name == name)
+    }
+
+    pub fn sizes(&self) -> BTreeSet<u32> {
+        self.series.iter().flat_map(|series| series.by_size.keys().copied()).collect()
+    }
+
+    pub fn missed(&self) -> usize {
+        self.judged.iter().filter(|judged| matches!(judged.verdict, Verdict::Missed(_))).count()
+    }
+}
+
+impl Series {
+    fn way(&self) -> f64 {
+        if self.is_round_trip { 0.5 } else { 1.0 }
+    }
+
+    /// Of each round: the median of its messages (seconds, one way). Of allgathers that follow each other the mean: a node may have the
+    /// next one at once when it was late for the last.
+    pub fn rounds_s(&self, bytes: u32) -> Vec<f64> {
+        let rounds = self.by_size.get(&bytes).map_or(&[][..], Vec::as_slice);
+        let middle = |one: &Measured| if self.is_gathered { one.mean_ns } else { one.median_ns };
+        rounds.iter().map(|one| middle(one) * self.way() / 1e9).collect()
+    }
+
+    /// The median of that.
+    pub fn latency_s(&self, bytes: u32) -> Option<f64> {
+        stats::median(&self.rounds_s(bytes))
+    }
+
+    /// Bytes a second, of one message after the other.
+    pub fn bandwidth(&self, bytes: u32) -> Option<f64> {
+        self.latency_s(bytes).map(|latency| f64::from(bytes) / latency)
+    }
+
+    /// Of each round: the mean of its iterations, as the source tells it (seconds, one way).
+    pub fn mean_s(&self, one: &Measured) -> f64 {
+        one.mean_ns * self.way() / 1e9
+    }
+}
