@@ -43,16 +43,3 @@ fn same_seed_same_run() {
         assert_eq!(run(modex_world(seed)), run(modex_world(seed)), "seed {seed}");
     }
 }
-
-#[test]
-#[ignore]
-fn one() {
-    let seed: u64 = std::env::var("SEED").unwrap().parse().unwrap();
-    let calm = run(modex_world(seed));
-    let mut spec = if calm.problems.is_empty() { with_faults(seed, &calm) } else { modex_world(seed) };
-    eprintln!("calm {:?}", calm.problems);
-    spec.trace = true;
-    eprintln!("{spec:?}");
-    let report = run(spec);
-    eprintln!("{:?}", report.problems);
-}

@@ -83,7 +83,12 @@ impl ModexCheck {
     }
 
     /// After a round without excuses: all members' data is there, at least as new as it was.
-    pub fn check_data(&self, call: &Call, known: &BTreeMap<u32, u32>, has_left: impl Fn(&u32) -> bool) -> Result<(), String> {
+    pub fn check_data(
+        &self,
+        call: &Call,
+        known: &BTreeMap<u32, u32>,
+        has_left: impl Fn(&u32) -> bool,
+    ) -> Result<(), String> {
         // Which round it was is not told: what the first has brought is the least.
         let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("nobody has come to it".into()) };
         for (rank, version) in board.iter().filter(|(rank, _)| !has_left(rank)) {

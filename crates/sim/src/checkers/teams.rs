@@ -31,7 +31,9 @@ impl Teams {
         let member = team.entry(rank).or_default();
         member.released += 1;
         let round = member.released;
-        if let Some((missing, _)) = team.iter().find(|(rank, member)| member.entered < round && !self.lost.contains(rank)) {
+        if let Some((missing, _)) =
+            team.iter().find(|(rank, member)| member.entered < round && !self.lost.contains(rank))
+        {
             return Err(format!("released from round {round} of {name} without rank {missing}"));
         }
         Ok(())

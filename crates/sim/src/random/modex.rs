@@ -50,6 +50,10 @@ fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
     let script = spec.script_of(rank).clone();
     let at = rng.between(1, script.steps.len() as u64 - 2) as usize;
     let only = Step::OnlyRank { rank };
+    if matches!(script.steps[at - 1], Step::OnlyRank { .. }) {
+        // That step belongs to the next one.
+        return;
+    }
     let mischief: &[Step] = match rng.below(6) {
         0 => &[Step::Exit { code: 0 }],
         1 => &[Step::Exit { code: 7 }],
