@@ -156,7 +156,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             nodes: layout.nodes,
             blocks,
             apps,
-            env: environment::for_pmi(job_env, pmi.flavour, here.tag),
+            env: environment::for_pmi(job_env, pmi.flavour, here.tag, pmi.prefix.as_deref()),
             options,
         },
         timeout_ns: low.timeout_ns,
@@ -262,7 +262,7 @@ fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Choice 
         Some(wish) if wish.has_pmix() => {
             Choice { flavour: wish, why: "--pmi".into(), ..flavour::choose(apps, context) }
         }
-        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None },
+        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None, prefix: None },
     }
 }
 

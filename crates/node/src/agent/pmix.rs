@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::JobId;
-use wireup_wire::job::{BindTo, Limit, Resource};
+use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
 
@@ -56,7 +56,7 @@ impl PmixServer {
         let cpus =
             cpus_of_ranks(plan.bind_to, ranks).map_err(failed(SpawnStep::Fork, "the cpus to bind ranks to".into()))?;
         let begin = Begin {
-            oversubscribed: plan.bind_to == BindTo::None && ranks > allowed_cpus(),
+            oversubscribed: plan.ranks_here as usize > allowed_cpus(),
             dir: directory.to_string_lossy().into_owned(),
             cpus,
             ..plan.begin.clone()
@@ -207,6 +207,7 @@ fn make(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::job::BindTo;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -222,10 +223,11 @@ mod tests {
             cpus: Vec::new(),
             dir: String::new(),
             library: None,
+            shared: false,
             oversubscribed: false,
             verbose: 0,
         };
-        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, env: Vec::new() };
+        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
         let path = place(&base, &plan);
         let user = rustix::process::geteuid().as_raw();
         assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));
