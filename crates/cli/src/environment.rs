@@ -43,6 +43,7 @@ const NAMES: &[&str] = &[
     "OMPI_ARGV",
     "OMPI_MCA_ess",
     "OMPI_MCA_pmix",
+    "OMPI_MCA_schizo",
     "OMPI_MCA_initial_wdir",
     "OMPI_MCA_orte_app_num",
     "OMPI_MCA_orte_bound_at_launch",
@@ -115,7 +116,8 @@ pub fn job_env<'a>(
 
 /// What ranks need besides, where they are offered PMIx. What the user has set stays.
 ///
-/// Open MPI's transports prove to belong to one job by a key, which its own launcher makes. MPICH refuses to start where it finds two
+/// Open MPI's transports prove to belong to one job by a key, which its own launcher makes; up to version 4 a part of it (`schizo/orte`)
+/// takes every rank that no `mpirun` has started for a job of its own. MPICH refuses to start where it finds two
 /// kinds of PMI, unless it is told which to take; the others take what they know.
 pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32) -> Vec<Vec<u8>> {
     let mut add = |name: &str, value: &str| {
@@ -128,6 +130,7 @@ pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32) -> Vec<Vec<
         // Unlike for two jobs of one launcher at once; a node does not guard anything by it.
         let key = u64::from(tag) << 32 | u64::from(tag.rotate_left(13) ^ 0x9e37_79b9);
         add("OMPI_MCA_orte_precondition_transports", &format!("{key:016x}-{:016x}", key.rotate_left(17)));
+        add("OMPI_MCA_schizo", "^orte");
     }
     if flavour == PmiFlavour::Both {
         add("MPIR_CVAR_PMI_VERSION", "1");

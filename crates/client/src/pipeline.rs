@@ -248,7 +248,7 @@ mod tests {
             + &counted("cmd=wireup-allgather-response;rc=0;id=2;")
             + &counted("cmd=wireup-kvs-map-response;rc=0;keep=1;ends=7,9;")
             + &counted("cmd=wireup-allgather-response;rc=0;id=4;place=5;")
-            + &counted("cmd=wireup-allgather-response;rc=0;id=5;place=6;new=TRUE;")
+            + &counted("cmd=wireup-allgather-response;rc=0;id=5;place=6;new=1;")
             + &counted("cmd=wireup-fence-response;rc=0;id=1;kvs=2;");
         let mut seen = vec![];
         for byte in answers.bytes() {

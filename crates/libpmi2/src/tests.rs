@@ -195,7 +195,7 @@ fn an_arena_is_mapped_once_and_what_was_read_is_said() {
     }
     let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"own", 4, true).unwrap()).collect();
     let placed = |id, place, new| {
-        let new = if new { "new=TRUE;" } else { "" };
+        let new = if new { "new=1;" } else { "" };
         format!("cmd=wireup-allgather-response;rc=0;id={id};place={place};{new}")
     };
     assert!(peer.heard().iter().all(|body| !body.contains("freed")));

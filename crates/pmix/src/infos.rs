@@ -63,9 +63,20 @@ impl Infos {
         self.add(key, kind::PROC, PmixData { proc: Box::into_raw(Box::new(value)) })
     }
 
+    /// The library may take the bytes out of the list and free them: they are malloc's.
+    ///
+    /// # Panics
+    /// If there is no memory, as Rust's own lists do.
     pub fn bytes(&mut self, key: &CStr, value: &[u8]) -> &mut Infos {
-        let (bytes, size) = leaked(value.to_vec());
-        self.add(key, kind::BYTE_OBJECT, PmixData { bytes: PmixByteObject { bytes: bytes.cast(), size } })
+        let size = value.len();
+        // SAFETY: so many bytes are there, for as many to be written.
+        let bytes: *mut c_char = unsafe {
+            let memory = libc::malloc(size.max(1));
+            assert!(!memory.is_null(), "{size} bytes for the PMIx library");
+            std::ptr::copy_nonoverlapping(value.as_ptr(), memory.cast(), size);
+            memory.cast()
+        };
+        self.add(key, kind::BYTE_OBJECT, PmixData { bytes: PmixByteObject { bytes, size } })
     }
 
     /// An array of infos.
@@ -129,7 +140,7 @@ unsafe fn free_value(value: &PmixValue) {
         match value.kind {
             kind::STRING => drop(CString::from_raw(value.data.string)),
             kind::PROC => drop(Box::from_raw(value.data.proc)),
-            kind::BYTE_OBJECT => drop(reclaimed::<u8>(value.data.bytes.bytes.cast(), value.data.bytes.size)),
+            kind::BYTE_OBJECT => libc::free(value.data.bytes.bytes.cast()),
             kind::DATA_ARRAY => {
                 let array = Box::from_raw(value.data.array);
                 match array.kind {

@@ -50,7 +50,7 @@ pub fn open(wanted: Option<&str>) -> Result<Library, LibraryError> {
         return open_at(&named).map_err(|refused| refused.into_error(named));
     }
     let mut first = None;
-    for place in usual_places() {
+    for place in std::iter::once(SONAME.to_string()).chain(std::iter::once_with(usual_places).flatten()) {
         match open_at(&place) {
             Ok(library) => return Ok(library),
             Err(Refused::NotThere(_)) => {}
@@ -116,9 +116,8 @@ fn version_in(text: &str) -> Option<(String, u32, u32)> {
     })
 }
 
-/// The loader's own search, then where Debian and others put it.
+/// Where Debian and others put it, for what the loader does not find.
 fn usual_places() -> Vec<String> {
-    let mut places = vec![SONAME.to_string()];
     let mut of_triplets: Vec<PathBuf> = std::fs::read_dir("/usr/lib")
         .into_iter()
         .flatten()
@@ -127,7 +126,7 @@ fn usual_places() -> Vec<String> {
         .filter(|path| path.exists())
         .collect();
     of_triplets.sort();
-    places.extend(of_triplets.iter().map(|path| path.to_string_lossy().into_owned()));
+    let mut places: Vec<String> = of_triplets.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     for directory in ["/usr/lib64", "/usr/local/lib", "/opt/pmix/lib"] {
         places.push(format!("{directory}/{SONAME}"));
     }

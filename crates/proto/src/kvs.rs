@@ -156,7 +156,7 @@ impl Kvs {
         } else {
             self.collected.append(&mut parts);
         }
-        self.collected_bytes = collected_bytes;
+        self.collected_bytes += len;
         self.version += 1;
         Ok(())
     }

@@ -107,6 +107,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             exchange: spec.exchange,
             early_wireup: spec.early_wireup,
             bench: None,
+            exchange_compress: spec.exchange_compress,
             pmi_fence: spec.pmi_fence,
             pmi_version: spec.pmi_version,
             modex: Default::default(),

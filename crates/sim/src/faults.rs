@@ -27,6 +27,8 @@ pub enum Fault {
     SilenceDirect { agent: u32, at_ns: u64 },
     /// Nobody can dial an agent beside the tree.
     NoDial { agent: u32 },
+    /// An agent finds no UCX library.
+    NoUcx { agent: u32 },
     /// The program of a rank cannot be started.
     NoExec { rank: u32, errno: i32 },
 }
@@ -64,7 +66,7 @@ impl Fault {
             | Fault::SilenceDirect { at_ns, .. }
             | Fault::StopTerminal { at_ns, .. }
             | Fault::Signal { at_ns, .. } => Some(at_ns),
-            Fault::NoStart { .. } | Fault::NoDial { .. } | Fault::NoExec { .. } => None,
+            Fault::NoStart { .. } | Fault::NoDial { .. } | Fault::NoUcx { .. } | Fault::NoExec { .. } => None,
         }
     }
 

@@ -200,7 +200,8 @@ impl World {
             Output::StartAgent { shell, agent, how, bootstrap } => self.call_shell(host, shell, agent, how, bootstrap),
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Listen => self.listen(host),
-            Output::Dial { agent, addresses } => self.dial(host, agent, &addresses),
+            Output::Dial { agent, addresses, ucx } => self.dial(host, agent, &addresses, ucx),
+            Output::OpenUcx => self.open_ucx(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
             Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}

@@ -29,6 +29,7 @@ pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod rng;
+mod sockets;
 pub mod spec;
 mod stdio;
 mod steps;

@@ -45,7 +45,7 @@ impl World {
                 let timeout_ns = self.spec.node_timeout_ns;
                 self.break_direct(agent, |net, clock, link| net.silence(clock, link, timeout_ns));
             }
-            Fault::NoStart { .. } | Fault::NoExec { .. } | Fault::NoDial { .. } => {}
+            Fault::NoStart { .. } | Fault::NoExec { .. } | Fault::NoDial { .. } | Fault::NoUcx { .. } => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is called of libucp: types and functions of `ucp/api/ucp.h`, UCX 1.8 to 1.x (checked against 1.13's headers by a test).
+//! What is called of libucp: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (checked against 1.13's headers by a test).
 //!
 //! Structures carry a mask of the fields that are set: a newer library reads no further than that.
 
@@ -21,7 +21,7 @@ pub type Handle = *mut c_void;
 pub type StatusPtr = *mut c_void;
 
 /// Calls and structures are those of this interface.
-pub const API: (c_uint, c_uint) = (1, 8);
+pub const API: (c_uint, c_uint) = (1, 10);
 
 pub const PARAM_FIELD_FEATURES: u64 = 1;
 pub const FEATURE_TAG: u64 = 1;

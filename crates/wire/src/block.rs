@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `bytes` are packed pairs ([`crate::blob`]) for a fence and values in local-rank order ([`crate::values`]) for an
-//! allgather, as they are or compressed. Who joins, counts and cuts blocks walks their headers alone.
+//! allgather, as they are or compressed ([`crate::packed`]). Who joins, counts and cuts blocks walks their headers alone.
 //!
 //! Cost: 2 to 6 bytes a node of up to 8,192 nodes with up to 268 million bytes each; 4 where a node has 16 values of
 //! 18 bytes, a quarter byte a value.
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::ids::NodeId;
+use crate::packed;
 use crate::varint::{self, Cut};
 
 /// A node's part of an exchange.
@@ -40,6 +41,14 @@ impl From<Cut> for Truncated {
 }
 
 impl Block {
+    /// What the node gave.
+    ///
+    /// # Errors
+    /// [`Truncated`]: it is said to be compressed, and is not.
+    pub fn into_plain(self) -> Result<Bytes, Truncated> {
+        if self.compressed { packed::unpack(&self.bytes) } else { Ok(self.bytes) }
+    }
+
     /// The block alone, as it travels.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(encoded_len(self.node, self.bytes.len()));

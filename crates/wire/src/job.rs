@@ -185,6 +185,8 @@ pub struct JobOptions {
     /// How nodes exchange what fences and allgathers bring.
     pub exchange: ExchangeScheme,
     pub early_wireup: EarlyWireup,
+    /// A node's part of an exchange is compressed from so many bytes on, if that makes it smaller; 0: never.
+    pub exchange_compress: u32,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
     pub modex: Modex,

@@ -18,6 +18,7 @@ pub mod ids;
 pub mod job;
 pub mod limits;
 pub mod modex;
+pub mod packed;
 pub mod peer;
 pub mod pmi;
 pub mod pmix;

@@ -65,6 +65,7 @@ pub struct Low {
     pub exchange: Option<ExchangeScheme>,
     pub early_wireup: Option<EarlyWireup>,
     pub transport: Option<AgentTransport>,
+    pub exchange_compress: Option<u32>,
     pub pmi_fence: Option<PmiFence>,
     pub pmi_version: Option<PmiVersion>,
     pub profile: Option<PathBuf>,
@@ -254,6 +255,7 @@ impl Low {
                 ];
                 self.transport = Some(behind.choice(&list, "choose auto, tree, tcp or ucx")?);
             }
+            Id::ExchangeCompress => self.exchange_compress = Some(behind.number(0)?),
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
                 self.pmi_fence = Some(behind.choice(&list, "choose strict or lazy")?);

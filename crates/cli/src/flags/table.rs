@@ -32,6 +32,7 @@ pub enum Id {
     Exchange,
     EarlyWireup,
     AgentTransport,
+    ExchangeCompress,
     PmiFence,
     PmiVersion,
     BindTo,
@@ -298,6 +299,14 @@ pub const FLAGS: &[Flag] = &[
         Word("HOW"),
         Environment,
         "How agents that are not neighbours in the tree reach each other: tree (hop by hop), tcp, ucx, or auto (default): tcp.",
+    ),
+    flag(
+        Id::ExchangeCompress,
+        &["exchange-compress"],
+        Word("BYTES"),
+        Environment,
+        "Compress what a node gives to an exchange from that many bytes on, if it shrinks; 0: never (default). For business \
+         cards on slow links; see docs/pmi.md.",
     ),
     flag(
         Id::PmiFence,

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Ranks with a child, and a grandchild that has left for a session of its own.
 const RANK: &str = "setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & sleep 1000 & echo ready; wait";
 
-fn job() -> Running {
-    Run::job("-n 4 --virtual-nodes 2").sh(RANK).start()
+fn job(offered: &str) -> Running {
+    Run::job(&format!("-n 4 --virtual-nodes 2 --pmi {offered}")).sh(RANK).start()
 }
 
 /// A job in full swing.
 fn full() -> Running {
-    let mut running = job();
+    let mut running = job("simple");
     running.await_out("ready\n", 4);
     running.await_that("all grandchildren run", |running| count(running, "sleep 1000") == 8);
     running
@@ -86,9 +86,10 @@ fn an_agent_is_named() {
 #[test]
 fn anyone_at_any_moment() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
-    for _ in 0..20 {
-        let running = job();
-        thread::sleep(Duration::from_micros(dice.below(60_000)));
+    // Also a PMIx server, and others while there is one.
+    for turn in 0..30 {
+        let running = if turn % 3 == 0 { job("both") } else { job("simple") };
+        thread::sleep(Duration::from_micros(dice.below(if turn % 3 == 0 { 200_000 } else { 60_000 })));
         let all = victims(&running);
         if all.is_empty() {
             continue;
@@ -111,13 +112,17 @@ fn in_the_middle_of_exchanges() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
     let program = own("endless");
     for scheme in ["auto", "tree", "ring", "log"] {
-        for who in ["endless", "agent", ""] {
+        for who in ["rank", "agent", "anyone"] {
             let job = Run::job("-n 6 --virtual-nodes 3 --fanout 1 --exchange").arg(scheme).arg(&program);
             let mut running = job.env("LD_LIBRARY_PATH", library_path()).start();
             running.await_out("under way\n", 6);
             thread::sleep(Duration::from_micros(dice.below(20_000)));
             let mut all = victims(&running);
-            all.retain(|process| process.command.contains(who) && process.pid != running.pid());
+            all.retain(|process| match who {
+                "rank" => process.name == "endless",
+                "agent" => process.command.contains(" agent "),
+                _ => process.pid != running.pid(),
+            });
             let victim = &all[dice.below(all.len() as u64) as usize];
             println!("{scheme}: killed: {victim:?}\nof: {}", marked::list(&all));
             kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");

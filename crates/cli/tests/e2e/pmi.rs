@@ -48,6 +48,29 @@ fn a_lazy_fence_is_answered_at_once() {
     }
 }
 
+#[test]
+fn compressed_exchanges() {
+    for scheme in ["auto", "tree", "ring", "log"] {
+        let placement = format!("-n 12 --virtual-nodes 4 --exchange={scheme} --exchange-compress=100");
+        let client = ["pmi", "exchange", "--check", "--value-len", "1000", "--rounds", "3"];
+        Run::job(&placement).arg(wireup()).args(client).succeed();
+    }
+}
+
+/// By PMI-2 too: the test client, and Slurm's client library, unmodified.
+#[test]
+fn lazy_fences_of_other_clients() {
+    for placement in PLACEMENTS {
+        let placement = format!("{placement} --pmi-fence=lazy");
+        for dialect in ["1", "2"] {
+            let client = ["pmi", "exchange", "--check", "--rounds", "5", "--dialect", dialect];
+            Run::job(&placement).arg(wireup()).args(client).succeed();
+        }
+        let Some(attrs) = program(Flavour::Pmi2, "attrs") else { continue };
+        Run::job(&placement).arg(&attrs).succeed().expect_out(": all right\n");
+    }
+}
+
 /// Slurm's client library, unmodified.
 #[test]
 fn the_pmi_2_library() {

@@ -161,6 +161,10 @@ impl JobRanks {
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);
+                if let Some(pmix) = &mut self.pmix {
+                    // What it had said about the rank, a goodbye for one, comes before its end.
+                    while pmix.on_bytes(turn) {}
+                }
                 self.on_exited(local, turn);
                 turn.inputs.push(Input::ChildExited { job, local, status });
             }

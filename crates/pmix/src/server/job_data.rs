@@ -184,12 +184,11 @@ impl Locality {
     }
 }
 
-/// Of the parts that a set of cpus touches (`hwloc:SK0:L30:CR0-3`), those that hold all of it: two ranks that may run
-/// anywhere share the socket that there is, but not each of its cores.
+/// Of the parts that a set of cpus touches (`SK0:L30:CR0-3`, in some versions behind `hwloc:`), those that hold all of it: two
+/// ranks that may run anywhere share the socket that there is, but not each of its cores.
 fn confining(place: &str) -> String {
-    let (scheme, parts) = place.split_once(':').unwrap_or((place, ""));
-    let single: Vec<&str> = parts.split(':').filter(|part| !part.contains(['-', ','])).collect();
-    format!("{scheme}:{}", single.join(":"))
+    let single: Vec<&str> = place.split(':').filter(|part| !part.contains(['-', ','])).collect();
+    single.join(":")
 }
 
 fn locality_of(server: &Server, cpus: &str) -> Option<String> {
@@ -223,7 +222,7 @@ mod tests {
     #[test]
     fn an_unbound_rank_shares_what_holds_all_cpus() {
         assert_eq!(confining("hwloc:NM0:SK0:L30:L20-1:CR0-1:HT0,2"), "hwloc:NM0:SK0:L30");
-        assert_eq!(confining("hwloc:SK0-1"), "hwloc:");
+        assert_eq!(confining("SK0-1:L30:CR0-3"), "L30");
     }
 
     #[test]

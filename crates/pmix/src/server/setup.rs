@@ -8,9 +8,11 @@ use crate::library::{self, Library};
 use crate::outbox::Outbox;
 use crate::sys::constants::{key, status};
 use crate::sys::types::Status;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Begin, FromServer};
@@ -74,10 +76,9 @@ fn set_environment(begin: &Begin) {
         for name in names {
             std::env::remove_var(name);
         }
-        for (name, value) in PARAMETERS {
-            if std::env::var_os(name).is_none() {
-                std::env::set_var(name, value);
-            }
+        if !std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("HWLOC_")) {
+            std::env::set_var("HWLOC_COMPONENTS", HWLOC_COMPONENTS);
+            std::env::set_var("HWLOC_PLUGINS_PATH", &begin.dir);
         }
         if begin.verbose > 0 {
             std::env::set_var("PMIX_MCA_pmix_server_base_verbose", &verbose);
@@ -86,8 +87,11 @@ fn set_environment(begin: &Begin) {
     }
 }
 
-/// Parameters of the library and of hwloc below it.
-const PARAMETERS: &[(&str, &str)] = &[];
+/// What hwloc, below the library, looks at: the cpus and caches as Linux tells them. Not by running on each of them (`x86`),
+/// not PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a virtual machine, a big node
+/// takes seconds), and not through plug-ins, one of which asks for X servers. Measured here: 9 ms until a server is ready, 24 ms
+/// with devices, 37 ms with plug-ins. Whoever sets any variable of hwloc's decides alone.
+const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
 fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let functions = &server.library.functions;
@@ -115,14 +119,61 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     done(server, "PMIx_server_register_nspace", code)?;
     drop(infos);
 
-    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    for &rank in &locals {
-        let name = server.name_of(rank);
-        // SAFETY: as above. Ranks run as we do: anybody else's connection the library refuses.
-        let code = unsafe { (functions.register_client)(&name, user, group, null_mut(), None, null_mut()) };
-        done(server, "PMIx_server_register_client", code)?;
-    }
+    register_clients(server, &locals)?;
     locals.iter().map(|&rank| environment_of(server, rank)).collect()
+}
+
+/// All of them at once: one wait instead of two changes of thread for each.
+fn register_clients(server: &Server, locals: &[Rank]) -> Result<(), String> {
+    let outcomes = Outcomes::default();
+    let data = std::ptr::from_ref(&outcomes).cast_mut().cast();
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut waiting = 0;
+    let mut refused = status::SUCCESS;
+    for &rank in locals {
+        let name = server.name_of(rank);
+        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have come, which is waited for below. Ranks
+        // run as we do: anybody else's connection the library refuses.
+        let code =
+            unsafe { (server.library.functions.register_client)(&name, user, group, null_mut(), Some(outcome), data) };
+        match code {
+            status::SUCCESS => waiting += 1,
+            status::OPERATION_SUCCEEDED => {}
+            code => refused = code,
+        }
+    }
+    let code = outcomes.wait(waiting);
+    done(server, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
+}
+
+/// Counts callbacks.
+#[derive(Default)]
+struct Outcomes {
+    seen: Mutex<(usize, Status)>,
+    changed: Condvar,
+}
+
+impl Outcomes {
+    /// Waits for so many; gives the last error, if there is any.
+    fn wait(&self, count: usize) -> Status {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.changed.wait_while(seen, |seen| seen.0 < count).unwrap_or_else(PoisonError::into_inner);
+        seen.1
+    }
+}
+
+/// # Safety
+/// `data` leads to an `Outcomes` that waits for this call.
+unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
+    // SAFETY: as above.
+    let outcomes = unsafe { &*data.cast_const().cast::<Outcomes>() };
+    // Notified with the lock held: the waiter cannot leave before we let go of it.
+    let mut seen = outcomes.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.0 += 1;
+    if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
+        seen.1 = code;
+    }
+    outcomes.changed.notify_all();
 }
 
 fn server_infos(server: &Server) -> Infos {
@@ -164,8 +215,24 @@ fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
     Ok(env)
 }
 
-/// Takes the library down: it removes its files and lets go of clients that are still there.
-pub fn end(server: &Server) {
+/// Longest wait for the library to take itself down: its agent waits two seconds for us.
+const END_WAIT: Duration = Duration::from_secs(1);
+
+/// Takes the library down: it removes its files and lets go of clients that are still there. A library that hangs is left
+/// as it is, since the process ends.
+pub fn end(server: &'static Server) {
+    let (done, wait) = std::sync::mpsc::channel();
+    // Who waits is told, or gone; without a thread to be had, the process ends as if the library hung.
+    let spawned = std::thread::Builder::new().spawn(move || {
+        take_down(server);
+        let _ = done.send(());
+    });
+    if spawned.is_ok() {
+        let _ = wait.recv_timeout(END_WAIT);
+    }
+}
+
+fn take_down(server: &Server) {
     let functions = &server.library.functions;
     let nspace: CString = c_text(&server.job.nspace);
     for rank in server.job.mapping.ranks_of(server.job.node) {

@@ -138,7 +138,7 @@ static void on_event(size_t id, pmix_status_t status, const pmix_proc_t *source,
     printf("event %s of %d\n", PMIx_Error_string(status), affected == PMIX_RANK_UNDEF ? -1 : (int) affected);
     if (done)
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
-    told = 1;
+    told = affected != PMIX_RANK_UNDEF;
 }
 
 static void watch(void) {

@@ -4,7 +4,7 @@
 
 use super::Agent;
 use crate::io::LinkId;
-use crate::job::{modex_frame, modex_gone};
+use crate::job::{Remains, modex_frame, modex_gone};
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::frame::{Frame, Kind};
@@ -21,6 +21,8 @@ pub struct Early {
     newest: JobId,
     frames: BTreeMap<JobId, Waited>,
     bytes: usize,
+    /// What ranks of the last job that is over have left behind.
+    remains: (JobId, Remains),
 }
 
 /// What came for one job.
@@ -47,6 +49,16 @@ impl Early {
         }
     }
 
+    /// A job is over; others may still ask for what its ranks have left behind.
+    pub fn leave_behind(&mut self, id: JobId, remains: Remains) {
+        self.remains = (id, remains);
+    }
+
+    fn remains(&self, id: JobId) -> &Remains {
+        static NOTHING: Remains = Remains::new();
+        if self.remains.0 == id { &self.remains.1 } else { &NOTHING }
+    }
+
     /// Whether a job that is not here was, or never will be.
     pub fn is_over(&self, id: JobId) -> bool {
         id <= self.newest
@@ -55,6 +67,7 @@ impl Early {
     /// A job is launched: its frames, and an end of those that waited for earlier ones.
     pub fn take(&mut self, id: JobId) -> Waited {
         self.newest = self.newest.max(id);
+        self.remains = Default::default();
         let later = self.frames.split_off(&JobId(id.0.saturating_add(1)));
         let waited = std::mem::replace(&mut self.frames, later).remove(&id).unwrap_or_default();
         let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
@@ -150,8 +163,9 @@ impl Agent {
         if frame.kind == Kind::Modex
             && let Between::Want { ranks } = peer::decode(&frame.payload)?
         {
-            let answer = modex_frame(id, &modex_gone(ranks));
-            self.links.send_peer(from, answer, &mut self.out);
+            for answer in modex_gone(ranks, self.early.remains(id)) {
+                self.links.send_peer(from, modex_frame(id, &answer), &mut self.out);
+            }
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub struct Site {
     /// Children in the tree with ranks of the job below them.
     pub children: usize,
     pub scheme: ExchangeScheme,
+    /// A node's part is compressed from so many bytes on; 0: never.
+    pub compress_min: u32,
     /// The nodes that have ranks, ascending: the peers of direct ways.
     pub peers: Vec<NodeId>,
     /// This node among them.

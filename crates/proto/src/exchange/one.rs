@@ -52,8 +52,8 @@ pub struct Exchange {
 enum Way {
     Blocks {
         tree: TreeGather,
-        /// What this node gives, until it is given.
-        own: Option<Bytes>,
+        /// What this node gives, until it is given, and whether that is compressed.
+        own: Option<(bool, Bytes)>,
         route: Route,
     },
     Scan(RingScan),
@@ -222,11 +222,12 @@ impl Exchange {
             Way::Blocks { tree, own, .. } => {
                 let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
                 let mut encoded = Vec::new();
+                let (compressed, bytes) = compressed(bytes, site.compress_min);
                 if let Some(node) = node.filter(|_| !bytes.is_empty()) {
                     encoded.reserve(block::encoded_len(node, bytes.len()));
-                    block::push(&mut encoded, node, false, &bytes);
+                    block::push(&mut encoded, node, compressed, &bytes);
                 }
-                *own = Some(bytes);
+                *own = Some((compressed, bytes));
                 let part = tree.own(Part::Data(encoded.into())).map_err(|refused| refused.to_string())?;
                 self.on_gathered(site, part, out)?;
                 match site.scheme {
@@ -359,12 +360,12 @@ impl Exchange {
         let Way::Blocks { own, route, .. } = &mut self.way else {
             return Err("a ring goes along the tree".into());
         };
-        let (Some(bytes), Some(place)) = (own.take(), site.place) else {
+        let (Some((compressed, bytes)), Some(place)) = (own.take(), site.place) else {
             return Err("it is to go on before the ranks here are in".into());
         };
         let rounds = Self::rounds(route, site, place, algorithm)?;
         let node = site.peers[place as usize];
-        let step = rounds.start(&Block { node, compressed: false, bytes });
+        let step = rounds.start(&Block { node, compressed, bytes });
         self.on_step(site, step, out)
     }
 
@@ -457,6 +458,15 @@ impl Exchange {
         }
         self.outcome = Some(Outcome::Places(places));
         Ok(())
+    }
+}
+
+/// The bytes as they travel, and whether that is compressed.
+fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
+    let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
+    match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {
+        Some(packed) => (true, packed),
+        None => (false, bytes),
     }
 }
 

@@ -51,6 +51,7 @@ impl Net {
                 local_size,
                 children,
                 scheme,
+                compress_min: 0,
                 peers: peers.clone(),
                 place,
                 collect_max: None,

@@ -377,6 +377,22 @@ fn an_old_question_is_told_from_a_new_one() {
     assert!(net.nodes.iter().all(|node| node.live.is_empty()));
 }
 
+/// What a child has said of one round is no answer to a question for the next.
+#[test]
+fn a_new_question_is_told_from_an_old_one() {
+    let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
+    for rank in [0, 1, 0] {
+        net.enter(T, rank, &of);
+    }
+    while net.deliver(T, &mut Dice(1)) {}
+    let late = T + ASK_AFTER_NS;
+    net.tick(late);
+    while net.deliver(late, &mut Dice(1)) {}
+    assert_eq!(net.nodes[1].stalls().map(|stall| stall.arrived).collect::<Vec<_>>(), [1, 0]);
+    net.depart(1);
+    assert_eq!(net.broken(), [1]);
+}
+
 #[test]
 fn frames_that_nobody_should_send() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1:5", 3));

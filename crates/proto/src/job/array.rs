@@ -66,7 +66,9 @@ struct Gathered {
 
 impl Gathered {
     fn check(mapping: &Mapping, parts: &[Bytes]) -> Result<Gathered, String> {
-        let nodes: Result<Vec<_>, _> = parts.iter().cloned().flat_map(block::blocks).collect();
+        let plain = |block: Block| Ok(Block { node: block.node, compressed: false, bytes: block.into_plain()? });
+        let blocks = parts.iter().cloned().flat_map(block::blocks);
+        let nodes: Result<Vec<_>, block::Truncated> = blocks.map(|block| block.and_then(plain)).collect();
         let mut nodes = nodes.map_err(|error| error.to_string())?;
         nodes.sort_unstable_by_key(|block| block.node);
         if let Some(twice) = nodes.windows(2).find(|pair| pair[0].node == pair[1].node) {
@@ -180,6 +182,20 @@ mod tests {
         let read = Rows::read(shared.bytes()).unwrap();
         assert_eq!(read.form(), Form::Packed);
         assert!(read.fill(&mut [0; 16], 4).is_err());
+    }
+
+    #[test]
+    fn compressed_values_are_unpacked_first() {
+        let mapping = Mapping::new(&by_ppn(1, 1, 1), 1, 1).unwrap();
+        let (mut values, mut part) = (Vec::new(), Vec::new());
+        values::push(&mut values, &[b'a'; 200]);
+        let packed = wireup_wire::packed::pack(&values).unwrap();
+        block::push(&mut part, NodeId(0), true, &packed);
+        let shared = laid(&mapping, (200, true), &[Bytes::from(part)]).unwrap();
+        assert_eq!(Rows::read(shared.bytes()).unwrap().values().next().unwrap(), Ok(&[b'a'; 200][..]));
+        let mut part = Vec::new();
+        block::push(&mut part, NodeId(0), true, b"\x07none");
+        assert!(laid(&mapping, (200, true), &[Bytes::from(part)]).is_err());
     }
 
     #[test]

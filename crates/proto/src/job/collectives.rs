@@ -190,7 +190,7 @@ impl Job {
             if !known {
                 return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
             }
-            pairs.push(block.bytes);
+            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
         }
         self.kvs.commit(pairs, cx.memory).map_err(|error| error.to_string())
     }

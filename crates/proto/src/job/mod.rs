@@ -32,7 +32,7 @@ use bench::Bench;
 use ends::Ends;
 use groups::Whereabouts;
 use pmix::{Pmix, collect_max};
-pub use pmix::{modex_frame, modex_gone};
+pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -182,6 +182,11 @@ impl Job {
         job
     }
 
+    /// The children that run more of it.
+    pub fn child_agents(&self) -> impl Iterator<Item = AgentId> {
+        self.children.iter().map(|child| child.agent)
+    }
+
     pub fn id(&self) -> JobId {
         self.spec.job
     }
@@ -234,6 +239,8 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -273,6 +280,8 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
@@ -490,7 +499,8 @@ fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, chi
     let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
     let local_size = node.map_or(0, |node| mapping.local_size(node));
     let place = node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
-    Site { root, local_size, children, scheme: spec.options.exchange, peers, place, collect_max: None }
+    let compress_min = spec.options.exchange_compress;
+    Site { root, local_size, children, scheme: spec.options.exchange, compress_min, peers, place, collect_max: None }
 }
 
 /// Who takes standard input at this agent.

@@ -22,10 +22,12 @@ pub struct Process {
     /// Which program of the command line it runs.
     pub appnum: u16,
     pub spoke_pmi: bool,
+    /// To its PMIx server.
+    pub spoke_pmix: bool,
     /// It said goodbye by PMI finalize.
     pub finalized: bool,
     /// The PMI socket closed without finalize; that counts after a while.
-    closed: bool,
+    pub(super) closed: bool,
     pub trace: RankTrace,
 }
 
@@ -46,6 +48,7 @@ impl Process {
             link: PmiLink::default(),
             appnum,
             spoke_pmi: false,
+            spoke_pmix: false,
             finalized: false,
             closed: false,
             trace: RankTrace { rank, ..RankTrace::default() },
@@ -105,12 +108,22 @@ impl Job {
         let credit = self.input.on_gone(Sink::Local(local));
         self.send_input_credit(credit, cx);
         match status {
+            // It may have said goodbye to its PMIx server, and this is faster than that.
+            ExitStatus::Exited(0) if self.may_still_finalize(local) => {
+                self.processes[local.index()].closed = true;
+                self.closed_sockets.push_back((cx.now, local));
+            }
             ExitStatus::Exited(0) => self.depart(local, cx),
             ExitStatus::Exited(code) => self.fail_rank(rank, Some(pid), Cause::Exited(code), cx),
             ExitStatus::Signalled { signal, core_dumped } => {
                 self.fail_rank(rank, Some(pid), Cause::Signalled { signal, core_dumped }, cx);
             }
         }
+    }
+
+    fn may_still_finalize(&self, local: LocalRank) -> bool {
+        let process = &self.processes[local.index()];
+        process.spoke_pmix && !process.finalized && self.serves_pmix()
     }
 
     /// One rank less. When none is left here, whatever they left behind goes too, also while nobody reads their output.

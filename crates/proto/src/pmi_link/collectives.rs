@@ -82,7 +82,7 @@ impl PmiLink {
                 encode(Command::FenceNb, &None, &Reply::FenceNb { id: *id, version: *version });
             }
             (Ticket::Allgather { id }, Told::Array { place, new }) => {
-                encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: *new });
+                encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: new.then_some(1) });
             }
             (Ticket::Lazy | Ticket::Server, _) => {}
             (ticket, _) => panic!("a collective ends as it began: {ticket:?}"),

@@ -48,6 +48,8 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         exchange: *rng.pick(&[Auto, Tree, Ring, Ring, Bruck, Bruck]),
         transport: draw_transport(seed),
         early_wireup: draw_early_wireup(seed),
+        // A stream of its own: what else a seed means stays as it is.
+        exchange_compress: *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]),
         pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
         ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
     }

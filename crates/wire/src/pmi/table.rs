@@ -228,7 +228,8 @@ replies! {
         id: u32 = [] ["id"];
         /// Where the array lies in the arena.
         place: Option<u32> = [] ["place"];
-        new: bool = [] ["new"] or "FALSE";
+        /// Present: the arena is new to the client.
+        new: Option<u32> = [] ["new"];
     }
     /// The client's first `keep` segments stay; those that end at `ends` follow, a descriptor for each comes along.
     KvsMap {

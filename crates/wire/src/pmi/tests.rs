@@ -108,6 +108,17 @@ fn replies_as_the_reference_has_them() {
         "cmd=initack rc=0\ncmd=set size=16\ncmd=set rank=7\ncmd=set debug=0\n"
     );
     assert_eq!(text(Dialect::Pmi1, Command::Abort, None, Reply::Done), "");
+    let pair = Reply::Pair { next_index: 7, key: b"k", value: b"v" };
+    assert_eq!(text(Dialect::Pmi1, Command::GetByIdx, None, pair), "cmd=getbyidx_results rc=0 nextidx=7 key=k val=v\n");
+    assert_eq!(
+        text(Dialect::Pmi1, Command::GetByIdx, None, Reply::NotFound),
+        "cmd=getbyidx_results rc=-2 reason=no_more_keyvals\n"
+    );
+    let over = Reply::BarrierOut { tag: Some(7) };
+    assert_eq!(text(Dialect::Pmi1, Command::Barrier, None, over), "cmd=barrier_out rc=0 tag=7\n");
+    let mut out = Vec::new();
+    encode_barrier_refusal(7, "a rank is in the group twice", &mut out);
+    assert_eq!(out, b"cmd=barrier_out rc=-1 msg=a_rank_is_in_the_group_twice tag=7\n");
     let mut out = Vec::new();
     encode_unknown(Dialect::Pmi2, b"iallgather", Some(b"7"), &mut out);
     assert_eq!(out, b"    61cmd=iallgather-response;thrid=7;rc=-1;errmsg=unknown command;");

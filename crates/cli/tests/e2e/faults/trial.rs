@@ -116,7 +116,7 @@ fn begin(site: &Site, work: Work, more: &str) -> Started {
     let write = format!("head -c {WRITTEN_BYTES} /dev/zero");
     let words: &[&str] = match work {
         Work::True => &["true"],
-        Work::Exchange => &[&program, "pmi", "exchange", "--rounds", "3"],
+        Work::Exchange => &[&program, "pmi", "exchange", "--rounds", "20"],
         Work::Sleep => &["sh", "-c", "sleep 50 & setsid sleep 50 & sleep 0.6"],
         Work::Write => &["sh", "-c", &write],
     };
@@ -162,10 +162,15 @@ pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut 
     let encrypt = *dice.one_of(&["", "", "--encrypt"]);
     let moment = dice.time(length);
     let node = dice.below(u64::from(NODES)) as u16;
-    let job = begin(site, work, &format!("--fanout {fanout} {encrypt}"));
+    let scheme = *dice.one_of(&["auto", "tree", "ring", "log"]);
+    let transport = *dice.one_of(&["auto", "auto", "tree"]);
+    let pmi = *dice.one_of(&["simple", "simple", "both"]);
+    let more =
+        format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {encrypt}");
+    let job = begin(site, work, &more);
     let mut report = Report {
         number,
-        shown: format!("{work:?} --fanout {fanout} {encrypt}"),
+        shown: format!("{work:?} {more}"),
         fault,
         site: format!("{:?}", site.shell),
         moment,

@@ -119,8 +119,12 @@ impl Run {
     }
 
     /// `sh -c SCRIPT` as the program of the job.
+    /// A script. Unless the test says what it is to be offered, no PMIx: scripts are offered that too, and a server for each job
+    /// and node is much beside what most tests do.
     pub fn sh(self, script: &str) -> Self {
-        self.args(["/bin/sh", "-c", script])
+        let is_said = self.command.get_args().any(|word| word.as_encoded_bytes().starts_with(b"--pmi"));
+        let offer: &[&str] = if is_said { &[] } else { &["--pmi", "simple"] };
+        self.args(offer).args(["/bin/sh", "-c", script])
     }
 
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {

@@ -6,7 +6,7 @@
 use super::view;
 use crate::infos::{Infos, ProcLine};
 use crate::read::{Read, c_strs, slice};
-use crate::server::state::{Callback, Server, Waiting, server};
+use crate::server::state::{Callback, Job, Server, Waiting, server};
 use crate::sys::constants::{key, state, status};
 use crate::sys::types::{InfoCallback, PmixProc, PmixQuery, Status};
 use std::ffi::{CStr, CString, c_void};
@@ -43,6 +43,10 @@ pub unsafe extern "C" fn query(
         }
         query.open.extend(keys.into_iter().map(CStr::to_owned));
     }
+    // Nothing that anybody could know.
+    if query.open.iter().all(|key| !is_known(key)) {
+        return status::NOT_FOUND;
+    }
     query.go_on(server)
 }
 
@@ -62,7 +66,7 @@ impl Query {
             };
             return server.ask(ask, Waiting::Query(self));
         }
-        server.on_library_thread(move || self.finish());
+        server.on_library_thread(move || self.finish(server.library.major));
         status::SUCCESS
     }
 
@@ -93,8 +97,10 @@ impl Query {
         let _ = self.go_on(server);
     }
 
-    fn finish(self) {
+    /// The library's version 4 forgets who has asked if the answer is anything but success.
+    fn finish(self, major: u32) {
         let code = match (self.found.len(), self.missed) {
+            _ if major < 5 => status::SUCCESS,
             (0, _) => status::NOT_FOUND,
             (_, true) => status::QUERY_PARTIAL_SUCCESS,
             (_, false) => status::SUCCESS,
@@ -123,17 +129,30 @@ unsafe extern "C" fn release(infos: *mut c_void) {
     drop(unsafe { Box::from_raw(infos.cast::<Infos>()) });
 }
 
-/// What we know without asking. `false`: we do not.
+/// What agents know.
+const ASKED: [&CStr; 4] =
+    [key::QUERY_NAMESPACES, key::QUERY_NAMESPACE_INFO, key::QUERY_PROC_TABLE, key::QUERY_LOCAL_PROC_TABLE];
+
+fn is_known(key: &CStr) -> bool {
+    ASKED.contains(&key) || FACTS.iter().any(|(name, _)| *name == key)
+}
+
+/// What we know without asking.
+const FACTS: [(&CStr, fn(&Job) -> u32); 5] = [
+    (key::JOB_SIZE, |job| job.size),
+    (key::UNIV_SIZE, |job| job.size),
+    (key::MAX_PROCS, |job| job.size),
+    (key::NUM_NODES, |job| job.nodes.len() as u32),
+    (key::JOB_NUM_APPS, |job| job.programs.len() as u32),
+];
+
+/// `false`: we do not know it.
 fn add_fact(server: &Server, key: &CStr, found: &mut Infos) -> bool {
-    match key {
-        key if key == key::JOB_SIZE || key == key::UNIV_SIZE || key == key::MAX_PROCS => {
-            found.u32(key, server.job.size)
-        }
-        key if key == key::NUM_NODES => found.u32(key, server.job.nodes.len() as u32),
-        key if key == key::JOB_NUM_APPS => found.u32(key, server.job.programs.len() as u32),
-        _ => return false,
-    };
-    true
+    let fact = FACTS.iter().find(|(name, _)| *name == key);
+    if let Some((_, fact)) = fact {
+        found.u32(key, fact(&server.job));
+    }
+    fact.is_some()
 }
 
 fn line(server: &Server, proc: &Proc) -> ProcLine {

@@ -57,6 +57,7 @@ fn job() -> JobSpec {
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
             modex: Default::default(),

@@ -20,6 +20,8 @@ pub(super) struct PmiBench {
     pub failed: Vec<Cause>,
     pub stalls: Vec<wireup_wire::peer::StallReport>,
     pub now: Instant,
+    /// Payload of exchanges on all links.
+    pub sent_bytes: usize,
 }
 
 impl PmiBench {
@@ -47,6 +49,7 @@ impl PmiBench {
             failed: Vec::new(),
             stalls: Vec::new(),
             now: T,
+            sent_bytes: 0,
         };
         bench.begin(0, session, vec![spec]);
         bench.tell(0, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
@@ -137,6 +140,9 @@ impl PmiBench {
                 }
                 Output::Send { link: LAUNCHER, frame } => self.note(&frame),
                 Output::Send { link, frame } => {
+                    if frame.class == wireup_wire::frame::Class::Exchange {
+                        self.sent_bytes += frame.payload.len();
+                    }
                     let ends = self.links[link.0 as usize];
                     let to = if ends[0] == me { ends[1] } else { ends[0] };
                     for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
@@ -158,5 +164,26 @@ impl PmiBench {
             Ok(Control::Stall(report)) => self.stalls.push(report),
             _ => {}
         }
+    }
+}
+
+/// Pairs that shrink travel compressed, by the tree and past it, and are read alike.
+#[test]
+fn compressed_pairs_are_read_as_they_were_put() {
+    for compress_min in [0, 1, 100, 1 << 20] {
+        let mut bench = PmiBench::new(3, 2, |options| options.exchange_compress = compress_min);
+        bench.all("cmd=init pmi_version=1 pmi_subversion=1");
+        let value = |rank: u32| format!("[{rank}]").repeat(300);
+        (0..6).for_each(|rank| {
+            bench.say(rank, &format!("cmd=put kvsname= key=k{rank} value={}", value(rank)));
+        });
+        bench.all("cmd=barrier_in");
+        for (reader, rank) in [(0, 5), (5, 0), (3, 2), (2, 2)] {
+            let said = bench.say(reader, &format!("cmd=get kvsname= key=k{rank}"));
+            assert_eq!(said, format!("cmd=get_result rc=0 value={}\n", value(rank)));
+        }
+        assert!(bench.failed.is_empty());
+        let sent = bench.sent_bytes > 6 * 900;
+        assert_eq!(sent, compress_min == 0 || compress_min > 2000, "{} bytes", bench.sent_bytes);
     }
 }

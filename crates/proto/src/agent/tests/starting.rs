@@ -62,6 +62,7 @@ pub(super) fn job(id: u32) -> JobSpec {
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,
+            exchange_compress: 0,
             pmi_fence: Default::default(),
             pmi_version: Default::default(),
             modex: Default::default(),

@@ -348,7 +348,8 @@ impl Job {
 fn joined(parts: Vec<Bytes>) -> Result<Bytes, String> {
     let mut all = Vec::new();
     for block in parts.into_iter().flat_map(block::blocks) {
-        all.push(block.map_err(|error| error.to_string())?.bytes);
+        let block = block.map_err(|error| error.to_string())?;
+        all.push(block.into_plain().map_err(|error| error.to_string())?);
     }
     Ok(match &mut all[..] {
         [one] => std::mem::take(one),

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use fences::Fences;
 pub(super) use fences::OF_SERVERS;
 use modex::Modex;
-pub use modex::{frame as modex_frame, gone as modex_gone};
+pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
 use published::Published;
 use queries::Queries;
 use server::Server;

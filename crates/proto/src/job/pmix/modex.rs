@@ -14,13 +14,15 @@
 //! it wants what was committed since.
 //!
 //! A rank that has said goodbye or is gone commits nothing more. What it has committed is still asked of its server, which
-//! knows at once; where that says nothing, the answer is that the rank is gone.
+//! knows at once; where that says nothing, the answer is that the rank is gone. Before the server of a node leaves, since all
+//! ranks there have left, it is asked once more for all of them; the agent keeps that until the next job of the session.
 //!
 //! Cost: a frame each way for all that is wanted of a node within a round trip.
 
 use super::super::{Context, Job};
 use crate::time::Instant;
 use bytes::Bytes;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
@@ -42,9 +44,15 @@ pub struct Modex {
     next_ticket: u64,
     /// Ranks here that commit nothing more.
     departed: BTreeSet<Rank>,
+    /// Ranks here whose data is being fetched to be kept, and what was.
+    keep: BTreeSet<Rank>,
+    kept: Remains,
     /// What is to be sent when this input was handled.
     answers: BTreeMap<NodeId, Answers>,
 }
+
+/// What ranks have left behind that are all gone.
+pub type Remains = BTreeMap<Rank, Blob>;
 
 #[derive(Default)]
 struct Asked {
@@ -100,16 +108,31 @@ impl Modex {
         self.answers.entry(node).or_default().taken = true;
         let mut tickets = Vec::new();
         for rank in ranks {
-            let sought = self.sought.entry(rank).or_default();
-            if sought.nodes.is_empty() {
-                sought.until = self.departed.contains(&rank).then(|| now + PMIX_LATE_BLOB_NS_MAX);
-                self.tickets.insert(self.next_ticket, rank);
-                tickets.push((self.next_ticket, rank));
-                self.next_ticket += 1;
+            if let Some(blob) = self.kept.get(&rank) {
+                self.answers.entry(node).or_default().blobs.push(blob.clone());
+                continue;
             }
-            sought.nodes.push(node);
+            tickets.extend(self.ticket(now, rank));
+            self.sought.entry(rank).or_default().nodes.push(node);
         }
         tickets
+    }
+
+    /// A number to ask the server process by, if it is not asked for this rank already.
+    fn ticket(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
+        let Entry::Vacant(sought) = self.sought.entry(rank) else { return None };
+        let until = self.departed.contains(&rank).then(|| now + PMIX_LATE_BLOB_NS_MAX);
+        sought.insert(Sought { nodes: Vec::new(), until });
+        let ticket = self.next_ticket;
+        self.tickets.insert(ticket, rank);
+        self.next_ticket += 1;
+        Some((ticket, rank))
+    }
+
+    /// What these ranks here, which are gone, have committed is to be kept.
+    fn keep(&mut self, now: Instant, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
+        self.keep.extend(&ranks);
+        ranks.into_iter().filter_map(|rank| self.ticket(now, rank)).collect()
     }
 
     /// The server process answers.
@@ -121,6 +144,9 @@ impl Modex {
 
     /// Whoever waits for a rank here hears this.
     fn give(&mut self, rank: Rank, status: Status, bytes: Bytes) {
+        if self.keep.remove(&rank) {
+            self.kept.insert(rank, Blob { rank, status, bytes: bytes.clone() });
+        }
         for node in self.sought.remove(&rank).unwrap_or_default().nodes {
             let blob = Blob { rank, status, bytes: bytes.clone() };
             self.answers.entry(node).or_default().blobs.push(blob);
@@ -172,9 +198,14 @@ impl Modex {
 }
 
 /// What an agent answers that has no such job any more: all of its ranks have left.
-pub fn gone(ranks: Vec<Rank>) -> Between {
+pub fn gone(ranks: Vec<Rank>, remains: &Remains) -> Vec<Between> {
+    let (nobody, mut modex) = (NodeId(0), Modex { kept: remains.clone(), ..Modex::default() });
+    let is_there = |rank: &Rank| remains.contains_key(rank);
+    let (there, gone): (Vec<Rank>, Vec<Rank>) = ranks.into_iter().partition(is_there);
+    modex.seek(Instant(0), nobody, there);
     let blob = |rank| Blob { rank, status: Status::RankGone, bytes: Bytes::new() };
-    Between::Have { taken: true, blobs: ranks.into_iter().map(blob).collect() }
+    modex.answers.entry(nobody).or_default().blobs.extend(gone.into_iter().map(blob));
+    modex.take_answers().into_iter().map(|(_, message)| message).collect()
 }
 
 /// A message in its frame.
@@ -233,8 +264,31 @@ impl Job {
             return self.fail_pmix("a rank has committed more than 64 MiB", cx);
         }
         if pmix.modex.on_answer(ticket, status, blob) == Err(Unasked) {
-            self.fail_pmix(format!("it answers by the number {ticket}, which nobody has asked by"), cx);
+            return self.fail_pmix(format!("it answers by the number {ticket}, which nobody has asked by"), cx);
         }
+        self.end_emptied_server(cx);
+    }
+
+    /// All ranks here have left, and others may still want what they have committed: it is fetched. False: there is nothing.
+    pub(super) fn keep_blobs(&mut self, cx: &mut Context<'_>) -> bool {
+        let alone = self.processes.len() == self.job_size as usize;
+        let all = self.processes.iter().filter(|process| process.spoke_pmix).map(|process| process.rank).collect();
+        let Some(pmix) = self.pmix.as_mut().filter(|_| !alone) else { return false };
+        let tickets = pmix.modex.keep(cx.now, all);
+        let waits = !pmix.modex.keep.is_empty();
+        for (ticket, rank) in tickets {
+            self.tell_server(&ToServer::ModexWanted { ticket, rank }, cx);
+        }
+        waits
+    }
+
+    pub(super) fn has_kept_all(&self) -> bool {
+        self.pmix.as_ref().is_none_or(|pmix| pmix.modex.keep.is_empty())
+    }
+
+    /// What the ranks here have left behind.
+    pub fn take_remains(&mut self) -> Remains {
+        self.pmix.as_mut().map(|pmix| std::mem::take(&mut pmix.modex.kept)).unwrap_or_default()
     }
 
     pub(in crate::job) fn on_modex_departed(&mut self, rank: Rank, now: Instant) {
@@ -246,6 +300,7 @@ impl Job {
     pub(super) fn check_late_blobs(&mut self, cx: &mut Context<'_>) {
         if let Some(pmix) = &mut self.pmix {
             pmix.modex.take_late(cx.now);
+            self.end_emptied_server(cx);
             self.send_modex(cx);
         }
     }

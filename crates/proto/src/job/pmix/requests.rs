@@ -35,17 +35,22 @@ impl Job {
         if starting && !matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. }) {
             return self.fail_pmix("it served before it was ready", cx);
         }
+        let ending = self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_ending());
+        if ending && !matches!(message, FromServer::Finalized { .. }) {
+            return;
+        }
         match message {
             FromServer::Ready { version, env, .. } => self.on_ready(version, env, cx),
             FromServer::Failed { problem } => self.on_server_failed(problem, cx),
             FromServer::Connected { rank } => self.with_local(rank, cx, |job, local, cx| {
                 let process = &mut job.processes[local.index()];
-                process.spoke_pmi = true;
+                (process.spoke_pmi, process.spoke_pmix) = (true, true);
                 process.trace.init_ns = cx.now.0;
             }),
             FromServer::Finalized { rank } => self.with_local(rank, cx, |job, local, cx| {
                 let process = &mut job.processes[local.index()];
                 process.finalized = true;
+                process.closed = false;
                 process.trace.finalize_ns = cx.now.0;
                 job.on_modex_departed(rank, cx.now);
                 job.depart(local, cx);

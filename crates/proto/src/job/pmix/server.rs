@@ -8,6 +8,8 @@
 //!      └───────────► Killed ───────────────────► Killed ─────────────┘   (its end is waited for, but not for ever)
 //! ```
 //!
+//! Before it is told to end, what its ranks have committed is fetched for other nodes (`Emptying`, not drawn).
+//!
 //! Ranks are spawned when it serves and the link to the parent is there, where that is asked for. Where ranks may do without
 //! PMIx (nobody knows what they speak) a process that cannot begin ends nothing: they are spawned without it.
 
@@ -35,6 +37,8 @@ enum Phase {
         until: Instant,
     },
     Serving,
+    /// No rank is left; what they have committed is being fetched.
+    Emptying,
     Ending {
         until: Instant,
     },
@@ -47,7 +51,7 @@ enum Phase {
 impl Server {
     /// It serves ranks, so it hears of them.
     pub fn listens(&self) -> bool {
-        matches!(self.phase, Phase::Serving)
+        matches!(self.phase, Phase::Serving | Phase::Emptying)
     }
 
     pub fn is_starting(&self) -> bool {
@@ -56,7 +60,12 @@ impl Server {
 
     /// What it says is read.
     pub fn speaks(&self) -> bool {
-        matches!(self.phase, Phase::Starting { .. } | Phase::Serving)
+        !matches!(self.phase, Phase::None | Phase::Killed { .. } | Phase::Gone)
+    }
+
+    /// It was told to end: of what it says only goodbyes count.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. })
     }
 
     fn is_there(&self) -> bool {
@@ -66,7 +75,7 @@ impl Server {
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Starting { until } | Phase::Ending { until } | Phase::Killed { until } => Some(until),
-            Phase::None | Phase::Serving | Phase::Gone => None,
+            Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => None,
         }
     }
 }
@@ -163,7 +172,7 @@ impl Job {
                     pmix.server.phase = Phase::Gone;
                 }
             }
-            Phase::Serving => self.fail_pmix(format!("it {how}{said}"), cx),
+            Phase::Serving | Phase::Emptying => self.fail_pmix(format!("it {how}{said}"), cx),
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
         self.sweep_if_done(cx);
@@ -184,16 +193,30 @@ impl Job {
         let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.server.is_there()) else { return false };
         match pmix.server.phase {
             Phase::Serving => {
-                self.tell_server(&ToServer::End, cx);
-                if let Some(pmix) = &mut self.pmix {
-                    pmix.server.phase = Phase::Ending { until: cx.now + PMIX_END_NS_MAX };
-                    pmix.asks.clear();
+                pmix.asks.clear();
+                pmix.server.phase = Phase::Emptying;
+                if self.is_ending() || !self.keep_blobs(cx) {
+                    self.tell_end(cx);
                 }
             }
             Phase::Starting { .. } => self.stop_server(cx),
-            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
+            Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
         true
+    }
+
+    fn tell_end(&mut self, cx: &mut Context<'_>) {
+        self.tell_server(&ToServer::End, cx);
+        if let Some(pmix) = &mut self.pmix {
+            pmix.server.phase = Phase::Ending { until: cx.now + PMIX_END_NS_MAX };
+        }
+    }
+
+    /// Nothing more is wanted of it.
+    pub(super) fn end_emptied_server(&mut self, cx: &mut Context<'_>) {
+        if self.pmix.as_ref().is_some_and(|pmix| pmix.server.phase == Phase::Emptying) && self.has_kept_all() {
+            self.tell_end(cx);
+        }
     }
 
     /// It is killed, whatever it does.
@@ -223,7 +246,7 @@ impl Job {
                 pmix.server.phase = Phase::Gone;
                 self.sweep_if_done(cx);
             }
-            Phase::None | Phase::Serving | Phase::Gone => {}
+            Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => {}
         }
     }
 
@@ -241,6 +264,10 @@ impl Job {
             pmix.server.phase = Phase::Gone;
             pmix.asks.clear();
         }
+    }
+
+    pub(in crate::job) fn serves_pmix(&self) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| pmix.server.listens())
     }
 
     /// Whether the process is still to be waited for.

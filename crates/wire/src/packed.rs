@@ -1,0 +1,109 @@
+//! Blocks that are smaller on their way than at their ends.
+//!
+//! ```text
+//! +-------------+---------------+   len: bytes unpacked (varint, 1 to 5 bytes); LZ4's block format without a frame
+//! | len         | LZ4 block     |
+//! +-------------+---------------+
+//! ```
+//!
+//! LZ4 and not deflate, since every node unpacks the blocks of all: of a node's 64 business cards of an MPI library (425 KB of
+//! hexadecimal text) it leaves 0.35 and is unpacked at 3.3 GB/s, where deflate leaves 0.28 and takes ten times as long, more
+//! than a link of 10 Gbit/s takes for what it saves. Random bytes do not shrink.
+
+use crate::block::Truncated;
+use crate::limits::FRAME_PAYLOAD_MAX;
+use crate::varint;
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// What LZ4 can make of one byte at most.
+const GROWTH_MAX: u64 = 255;
+
+/// The bytes packed, if that saves at least an eighth.
+pub fn pack(bytes: &[u8]) -> Option<Bytes> {
+    let mut out = Vec::new();
+    varint::push(&mut out, bytes.len() as u64);
+    let head = out.len();
+    out.resize(head + lz4_flex::block::get_maximum_output_size(bytes.len()), 0);
+    // It fails only for want of room.
+    let len = lz4_flex::block::compress_into(bytes, &mut out[head..]).ok()?;
+    out.truncate(head + len);
+    // Held for a while: without what was only room.
+    (out.len() <= bytes.len() - bytes.len() / 8).then(|| Bytes::copy_from_slice(&out))
+}
+
+/// The bytes that were packed.
+///
+/// # Errors
+/// [`Truncated`]: they are not what they say, or more than a frame may hold.
+pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
+    let (len, head) = varint::read(packed)?;
+    let body = &packed[head..];
+    if len > GROWTH_MAX * body.len() as u64 || len > FRAME_PAYLOAD_MAX as u64 {
+        return Err(Truncated);
+    }
+    let mut bytes = vec![0; len as usize];
+    match lz4_flex::block::decompress_into(body, &mut bytes) {
+        Ok(written) if written == bytes.len() => Ok(bytes.into()),
+        Ok(_) | Err(_) => Err(Truncated),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_what_shrinks_is_packed() {
+        let cards: Vec<u8> =
+            (0..64).flat_map(|rank| std::format!("card-{rank}:20DEBCE07A4121D194[4]00").into_bytes()).collect();
+        let packed = pack(&cards).expect("they are alike");
+        assert!(packed.len() < cards.len() / 2, "{} of {}", packed.len(), cards.len());
+        assert_eq!(unpack(&packed), Ok(cards.into()));
+        let mut state = 1u64;
+        let random: Vec<u8> = (0..1000)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 56) as u8
+            })
+            .collect();
+        assert_eq!((pack(&random), pack(b"")), (None, None));
+    }
+
+    #[test]
+    fn a_lie_costs_no_memory() {
+        let mut bomb = Vec::new();
+        varint::push(&mut bomb, 200 << 20);
+        bomb.extend([0; 1000]);
+        assert_eq!(unpack(&bomb), Err(Truncated), "more than the bytes can hold");
+        let mut bomb = Vec::new();
+        varint::push(&mut bomb, FRAME_PAYLOAD_MAX as u64 + 1);
+        bomb.resize(FRAME_PAYLOAD_MAX / 200, 0);
+        assert_eq!(unpack(&bomb), Err(Truncated), "more than a frame holds");
+        let packed = pack(&[7; 100]).unwrap();
+        for len in [99, 101] {
+            let mut other = Vec::new();
+            varint::push(&mut other, len);
+            other.extend_from_slice(&packed[1..]);
+            assert_eq!(unpack(&other), Err(Truncated), "{len} bytes, and not 100");
+        }
+        assert_eq!(unpack(&packed[..packed.len() - 1]), Err(Truncated));
+    }
+
+    proptest! {
+        #[test]
+        fn goes_round(bytes in proptest::collection::vec(0u8..4, 0..2000)) {
+            if let Some(packed) = pack(&bytes) {
+                prop_assert!(packed.len() <= bytes.len() - bytes.len() / 8);
+                prop_assert_eq!(unpack(&packed), Ok(bytes.into()));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = unpack(&bytes);
+        }
+    }
+}
