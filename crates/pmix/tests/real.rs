@@ -185,6 +185,24 @@ fn a_request_for_a_rank_that_dies_is_answered() {
 }
 
 #[test]
+fn a_fence_is_not_held_up_by_a_rank_that_dies_in_it() {
+    need_headers!();
+    let mut agent = Agent::start(begin("dying"));
+    let env = agent.ready();
+    let (waits, dies) = (client(&env[0], &["fence"]), client(&env[1], &["pause", "die"]));
+    // What the agent makes of it is its own: here it knows that rank 1 is gone.
+    let FromServer::Ask { id, ask: Ask::Fence { set: Set::All, .. } } = agent.next_but_comings() else {
+        panic!("no fence")
+    };
+    agent.send(&ToServer::Gone { rank: Rank(1) });
+    agent.answer(id, Answer::Status(Status::RankGone));
+    let said = agent::said(waits);
+    assert!(said.contains("fence LOST-CONNECTION"), "{said}");
+    drop(dies);
+    agent.end();
+}
+
+#[test]
 fn names_are_published_by_the_agents() {
     need_headers!();
     let mut agent = Agent::start(begin("names"));
