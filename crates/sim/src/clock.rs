@@ -20,6 +20,7 @@ pub enum Event {
     AgentLink(u32),
     /// An agent's driver listens for others.
     AgentListens(u32),
+    UcxOpened(u32),
     /// An agent has found another one beside the tree, or nobody.
     DirectLink(u32, u32),
     /// Whoever called this remote shell hears that it ended.
@@ -49,6 +50,10 @@ pub enum Event {
     StdioRead(u32, u8),
     StdinMove(u32),
     Signal(u32, u8),
+    /// A PMIx server process is there; the front of what it said reaches its agent; it reads the front of what that said.
+    ServerBegins(u32),
+    ServerSpeaks(u32),
+    ServerHears(u32),
     Fault(u32),
 }
 

@@ -14,6 +14,7 @@ mod clients;
 mod input;
 mod job_data;
 mod modex;
+mod open_mpi;
 mod setup;
 mod state;
 mod upcalls;

@@ -2,6 +2,7 @@
 
 use super::clients::{self, done};
 use super::job_data::{Locality, job_infos};
+use super::open_mpi;
 use super::state::{Job, SERVER, Server};
 use super::upcalls;
 use crate::infos::{Infos, c_text};
@@ -119,7 +120,15 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     drop(infos);
 
     clients::register(server, &locals)?;
-    locals.iter().map(|&rank| clients::environment_of(server, rank)).collect()
+    // This process has the job's environment.
+    let further = open_mpi::variables(begin, |name| std::env::var_os(name).is_some());
+    let environment = |&rank: &Rank| {
+        clients::environment_of(server, rank).map(|mut variables| {
+            variables.extend_from_slice(&further);
+            variables
+        })
+    };
+    locals.iter().map(environment).collect()
 }
 
 fn server_infos(server: &Server) -> Infos {

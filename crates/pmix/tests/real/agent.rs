@@ -28,6 +28,7 @@ pub fn begin(nspace: &str) -> Begin {
         cpus: vec![Some("0".into()), None],
         dir: directory.to_string_lossy().into_owned(),
         library: None,
+        shared: false,
         oversubscribed: false,
         verbose: 0,
     }
