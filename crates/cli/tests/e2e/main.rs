@@ -17,6 +17,7 @@ mod links;
 mod mpi;
 mod placement;
 mod pmi;
+mod pmix;
 mod profile;
 mod record;
 mod sent;

@@ -98,6 +98,7 @@ impl Job {
             argv: app.argv.iter().map(words).collect(),
             cwd: words(&app.cwd),
         };
+        let shared = spec.nodes[node.index()].shared;
         let begin = Begin {
             nspace: spec.nspace.clone(),
             nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
@@ -107,12 +108,13 @@ impl Job {
             cpus: vec![None; self.processes.len()],
             dir: String::new(),
             library: spec.options.pmix_library.clone(),
+            shared,
             oversubscribed: false,
             verbose: 0,
         };
-        let shared = spec.nodes[node.index()].shared;
         let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
-        PmixPlan { job: self.id(), begin, bind_to, env: spec.env.clone() }
+        let ranks_here = if shared { spec.job_size() } else { self.processes.len() as u32 };
+        PmixPlan { job: self.id(), begin, bind_to, ranks_here, env: spec.env.clone() }
     }
 
     /// It can begin to serve: each rank gets its variables.
