@@ -11,6 +11,7 @@ use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::job::{BindTo, Limit, StdinTarget};
 use wireup_wire::peer::{Bootstrap, SpawnError};
 use wireup_wire::pmix::Begin;
+use wireup_wire::route::UcxPoint;
 
 /// A link as the agent's driver numbers it. Never used again after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -87,6 +88,10 @@ pub enum Input {
     /// Nobody can dial in here.
     ListenFailed {
         problem: String,
+    },
+    /// Where others reach this agent by UCX, or why they do not.
+    UcxOpened {
+        result: Result<UcxPoint, String>,
     },
     /// None of an agent's addresses led to it: each of them, with its problem, in words for a person.
     DialFailed {
@@ -198,7 +203,11 @@ pub enum Output {
     Dial {
         agent: AgentId,
         addresses: Vec<String>,
+        /// To be tried first.
+        ucx: Option<UcxPoint>,
     },
+    /// Open the UCX library, and tell where this agent can be reached by it.
+    OpenUcx,
     /// Put a frame on a link. The driver keeps the classes apart and never refuses.
     Send {
         link: LinkId,

@@ -207,6 +207,8 @@ impl Launcher {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. } => {}

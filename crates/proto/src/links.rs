@@ -15,7 +15,7 @@ use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{AgentTransport, Control};
-use wireup_wire::route::Endpoint;
+use wireup_wire::route::{Endpoint, UcxPoint};
 
 pub struct Links {
     me: AgentId,
@@ -195,6 +195,12 @@ impl Links {
         self.settle_direct(out);
     }
 
+    /// By what links are made beside the tree.
+    pub fn on_decided(&mut self, ucx: Option<UcxPoint>, out: &mut Outbox) {
+        self.direct.on_decided(ucx);
+        self.settle_direct(out);
+    }
+
     /// Sends to any other agent: on the link of the tree if it is a neighbour, else as `direct` has it.
     ///
     /// # Panics
@@ -249,8 +255,8 @@ impl Links {
     /// Another agent says where it listens.
     pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
         if !self.is_neighbour(from) {
-            if let Some(Dial { agent, addresses }) = self.direct.on_endpoint(from, endpoint, job) {
-                out.push(Output::Dial { agent, addresses });
+            if let Some(Dial { agent, addresses, ucx }) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(Output::Dial { agent, addresses, ucx });
             }
             self.settle_direct(out);
         }

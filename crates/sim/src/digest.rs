@@ -80,6 +80,7 @@ impl Digest {
             | Input::Listening { .. }
             | Input::ListenFailed { .. }
             | Input::DialFailed { .. }
+            | Input::UcxOpened { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
             | Input::ChildFailed { .. }

@@ -1,10 +1,18 @@
 //! Links beside the tree: agents that listen when they are asked to, and dial each other.
 
 use crate::clock::Event;
+use crate::faults::Fault;
 use crate::net::{End, Sort};
 use crate::world::World;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
+use wireup_wire::peer::AgentTransport;
+use wireup_wire::route::UcxPoint;
+
+/// Where it is reached by UCX.
+fn point(host: u32) -> UcxPoint {
+    UcxPoint { address: host.to_le_bytes().into(), key: [host as u8; 32] }
+}
 
 /// Where an agent listens.
 fn address(host: u32) -> String {
@@ -23,7 +31,27 @@ impl World {
         }
     }
 
-    pub(crate) fn dial(&mut self, host: u32, target: AgentId, addresses: &[String]) {
+    pub(crate) fn open_ucx(&mut self, host: u32) {
+        let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::UcxOpened(host));
+    }
+
+    pub(crate) fn on_ucx_opened(&mut self, host: u32) {
+        let result = if self.spec.faults.contains(&Fault::NoUcx { agent: host }) {
+            Err(format!("agent {host} has no libucp"))
+        } else {
+            Ok(point(host))
+        };
+        self.tell_agent(host, Input::UcxOpened { result });
+    }
+
+    pub(crate) fn dial(&mut self, host: u32, target: AgentId, addresses: &[String], ucx: Option<UcxPoint>) {
+        let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoUcx { .. }));
+        let wanted = self.spec.transport == AgentTransport::Ucx && !some_have_none;
+        if ucx != wanted.then(|| point(target.0)) {
+            return self.checks.problem(format!("agent {host} dials {target} by UCX at {ucx:?}; wanted: {wanted}"));
+        }
+
         if addresses != [address(target.0)] || !self.hosts[target.index()].listens {
             return self.checks.problem(format!("agent {host} dials {target} at {addresses:?}, where nobody listens"));
         }

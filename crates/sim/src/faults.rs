@@ -34,6 +34,8 @@ pub enum Fault {
     NoServer { agent: u32, how: NoServer },
     /// It opens another library than the others.
     OtherLibrary { agent: u32 },
+    /// An agent finds no UCX library.
+    NoUcx { agent: u32 },
     /// The program of a rank cannot be started.
     NoExec { rank: u32, errno: i32 },
 }
@@ -74,6 +76,7 @@ impl Fault {
             | Fault::Signal { at_ns, .. } => Some(at_ns),
             Fault::NoStart { .. }
             | Fault::NoDial { .. }
+            | Fault::NoUcx { .. }
             | Fault::NoExec { .. }
             | Fault::NoServer { .. }
             | Fault::OtherLibrary { .. } => None,

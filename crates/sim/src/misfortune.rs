@@ -55,6 +55,7 @@ impl World {
             Fault::NoStart { .. }
             | Fault::NoExec { .. }
             | Fault::NoDial { .. }
+            | Fault::NoUcx { .. }
             | Fault::NoServer { .. }
             | Fault::OtherLibrary { .. } => {}
         }

@@ -185,8 +185,8 @@ fn draw_exchange(seed: u64) -> ExchangeScheme {
 
 /// How agents that are no neighbours reach each other.
 fn draw_transport(seed: u64) -> AgentTransport {
-    use AgentTransport::{Auto, Tcp, Tree};
-    *Rng::stream(seed, "transport").pick(&[Auto, Auto, Tcp, Tree])
+    use AgentTransport::{Auto, Tcp, Tree, Ucx};
+    *Rng::stream(seed, "transport").pick(&[Auto, Auto, Tcp, Tree, Ucx])
 }
 
 fn draw_early_wireup(seed: u64) -> EarlyWireup {

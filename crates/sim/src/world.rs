@@ -168,6 +168,7 @@ impl World {
             Event::ShellGone(call) => self.on_shell_gone(call),
             Event::CallEnded(call) => self.on_call_ended(call),
             Event::AgentLink(host) => self.on_agent_link(host),
+            Event::UcxOpened(host) => self.on_ucx_opened(host),
             Event::AgentListens(host) => self.on_agent_listens(host),
             Event::DirectLink(host, target) => self.on_direct_link(host, target),
             Event::AgentTurn(host) => self.on_agent_turn(host),

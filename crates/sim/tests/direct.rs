@@ -66,6 +66,26 @@ fn the_tree_alone_is_enough() {
     }
 }
 
+#[test]
+fn ucx_is_for_all_or_for_nobody() {
+    for seed in 0..SEEDS {
+        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+            let spec = WorldSpec { transport: AgentTransport::Ucx, ..world(seed, exchange) };
+            let links = if exchange == ExchangeScheme::Ring { 6 } else { 15 };
+            for faults in
+                [vec![], vec![Fault::NoUcx { agent: 5 }], vec![Fault::NoUcx { agent: 0 }, Fault::NoUcx { agent: 3 }]]
+            {
+                let count = faults.len();
+                let report = run(WorldSpec { faults, ..spec.clone() }).expect_good();
+                assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
+                let without = report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::NoUcx(_))));
+                assert_eq!(without.count(), count.min(1), "one is named");
+                assert_eq!(notes(&report), []);
+            }
+        }
+    }
+}
+
 /// Ranks that start late, so that only the first collective shows whether links were there.
 #[test]
 fn links_made_while_ranks_start_are_there_when_they_are_wanted() {

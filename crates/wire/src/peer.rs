@@ -155,6 +155,8 @@ pub enum Note {
     NoPmix { node: NodeId, host: String, problem: String },
     /// What the agents measured: this many exchanges of so many bytes. Times are of one: there and back, or until the node had all.
     Measured { agent: AgentId, bytes: u32, iterations: u32, total_ns: u64, median_ns: u64, least_ns: u64 },
+    /// This agent cannot use UCX, so nobody does.
+    NoUcx(MissingAgent),
     /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
 }
@@ -195,6 +197,10 @@ pub enum Control {
     Probe { agent: AgentId, asker: AgentId },
     /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
     Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
+    /// ↑ All agents of the subtree have looked for UCX; one that cannot use it.
+    UcxLooked { missing: Option<MissingAgent> },
+    /// ↓ Whether links beside the tree are made by UCX.
+    UseUcx { yes: bool },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.

@@ -31,8 +31,24 @@ const HAS_FRAME: u8 = 1;
 pub struct Endpoint {
     /// `ip:port`, best first. Empty: nobody can dial this agent.
     pub addresses: Vec<String>,
+    /// Where it can be reached by UCX, if both can do that.
+    pub ucx: Option<UcxPoint>,
     /// The receiver's own endpoint did not lead to it: why.
     pub failed: Option<String>,
+}
+
+/// An agent's worker of UCX.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UcxPoint {
+    pub address: Vec<u8>,
+    /// Who knows it was told by this agent, over links that have proved the session's secret.
+    pub key: [u8; 32],
+}
+
+impl core::fmt::Debug for UcxPoint {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "UcxPoint({} bytes, ..)", self.address.len())
+    }
 }
 
 /// What is routed.
@@ -118,10 +134,12 @@ mod tests {
             from in any::<u32>(),
             sequence in any::<u32>(),
             addresses in proptest::option::of(proptest::collection::vec(".{0,20}", 0..4)),
+            ucx in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..400)),
             failed in proptest::option::of(".{0,20}"),
             payload in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..200)),
         ) {
-            let endpoint = addresses.map(|addresses| Endpoint { addresses, failed });
+            let ucx = ucx.map(|address| UcxPoint { address, key: [7; 32] });
+            let endpoint = addresses.map(|addresses| Endpoint { addresses, ucx, failed });
             let inner = payload.map(|payload| (sequence, frame(Kind::Direct, payload)));
             let routed = Routed { to: AgentId(to), from: AgentId(from), endpoint, frame: inner };
             let wrapped = routed.clone().wrap(3);

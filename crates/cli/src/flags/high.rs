@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, PmiFlavour, PtySpec, StdinTarget};
-use wireup_wire::peer::{RemoteShell, SessionSpec};
+use wireup_wire::peer::{AgentTransport, RemoteShell, SessionSpec};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
@@ -93,6 +93,9 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         Some(hosts) => Layout::of_hosts(hosts, &here.host),
         None => Layout::here(low.virtual_nodes, &here.host),
     };
+    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
+        return Err(FlagError::EncryptedUcx);
+    }
     let remote_shell = remote_shell(low.remote_shell.as_deref(), hosts.is_some(), &here)?;
     let local = layout.is_alone() || remote_shell == RemoteShell::Local;
 

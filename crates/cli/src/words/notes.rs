@@ -59,6 +59,10 @@ impl Notes {
                 let [agent, parent, starter] = [agent, parent, starter].map(|agent| setting.host(*agent));
                 vec![format!("{agent}: {starter} started it, {parent} could not: {problem}")]
             }
+            Note::NoUcx(missing) => {
+                let host = setting.host(missing.agent);
+                vec![format!("{host} cannot use UCX, so all nodes use TCP: {}", missing.problem)]
+            }
             // For `wireup bench`, which reads it.
             Note::Measured { bytes, iterations, total_ns, median_ns, least_ns, .. } => {
                 vec![format!("measured {bytes} {iterations} {total_ns} {median_ns} {least_ns}")]

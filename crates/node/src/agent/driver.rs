@@ -156,6 +156,10 @@ impl AgentDriver {
         {
             self.stop_recording();
         }
+        if !self.links.arm_ucx() {
+            self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            return Ok(Vec::new());
+        }
         let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
         Ok(self.reactor.wait(timeout)?.to_vec())
     }
@@ -196,6 +200,7 @@ impl AgentDriver {
         match &token {
             Token::Listener => links.on_listener(turn),
             Token::Link(id) => links.on_event(*id, event, turn),
+            Token::Ucx => links.poll_ucx(turn.reactor, turn.inputs),
             Token::Shells => {
                 if let Some(shells) = shells {
                     shells.on_keeper(turn);
@@ -353,7 +358,13 @@ impl AgentDriver {
                 }
             }
             Output::Listen => self.listen_on_demand(),
-            Output::Dial { agent, addresses } => links.dial_direct(agent, &addresses, reactor, inputs),
+            Output::Dial { agent, addresses, ucx } => {
+                links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
+            }
+            Output::OpenUcx => {
+                let result = links.open_ucx(reactor);
+                inputs.push(Input::UcxOpened { result });
+            }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
             Output::Send { link, frame } => {
                 self.unsent = true;
@@ -362,7 +373,7 @@ impl AgentDriver {
             Output::CloseLink { link } => links.close(link),
             Output::StartPmix(plan) => {
                 let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan)) {
+                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
                     inputs.push(Input::PmixFailed { job: plan.job, error });
                 }
             }

@@ -7,6 +7,7 @@
 mod delay;
 mod dialling;
 mod guests;
+mod ucx;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use ucx::{Instead, UcxLinks};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Event, Interest, Reactor};
@@ -30,6 +32,7 @@ use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
 use wireup_wire::peer::{Hello, Role, Secret};
+use wireup_wire::route::UcxPoint;
 
 /// The launcher in this very process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
@@ -59,6 +62,8 @@ pub struct LinkSet {
     unreachable: Option<String>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
+    /// Once the library is open.
+    ucx: Option<UcxLinks>,
     /// Where links are to seem slower than they are.
     delay: Option<DelayLine>,
 }
@@ -99,6 +104,7 @@ impl LinkSet {
             dirty: Vec::new(),
             unreachable: None,
             look_ns: None,
+            ucx: None,
         }
     }
 
@@ -205,12 +211,20 @@ impl LinkSet {
             if self.dirty.last() != Some(&id) {
                 self.dirty.push(id);
             }
+        } else if let Some(ucx) = &mut self.ucx {
+            ucx.send(id, frame);
+            if self.dirty.last() != Some(&id) {
+                self.dirty.push(id);
+            }
         }
     }
 
     pub fn close(&mut self, id: LinkId) {
         if let Some(entry) = self.links.get_mut(&id) {
             entry.closing = true;
+            self.dirty.push(id);
+        } else if let Some(ucx) = &mut self.ucx {
+            ucx.close(id);
             self.dirty.push(id);
         }
     }
@@ -222,6 +236,9 @@ impl LinkSet {
         }
         for id in std::mem::take(&mut self.dirty) {
             let Some(entry) = self.links.get_mut(&id) else {
+                if let Some(ucx) = &mut self.ucx {
+                    ucx.flush(id, inputs);
+                }
                 continue;
             };
             let flushed = entry.link.flush();
@@ -257,6 +274,8 @@ impl LinkSet {
         while let Some((id, frame)) = self.delay.as_mut().and_then(|delay| delay.pop(now_ns)) {
             self.send_now(id, frame);
         }
+        let instead = self.ucx.as_mut().map(|ucx| ucx.on_tick(now_ns)).unwrap_or_default();
+        self.dial_instead(instead, turn.reactor, turn.inputs);
         self.dial_due(now_ns, turn.reactor, turn.inputs);
         self.end_pause(now_ns, turn.reactor);
     }
@@ -298,7 +317,44 @@ impl LinkSet {
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
         let dials = self.dials.values().filter_map(Dial::deadline_ns);
         let delayed = self.delay.as_ref().and_then(DelayLine::deadline_ns);
-        dials.chain(under_way).chain(guest).chain(self.paused_until_ns).chain(self.look_ns).chain(delayed).min()
+        let greeted = self.ucx.as_ref().and_then(UcxLinks::deadline_ns);
+        dials
+            .chain(greeted)
+            .chain(under_way)
+            .chain(guest)
+            .chain(self.paused_until_ns)
+            .chain(self.look_ns)
+            .chain(delayed)
+            .min()
+    }
+
+    /// Opens UCX, and says where others reach this agent by it.
+    ///
+    /// # Errors
+    /// Why it cannot be used, in words.
+    pub fn open_ucx(&mut self, reactor: &Reactor) -> Result<UcxPoint, String> {
+        let ucx = UcxLinks::open(self.me)?;
+        reactor.add(ucx.fd(), Token::Ucx.pack(), Interest::READABLE).map_err(|error| error.to_string())?;
+        Ok(self.ucx.insert(ucx).point())
+    }
+
+    /// Takes in what came by UCX.
+    pub fn poll_ucx(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        if let Some(ucx) = &mut self.ucx {
+            let instead = ucx.poll(&mut self.next, inputs);
+            self.dial_instead(instead, reactor, inputs);
+        }
+    }
+
+    /// Before a wait; `false`: something came by UCX meanwhile.
+    pub fn arm_ucx(&mut self) -> bool {
+        self.ucx.as_mut().is_none_or(UcxLinks::arm)
+    }
+
+    fn dial_instead(&mut self, instead: Vec<Instead>, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        for Instead { agent, addresses } in instead {
+            self.dial_direct(agent, &addresses, None, reactor, inputs);
+        }
     }
 
     /// Closes a link that nobody was told of.

@@ -25,6 +25,8 @@ pub enum Token {
     PmixError(JobId),
     /// Something of the launcher's own, by number.
     Launcher(u32),
+    /// UCX' worker.
+    Ucx,
 }
 
 impl Token {
@@ -40,6 +42,7 @@ impl Token {
             Token::Pmi(job, local) => (8, job, local.0.into()),
             Token::Stdin(job, local) => (9, job, local.0.into()),
             Token::Launcher(number) => (10, JobId(0), number),
+            Token::Ucx => (13, JobId(0), 0),
             Token::PmixServer(job) => (11, job, 0),
             Token::PmixError(job) => (12, job, 0),
         };
@@ -61,6 +64,7 @@ impl Token {
             8 => Token::Pmi(job, local),
             9 => Token::Stdin(job, local),
             10 => Token::Launcher(index),
+            13 => Token::Ucx,
             11 => Token::PmixServer(job),
             12 => Token::PmixError(job),
             _ => return None,
@@ -86,6 +90,7 @@ mod tests {
             Token::Pmi(job, local),
             Token::Stdin(job, local),
             Token::Launcher(3),
+            Token::Ucx,
         ] {
             assert_eq!(Token::unpack(token.pack()), Some(token));
         }

@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod attempts;
 pub mod filter;
+pub mod greeting;
 pub mod handshake;
 pub mod link;
 pub mod listener;

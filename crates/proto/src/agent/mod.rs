@@ -15,6 +15,7 @@
 mod direct;
 mod last_words;
 mod starting;
+mod ucx;
 
 use crate::children::Children;
 use crate::clock_offset::ClockOffset;
@@ -30,6 +31,7 @@ use direct::Early;
 use last_words::LastWords;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use ucx::UcxAgreement;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
@@ -78,6 +80,7 @@ pub struct Agent {
     memory: Box<dyn Memory>,
     leaving: Option<Instant>,
     left: bool,
+    ucx: UcxAgreement,
 }
 
 impl Agent {
@@ -112,6 +115,7 @@ impl Agent {
             memory,
             leaving: None,
             left: false,
+            ucx: UcxAgreement::default(),
         }
     }
 
@@ -131,6 +135,7 @@ impl Agent {
             Input::LinkDown { link, problem } => self.on_link_down(now, link, problem),
             Input::Listening { addresses } => self.links.on_listening(addresses, &mut self.out),
             Input::ListenFailed { problem } => self.links.on_listen_failed(&problem, &mut self.out),
+            Input::UcxOpened { result } => self.on_ucx_opened(result),
             Input::DialFailed { agent, problem } => self.links.on_dial_failed(agent, problem, &mut self.out),
             Input::ShellExited { shell, status, stderr } => self.on_shell_exited(now, shell, status, &stderr),
             Input::ShellFailed { shell, error } => {
@@ -243,6 +248,7 @@ impl Agent {
         let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
         job.wire_up(&mut cx);
         job.begin_bench(&mut cx);
+        let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
         let ask_clock = job.is_profiled() && cx.links.has_up();
         for &agent in &lost {
             job.on_child_missing(agent, true);
@@ -256,6 +262,7 @@ impl Agent {
         if ask_clock {
             self.ask_clock(now);
         }
+        self.ask_for_ucx(below);
         self.take_early(now, id);
     }
 
@@ -392,6 +399,8 @@ impl Agent {
                 self.on_start_for(now, branch, wish, problem);
             }
             (Some(branch), Control::Probe { agent, asker }) => self.on_probe_for(now, branch, agent, asker),
+            (Some(branch), Control::UcxLooked { missing }) => self.on_ucx_looked(branch, missing),
+            (None, Control::UseUcx { yes }) => self.on_use_ucx(yes),
             (Some(branch), Control::Note(note)) => self.on_note(branch, note),
             (Some(branch), Control::Missing(mut missing)) => {
                 missing.retain(|missing| self.tree.subtree_contains(branch, missing.agent));

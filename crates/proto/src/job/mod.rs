@@ -185,6 +185,11 @@ impl Job {
         job
     }
 
+    /// The children that run more of it.
+    pub fn child_agents(&self) -> impl Iterator<Item = AgentId> {
+        self.children.iter().map(|child| child.agent)
+    }
+
     pub fn id(&self) -> JobId {
         self.spec.job
     }
@@ -237,6 +242,8 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -276,6 +283,8 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }

@@ -34,7 +34,7 @@ use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::peer::AgentTransport;
-use wireup_wire::route::{Endpoint, Routed};
+use wireup_wire::route::{Endpoint, Routed, UcxPoint};
 
 /// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
 /// parent after a fifth of a second at most, and then some hops.
@@ -55,6 +55,10 @@ pub struct Direct {
     addresses: Option<Vec<String>>,
     /// The driver was asked for them.
     asked_to_listen: bool,
+    /// Where it can be reached by UCX.
+    ucx: Option<UcxPoint>,
+    /// It is not settled yet by what links are made.
+    is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
     /// What is to go through the tree next.
     routed: VecDeque<(JobId, Routed)>,
@@ -115,6 +119,7 @@ enum State {
 pub struct Dial {
     pub agent: AgentId,
     pub addresses: Vec<String>,
+    pub ucx: Option<UcxPoint>,
 }
 
 /// A peer whose frames cannot be put in order any more, with the jobs that want them.
@@ -132,6 +137,8 @@ impl Direct {
             tree_only: transport == AgentTransport::Tree,
             addresses: None,
             asked_to_listen: false,
+            ucx: None,
+            is_undecided: transport == AgentTransport::Ucx,
             peers: BTreeMap::new(),
             routed: VecDeque::new(),
             closing: Vec::new(),
@@ -156,7 +163,9 @@ impl Direct {
 
     /// Whether the driver is to listen: once, when there is first something to be dialled for.
     pub fn wants_to_listen(&mut self) -> bool {
-        let wanted = self.addresses.is_none() && self.peers.values().any(|peer| peer.state == State::Unasked);
+        let wanted = self.addresses.is_none()
+            && !self.is_undecided
+            && self.peers.values().any(|peer| peer.state == State::Unasked);
         wanted && !std::mem::replace(&mut self.asked_to_listen, true)
     }
 
@@ -187,9 +196,10 @@ impl Direct {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         let mut endpoint = None;
         if peer.state == State::Unasked {
-            let Some(addresses) = &self.addresses else { return };
+            let Some(addresses) = self.addresses.as_ref().filter(|_| !self.is_undecided) else { return };
             peer.state = State::Offered;
-            endpoint = Some(Endpoint { addresses: addresses.clone(), failed: peer.failed_here.clone() });
+            let failed = peer.failed_here.clone();
+            endpoint = Some(Endpoint { addresses: addresses.clone(), ucx: self.ucx.clone(), failed });
         }
         while let Some(first) = peer.waiting.front()
             && (peer.is_late || peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX)
@@ -215,6 +225,15 @@ impl Direct {
         }
     }
 
+    /// Links are made by UCX, if there is where to reach this agent by it.
+    pub fn on_decided(&mut self, ucx: Option<UcxPoint>) {
+        self.ucx = ucx;
+        self.is_undecided = false;
+        for agent in self.unasked() {
+            self.release(agent);
+        }
+    }
+
     /// Nobody can dial this agent. Peers may still be dialled if they send their endpoints.
     pub fn on_listen_failed(&mut self, problem: &str) {
         for agent in self.unasked() {
@@ -235,7 +254,7 @@ impl Direct {
         let me = self.me;
         let peer = peer(&mut self.peers, self.tree_only, from);
         peer.jobs.insert(job);
-        let Endpoint { addresses, failed } = endpoint;
+        let Endpoint { addresses, ucx, failed } = endpoint;
         let is_answer = failed.is_some();
         peer.failed_there = peer.failed_there.take().or(failed);
         let dials = match peer.state {
@@ -266,7 +285,7 @@ impl Direct {
         }
         peer.state = State::Dialling;
         self.release(from);
-        Some(Dial { agent: from, addresses })
+        Some(Dial { agent: from, addresses, ucx })
     }
 
     /// A peer was dialled in vain.
@@ -304,7 +323,7 @@ impl Direct {
     fn tell_failed(&mut self, agent: AgentId, problem: Option<String>) {
         let Some(peer) = self.peers.get(&agent) else { return };
         let failed = Some(problem.unwrap_or_else(|| "no link".into()));
-        let endpoint = Some(Endpoint { addresses: Vec::new(), failed });
+        let endpoint = Some(Endpoint { failed, ..Endpoint::default() });
         let job = peer.jobs.first().copied().unwrap_or_default();
         self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
     }

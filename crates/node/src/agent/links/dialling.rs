@@ -15,6 +15,7 @@ use wireup_proto::io::{Input, LinkId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
 use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
+use wireup_wire::route::UcxPoint;
 
 /// One agent that is being dialled.
 pub(super) struct Dial {
@@ -50,7 +51,23 @@ impl LinkSet {
     }
 
     /// Dials an agent beside the tree. Its attempts end by themselves: each takes as long as a handshake may.
-    pub fn dial_direct(&mut self, agent: AgentId, at: &[String], reactor: &Reactor, inputs: &mut Vec<Input>) {
+    ///
+    /// By UCX first, where the agent can be reached so.
+    pub fn dial_direct(
+        &mut self,
+        agent: AgentId,
+        at: &[String],
+        point: Option<&UcxPoint>,
+        reactor: &Reactor,
+        inputs: &mut Vec<Input>,
+    ) {
+        if let (Some(ucx), Some(point)) = (&mut self.ucx, point) {
+            let id = LinkId(self.next);
+            self.next += 1;
+            if ucx.dial(id, agent, point, at, monotonic_ns()).is_ok() {
+                return;
+            }
+        }
         match self.dial_order(at, false) {
             Ok(order) => {
                 self.dials.insert(agent, Dial { attempts: Attempts::new(order), until_ns: u64::MAX });

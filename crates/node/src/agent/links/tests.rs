@@ -330,7 +330,7 @@ fn strangers(interface: &str, encrypt: bool) -> (Vec<End>, Vec<Vec<String>>) {
 }
 
 fn dial_direct(end: &mut End, to: u32, at: &[String]) {
-    end.links.dial_direct(AgentId(to), at, &end.reactor, &mut end.inputs);
+    end.links.dial_direct(AgentId(to), at, None, &end.reactor, &mut end.inputs);
 }
 
 fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {

@@ -42,7 +42,7 @@ fn send(agent: &mut Agent, to: u32, frame: Frame) {
 }
 
 fn offer(from: u32) -> Option<Endpoint> {
-    Some(Endpoint { addresses: vec![format!("a{from}")], failed: None })
+    Some(Endpoint { addresses: vec![format!("a{from}")], failed: None, ucx: None })
 }
 
 fn refusal(from: u32, problem: &str) -> Option<Endpoint> {
@@ -50,7 +50,7 @@ fn refusal(from: u32, problem: &str) -> Option<Endpoint> {
 }
 
 fn deaf(problem: &str) -> Option<Endpoint> {
-    Some(Endpoint { addresses: Vec::new(), failed: Some(problem.into()) })
+    Some(Endpoint { failed: Some(problem.into()), ..Endpoint::default() })
 }
 
 fn routed(from: u32, to: u32, endpoint: Option<Endpoint>, inner: Option<(u32, Frame)>) -> Frame {
@@ -65,7 +65,7 @@ fn say(agent: &mut Agent, link: LinkId, frame: Frame) {
 
 fn dials(outputs: &[Output]) -> Vec<(u32, Vec<String>)> {
     let dial = |output: &Output| match output {
-        Output::Dial { agent, addresses } => Some((agent.0, addresses.clone())),
+        Output::Dial { agent, addresses, .. } => Some((agent.0, addresses.clone())),
         _ => None,
     };
     outputs.iter().filter_map(dial).collect()
@@ -109,7 +109,7 @@ fn notes(agent: &mut Agent, now: Instant) -> Vec<(u32, String)> {
 }
 
 fn here() -> Option<Endpoint> {
-    Some(Endpoint { addresses: vec![HERE.into()], failed: None })
+    Some(Endpoint { addresses: vec![HERE.into()], failed: None, ucx: None })
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn whoever_has_no_address_yet_asks_for_one_first() {
     send(&mut three, 6, frame(1, 0));
     assert_eq!(outputs(&mut three), [Output::Listen]);
     three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
-    let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None });
+    let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, ucx: None });
     let told = through_tree(&outputs(&mut three), UP);
     assert_eq!(told, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
     // Who is asked before it could ask answers, whatever the ids.

@@ -119,7 +119,7 @@ impl Bench {
                     self.connect([me, agent.0], [Peer::Child(agent), Peer::Parent], false);
                 }
                 Output::Listen => self.listens.push_back(me),
-                Output::Dial { agent, addresses } => {
+                Output::Dial { agent, addresses, .. } => {
                     assert_eq!(addresses, [format!("a{agent}")]);
                     self.dials.push_back((me, agent.0));
                 }

@@ -1,0 +1,325 @@
+//! One UCX worker behind a small safe surface: endpoints by number, messages of bytes by tag, a descriptor to wait on.
+//!
+//! libucp is opened at run time; where it is not there, or a static program cannot open it, there is an error with words. Messages of
+//! one sender with one tag are given out in the order of their sending. Nothing here blocks: who has waited on the descriptor calls
+//! [`Worker::poll`], and [`Worker::arm`] before it waits again. Callbacks come from within these calls alone, in the caller's thread.
+//!
+//! `sys` declares what is called, `library` opens it; `unsafe` is where they are used.
+
+mod library;
+pub mod sys;
+
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_void;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, OK, RequestParam, Status, StatusPtr, TagInfo};
+use thiserror::Error;
+
+/// Why there is no worker.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum UcxError {
+    #[error("libucp cannot be opened ({0}); install libucx0 (Debian) or ucx")]
+    Missing(String),
+    #[error("libucp is version {0}, expected 1.{min} or later of 1", min = sys::API.1)]
+    Version(String),
+    #[error("UCX failed while {what}: status {status}")]
+    Call { what: &'static str, status: Status },
+}
+
+/// A way to another worker. Never used again after it was closed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Endpoint(u32);
+
+/// What came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    pub tag: u64,
+    pub bytes: Bytes,
+}
+
+pub struct Worker {
+    functions: Functions,
+    context: Handle,
+    worker: Handle,
+    event_fd: RawFd,
+    address: Vec<u8>,
+    endpoints: BTreeMap<Endpoint, Handle>,
+    next: u32,
+    /// What UCX still reads from.
+    sends: Vec<Send>,
+    /// What UCX still writes to, by tag, in the order of coming.
+    receives: BTreeMap<u64, VecDeque<Receive>>,
+    /// Endpoints that UCX has given up; its callback writes here.
+    broken: Box<Broken>,
+}
+
+#[derive(Default)]
+struct Broken(Vec<(Handle, Status)>);
+
+struct Send {
+    endpoint: Endpoint,
+    request: *mut c_void,
+    /// Kept until the request is over.
+    _bytes: Bytes,
+}
+
+struct Receive {
+    /// Null: all is there.
+    request: *mut c_void,
+    bytes: BytesMut,
+    failed: bool,
+}
+
+/// Called by UCX from within `worker_progress`, `ep_close` and sends.
+unsafe extern "C" fn on_error(arg: *mut c_void, ep: Handle, status: Status) {
+    // SAFETY: `arg` is the box of the worker that the endpoint belongs to, which outlives it; nobody else refers to it while a function
+    // of UCX runs.
+    let broken = unsafe { &mut *arg.cast::<Broken>() };
+    broken.0.push((ep, status));
+}
+
+const NO_PARAM: RequestParam = RequestParam {
+    op_attr_mask: 0,
+    flags: 0,
+    request: ptr::null_mut(),
+    cb: ptr::null(),
+    datatype: 0,
+    user_data: ptr::null_mut(),
+    reply_buffer: ptr::null_mut(),
+    memory_type: 0,
+    recv_info: ptr::null_mut(),
+    memh: ptr::null_mut(),
+};
+
+/// What a `ucs_status_ptr_t` says.
+fn outcome(pointer: StatusPtr) -> Result<Option<*mut c_void>, Status> {
+    match pointer as isize {
+        0 => Ok(None),
+        value if (sys::LAST..0).contains(&value) => Err(value as Status),
+        _ => Ok(Some(pointer)),
+    }
+}
+
+impl Worker {
+    /// Opens the library and makes a worker.
+    ///
+    /// # Errors
+    /// There is none, or it has no network.
+    pub fn open() -> Result<Worker, UcxError> {
+        let library::Opened { functions, context, worker } = library::open()?;
+        let mut opened = Worker {
+            functions,
+            context,
+            worker,
+            event_fd: -1,
+            address: Vec::new(),
+            endpoints: BTreeMap::new(),
+            next: 0,
+            sends: Vec::new(),
+            receives: BTreeMap::new(),
+            broken: Box::default(),
+        };
+        let (mut address, mut length) = (ptr::null_mut(), 0);
+        // SAFETY: the worker is alive; two places to write to.
+        let status = unsafe { (functions.worker_address)(worker, &mut address, &mut length) };
+        if status != OK {
+            return Err(UcxError::Call { what: "asking for its address", status });
+        }
+        // SAFETY: UCX gave that many bytes, which are released right after.
+        opened.address = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) }.to_vec();
+        // SAFETY: the address of this worker, once.
+        unsafe { (functions.release_address)(worker, address) };
+        // SAFETY: the worker is alive and was made with wake-up.
+        match unsafe { (functions.worker_fd)(worker, &mut opened.event_fd) } {
+            OK => Ok(opened),
+            status => Err(UcxError::Call { what: "asking for its descriptor", status }),
+        }
+    }
+
+    /// Where other workers reach this one.
+    pub fn address(&self) -> &[u8] {
+        &self.address
+    }
+
+    /// Readable when there is something to `poll` for, once it was armed.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor lives as long as the worker.
+        unsafe { BorrowedFd::borrow_raw(self.event_fd) }
+    }
+
+    /// A way to the worker with this address.
+    ///
+    /// # Errors
+    /// It is no address of a worker, or none that can be reached from here.
+    pub fn connect(&mut self, address: &[u8]) -> Result<Endpoint, UcxError> {
+        // UCX reads the address without being told its length: a short one must not be read beyond its end.
+        let mut padded = address.to_vec();
+        padded.resize(address.len().max(1 << 12) + 64, 0);
+        let params = EpParams {
+            field_mask: sys::EP_FIELD_REMOTE_ADDRESS | sys::EP_FIELD_ERR_HANDLING_MODE | sys::EP_FIELD_ERR_HANDLER,
+            address: padded.as_ptr().cast(),
+            err_mode: sys::ERR_HANDLING_PEER,
+            err_callback: Some(on_error),
+            err_arg: (&raw mut *self.broken).cast(),
+            user_data: ptr::null_mut(),
+            flags: 0,
+            sockaddr: sys::SockAddr { addr: ptr::null(), addrlen: 0 },
+            conn_request: ptr::null_mut(),
+            name: ptr::null(),
+            local_sockaddr: sys::SockAddr { addr: ptr::null(), addrlen: 0 },
+        };
+        let mut ep = ptr::null_mut();
+        // SAFETY: the worker is alive; the address is that of another worker, as an authenticated agent has told, and is read during the
+        // call only; the callback's argument outlives the endpoint.
+        let status = unsafe { (self.functions.ep_create)(self.worker, &params, &mut ep) };
+        if status != OK {
+            return Err(UcxError::Call { what: "connecting to a peer", status });
+        }
+        let endpoint = Endpoint(self.next);
+        self.next += 1;
+        self.endpoints.insert(endpoint, ep);
+        Ok(endpoint)
+    }
+
+    /// Sends bytes; they are kept until UCX needs them no more.
+    ///
+    /// # Errors
+    /// The endpoint is of no use any more.
+    pub fn send(&mut self, endpoint: Endpoint, tag: u64, bytes: Bytes) -> Result<(), UcxError> {
+        let Some(&ep) = self.endpoints.get(&endpoint) else {
+            return Err(UcxError::Call { what: "sending on a closed endpoint", status: OK });
+        };
+        // SAFETY: the endpoint is open; the bytes live until the request is over, and nobody changes them.
+        let pointer = unsafe { (self.functions.tag_send)(ep, bytes.as_ptr().cast(), bytes.len(), tag, &NO_PARAM) };
+        match outcome(pointer) {
+            Ok(None) => Ok(()),
+            Ok(Some(request)) => {
+                self.sends.push(Send { endpoint, request, _bytes: bytes });
+                Ok(())
+            }
+            Err(status) => Err(UcxError::Call { what: "sending", status }),
+        }
+    }
+
+    /// Whether bytes of an endpoint are under way.
+    pub fn is_sending(&self, endpoint: Endpoint) -> bool {
+        self.sends.iter().any(|send| send.endpoint == endpoint)
+    }
+
+    /// Lets UCX work; what came goes to `messages`, endpoints that broke to `broken`.
+    pub fn poll(&mut self, messages: &mut Vec<Message>, broken: &mut Vec<(Endpoint, Status)>) {
+        loop {
+            // SAFETY: the worker is alive and used by this thread alone.
+            let worked = unsafe { (self.functions.worker_progress)(self.worker) };
+            let came = self.take_in();
+            if worked == 0 && !came {
+                break;
+            }
+        }
+        self.end_sends(broken);
+        self.give_out(messages);
+        for (ep, status) in std::mem::take(&mut self.broken.0) {
+            let endpoint = self.endpoints.iter().find(|(_, known)| **known == ep).map(|(endpoint, _)| *endpoint);
+            broken.extend(endpoint.map(|endpoint| (endpoint, status)));
+        }
+    }
+
+    /// Begins to receive what has arrived; whether there was something.
+    fn take_in(&mut self) -> bool {
+        let mut came = false;
+        loop {
+            let mut info = TagInfo { sender_tag: 0, length: 0 };
+            // SAFETY: the worker is alive; a mask of 0 takes any message, which is removed and received below.
+            let message = unsafe { (self.functions.tag_probe)(self.worker, 0, 0, 1, &mut info) };
+            if message.is_null() {
+                return came;
+            }
+            came = true;
+            let mut bytes = BytesMut::zeroed(info.length);
+            // SAFETY: the buffer has the length of the message and stays where it is until the request is over: it is moved as a handle
+            // only, and neither read nor written.
+            let pointer = unsafe {
+                (self.functions.tag_receive)(self.worker, bytes.as_mut_ptr().cast(), info.length, message, &NO_PARAM)
+            };
+            let (request, failed) = match outcome(pointer) {
+                Ok(request) => (request.unwrap_or(ptr::null_mut()), false),
+                Err(_) => (ptr::null_mut(), true),
+            };
+            self.receives.entry(info.sender_tag).or_default().push_back(Receive { request, bytes, failed });
+        }
+    }
+
+    fn end_sends(&mut self, broken: &mut Vec<(Endpoint, Status)>) {
+        let functions = self.functions;
+        self.sends.retain(|send| {
+            // SAFETY: a request that was returned by a send and is freed once, here.
+            let status = unsafe { (functions.request_status)(send.request) };
+            if status == IN_PROGRESS {
+                return true;
+            }
+            // SAFETY: as above.
+            unsafe { (functions.request_free)(send.request) };
+            if status != OK {
+                broken.push((send.endpoint, status));
+            }
+            false
+        });
+    }
+
+    fn give_out(&mut self, messages: &mut Vec<Message>) {
+        let functions = self.functions;
+        self.receives.retain(|&tag, queue| {
+            while let Some(first) = queue.front_mut() {
+                if !first.request.is_null() {
+                    // SAFETY: a request that was returned by a receive and is freed once, here.
+                    let status = unsafe { (functions.request_status)(first.request) };
+                    if status == IN_PROGRESS {
+                        break;
+                    }
+                    // SAFETY: as above.
+                    unsafe { (functions.request_free)(first.request) };
+                    first.failed |= status != OK;
+                }
+                if let Some(Receive { bytes, failed: false, .. }) = queue.pop_front() {
+                    messages.push(Message { tag, bytes: bytes.freeze() });
+                }
+            }
+            !queue.is_empty()
+        });
+    }
+
+    /// Asks to be woken through the descriptor; `false`: there is something to do first.
+    pub fn arm(&mut self) -> bool {
+        // SAFETY: the worker is alive and was made with wake-up.
+        unsafe { (self.functions.worker_arm)(self.worker) != BUSY }
+    }
+
+    /// Gives an endpoint up, with what is still under way on it.
+    pub fn close(&mut self, endpoint: Endpoint) {
+        let Some(ep) = self.endpoints.remove(&endpoint) else { return };
+        let param = RequestParam { op_attr_mask: sys::OP_FIELD_FLAGS, flags: sys::EP_CLOSE_FORCE, ..NO_PARAM };
+        // SAFETY: the endpoint is open and used no more.
+        let pointer = unsafe { (self.functions.ep_close)(ep, &param) };
+        if let Ok(Some(request)) = outcome(pointer) {
+            self.sends.push(Send { endpoint, request, _bytes: Bytes::new() });
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        for endpoint in self.endpoints.keys().copied().collect::<Vec<_>>() {
+            self.close(endpoint);
+        }
+        // SAFETY: endpoints are closed; what is under way ends with the worker, and only then are its buffers let go.
+        unsafe {
+            (self.functions.worker_destroy)(self.worker);
+            (self.functions.cleanup)(self.context);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
