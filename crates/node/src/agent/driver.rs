@@ -237,12 +237,12 @@ impl AgentDriver {
                 }
             }
             Token::PmixServer(job) => {
-                if let Some(pmix) = jobs.get_mut(job).and_then(JobRanks::pmix) {
-                    if event.writable {
+                if let Some(ranks) = jobs.get_mut(job) {
+                    if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {
                         pmix.flush(turn.reactor);
                     }
                     if event.readable || event.hangup {
-                        pmix.on_bytes(turn);
+                        ranks.on_pmix_bytes(turn);
                     }
                 }
             }

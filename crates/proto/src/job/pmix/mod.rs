@@ -23,8 +23,6 @@ mod queries;
 mod requests;
 mod root;
 mod server;
-#[cfg(test)]
-mod tests;
 
 use super::{Context, Job};
 use crate::exchange::Site;
@@ -135,6 +133,9 @@ impl Job {
     }
 
     fn pmix_up(&mut self, message: &Up, cx: &mut Context<'_>) {
+        if let (Up::Impatient { epoch }, Some(pmix)) = (message, &mut self.pmix) {
+            pmix.fences.impatient.insert(*epoch);
+        }
         if self.root {
             // The root is a node like the others.
             self.at_root(message.clone(), cx);

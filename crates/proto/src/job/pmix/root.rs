@@ -45,7 +45,10 @@ impl Job {
             (Some(child), Kind::PmixUp) => match peer::decode::<Up>(&frame.payload) {
                 Ok(Up::Procs { query, procs }) => self.on_processes(child, query, procs, cx),
                 Ok(message) if self.root => self.at_root(message, cx),
-                Ok(_) => {
+                Ok(message) => {
+                    if let (Up::Impatient { epoch }, Some(pmix)) = (message, &mut self.pmix) {
+                        pmix.fences.impatient.insert(epoch);
+                    }
                     let frame = self.pmix_frame(Kind::PmixUp, 0, frame.payload);
                     cx.links.send_up(frame, cx.out);
                 }
@@ -89,6 +92,9 @@ impl Job {
             }
             Up::Event { code, from, affected, to, infos } => {
                 self.pmix_all(&Down::Event { code, from, affected, to, infos }, cx);
+            }
+            Up::Impatient { epoch } => {
+                pmix.fences.impatient.insert(epoch);
             }
             Up::GiveUp { epoch } => self.on_give_up(epoch, cx),
             Up::Procs { .. } => {}
