@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -12,14 +12,15 @@ const PROGRAMS: [&str; 10] = [
     "pmi_echo",
     "shells",
     "tcp_pingpong",
-    LOADS_A_LIBRARY,
+    "startup",
+    "pmix_exchange",
     IS_LOADED,
 ];
-/// Loads a library when it runs, so it cannot be static.
-const LOADS_A_LIBRARY: &str = "startup";
+/// They load a library when they run, so they cannot be static.
+const LOAD_A_LIBRARY: [&str; 2] = ["startup", "pmix_exchange"];
 /// Is loaded into another program.
 const IS_LOADED: &str = "mpi_shim";
-/// The compiler for those two, where `CC` makes static programs only.
+/// The compiler for those three, where `CC` makes static programs only.
 const CC_SHARED: &str = "CC_SHARED";
 /// Without a C library, nor what compilers expect of one.
 const FREESTANDING: [&str; 5] = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
@@ -36,7 +37,7 @@ fn main() {
     }
     for program in PROGRAMS {
         let (cc, kind): (_, &[&str]) = match program {
-            LOADS_A_LIBRARY => (&cc_shared, &["-ldl"]),
+            _ if LOAD_A_LIBRARY.contains(&program) => (&cc_shared, &["-ldl", "-pthread"]),
             IS_LOADED => (&cc_shared, &["-shared", "-fPIC"]),
             "pmi_bare" => (&cc, &FREESTANDING),
             _ => (&cc, &["-static"]),

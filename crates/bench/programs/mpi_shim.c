@@ -41,7 +41,7 @@ ssize_t write(int fd, const void *buffer, size_t len) {
 }
 
 int MPI_Init(int *argc, char ***argv) {
-    const char *fd = getenv("PMI_FD"), *rank = getenv("PMI_RANK"), *path = getenv("WIREUP_BENCH_STAMPS");
+    const char *fd = getenv("PMI_FD"), *rank = getenv("PMI_RANK") ? getenv("PMI_RANK") : getenv("PMIX_RANK"), *path = getenv("WIREUP_BENCH_STAMPS");
     if (fd) pmi_fd = atoi(fd);
     uint64_t begin = now_ns();
     int result = PMPI_Init(argc, argv);

@@ -26,9 +26,61 @@ pub enum Work {
     Exchange,
     /// Put, fence, two gets; then the ranks stand still while the agents' memory is read.
     Memory,
+    /// MPI init, barrier, finalize of this Open MPI's own programs.
+    OpenMpi(OpenMpi),
+    /// Ranks that sleep, with a PMIx server at hand that they never ask.
+    PmixSleep,
+    /// By PMIx: put 32 bytes, fence with data, get the values of all ranks.
+    PmixExchange,
+    /// The same with a fence without data: a rank of another node is asked.
+    PmixDirect,
     /// As `True`, started by one remote shell per rank in sequence and by a tree of them.
     Initiation,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMpi {
+    V4,
+    V5,
+}
+
+impl OpenMpi {
+    pub fn major(self) -> u32 {
+        match self {
+            OpenMpi::V4 => 4,
+            OpenMpi::V5 => 5,
+        }
+    }
+}
+
+impl Work {
+    /// What ranks under a launcher that has several find their server by.
+    pub fn pmi(self) -> Pmi {
+        match self {
+            Work::True | Work::Initiation => Pmi::None,
+            Work::PmiInit | Work::PmiBare | Work::MpiInit | Work::Exchange | Work::Memory => Pmi::Simple,
+            Work::OpenMpi(_) | Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Pmi::Pmix,
+        }
+    }
+}
+
+impl Work {
+    /// Ranks are programs of an MPI.
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Work::MpiInit | Work::OpenMpi(_))
+    }
+}
+
+/// The kinds of servers for ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pmi {
+    None,
+    Simple,
+    Pmix,
+}
+
+/// How long ranks sleep (s).
+pub const SLEEP_S: f64 = 0.3;
 
 /// Where a job's ranks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +111,9 @@ pub enum Against {
     BareAndFloor,
     /// A remote shell per rank, one after the other.
     Serial,
+    /// `mpirun` of that Open MPI.
+    OpenMpi(OpenMpi),
+    Srun,
     Own(Metric),
 }
 
@@ -87,7 +142,7 @@ pub struct Case {
 }
 
 /// The default set, in the order of the table in `docs/benchmarks.md`.
-pub const TABLE: [&str; 8] = [
+pub const TABLE: [&str; 13] = [
     "true-1x1024",
     "true-1x256",
     "true-1x4",
@@ -96,6 +151,11 @@ pub const TABLE: [&str; 8] = [
     "mpi-init-1x64",
     "exchange-1x64",
     "memory-64x64",
+    "openmpi4-1x4",
+    "openmpi4-1x16",
+    "openmpi5-1x4",
+    "openmpi5-1x16",
+    "pmix-sleep-1x256",
 ];
 
 impl Case {
@@ -104,22 +164,24 @@ impl Case {
         // A round of the long jobs takes seconds per contestant, one of the short ones milliseconds.
         let rounds = match (work, job_size) {
             (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
-            (Work::MpiInit | Work::Initiation, _) => 5,
+            (Work::MpiInit | Work::Initiation | Work::OpenMpi(_) | Work::PmixSleep, _) => 5,
             (_, 1024..) => 7,
             (_, 64..) => 15,
             _ => 40,
         };
         // Ten times what the slowest peer that ends at all was seen to take, hence a hang (chosen).
         let limit_s = match work {
-            Work::True | Work::Exchange => 30 + job_size / 16,
+            Work::True | Work::Exchange | Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => 30 + job_size / 16,
             Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
-            Work::MpiInit | Work::Initiation => 60 + job_size,
+            Work::MpiInit | Work::Initiation | Work::OpenMpi(_) => 60 + job_size,
         };
         let reference = match work {
             Work::True | Work::MpiInit => Against::Floor,
             Work::PmiInit | Work::PmiBare | Work::Exchange => Against::Echo,
             Work::Memory => Against::Own(Metric::PairBytes),
             Work::Initiation => Against::Serial,
+            Work::OpenMpi(version) => Against::OpenMpi(version),
+            Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Against::OpenMpi(OpenMpi::V5),
         };
         let limit = Duration::from_secs(limit_s.into());
         Case { work, place, remote: None, rounds, limit, reference, asked: asked_of(work, place) }
@@ -155,6 +217,11 @@ impl Case {
             Work::MpiInit => "MPI init, barrier, finalize (floor-1: as many singletons at once)",
             Work::Exchange => "PMI-1 put, fence, get-all of 32 bytes",
             Work::Memory => "PMI-1 put, fence, two gets; agents' memory while the ranks wait",
+            Work::OpenMpi(OpenMpi::V4) => "Open MPI 4 init, barrier, finalize; overhead: less the slowest MPI_Init",
+            Work::OpenMpi(OpenMpi::V5) => "Open MPI 5 init, barrier, finalize; overhead: less the slowest MPI_Init",
+            Work::PmixSleep => "sleep 0.3 with a PMIx server; overhead: less 0.3 s",
+            Work::PmixExchange => "PMIx put, fence with data, get-all of 32 bytes",
+            Work::PmixDirect => "PMIx put, fence without data, get of another node's rank, get-all",
             Work::Initiation => "static `true`, by a remote shell per rank in sequence and by a tree of agents",
         };
         let nodes = match &self.remote {
@@ -181,6 +248,9 @@ impl Case {
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
             Work::Initiation => &[Metric::Wall],
+            Work::OpenMpi(_) | Work::PmixSleep => &[Metric::Wall, Metric::Overhead],
+            Work::PmixExchange => &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes],
+            Work::PmixDirect => &[Metric::FirstGet, Metric::GetAll, Metric::Wall],
             Work::True if self.remote.is_some() => &[Metric::Wall, Metric::NetBytes],
             Work::Exchange if self.remote.is_some() => &[Metric::Fence, Metric::GetAll, Metric::Wall],
             _ if self.remote.is_some() => &[Metric::Wall],
@@ -195,6 +265,11 @@ fn asked_of(work: Work, place: Place) -> Vec<Asked> {
     let ask = |metric, against, factor, plus| Asked { metric, against, factor, plus };
     let wall = |against, factor, plus| ask(Metric::Wall, against, factor, plus);
     match (work, place.node_count, place.ppn) {
+        (Work::OpenMpi(version), 1, 4 | 16) => vec![ask(Metric::Overhead, Against::OpenMpi(version), 0.5, 0.0)],
+        (Work::PmixSleep, 1, 256) => {
+            vec![ask(Metric::Overhead, Against::OpenMpi(OpenMpi::V5), 1.0 / 3.0, 0.0)]
+        }
+        (Work::PmixDirect, 2.., _) => vec![first_get_asked()],
         (Work::True, 1, 1024) => vec![wall(Against::Floor, 1.25, 0.0)],
         (Work::True, 1, 256) => vec![wall(Against::Floor, 1.3, 0.0)],
         (Work::True, 1, 4) => vec![wall(Against::Floor, 1.0, 0.003), wall(Against::Hydra5, 0.6, 0.0)],
@@ -212,6 +287,11 @@ fn asked_of(work: Work, place: Place) -> Vec<Asked> {
     }
 }
 
+/// A first get takes less than a millisecond, whoever else is timed.
+pub fn first_get_asked() -> Asked {
+    Asked { metric: Metric::FirstGet, against: Against::Own(Metric::FirstGet), factor: 0.0, plus: 0.001 }
+}
+
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reference = match self.against {
@@ -222,6 +302,9 @@ impl fmt::Display for Asked {
             Against::Bare => "bare",
             Against::BareAndFloor => "(bare + floor-1)",
             Against::Serial => "serial",
+            Against::OpenMpi(OpenMpi::V4) => "open-mpi-4",
+            Against::OpenMpi(OpenMpi::V5) => "open-mpi-5",
+            Against::Srun => "srun",
             Against::Own(metric) => metric.name(),
         };
         let factor = (self.factor * 1000.0).round() / 1000.0;
@@ -233,7 +316,12 @@ impl fmt::Display for Asked {
     }
 }
 
-const WORKS: [(Work, &str); 7] = [
+const WORKS: [(Work, &str); 12] = [
+    (Work::OpenMpi(OpenMpi::V4), "openmpi4"),
+    (Work::OpenMpi(OpenMpi::V5), "openmpi5"),
+    (Work::PmixSleep, "pmix-sleep"),
+    (Work::PmixExchange, "pmix-exchange"),
+    (Work::PmixDirect, "pmix-direct"),
     (Work::True, "true"),
     (Work::PmiInit, "pmi-init"),
     (Work::PmiBare, "pmi-bare"),
@@ -248,8 +336,8 @@ const JOB_SIZE_MAX: u32 = 65_536;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange, memory (without --hosts) or \
-     initiation (with --hosts), such as true-1x256"
+    "no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange, openmpi4, openmpi5, pmix-sleep, \
+     pmix-exchange, pmix-direct, memory (without --hosts) or initiation (with --hosts), such as true-1x256"
 )]
 pub struct NoCase(String);
 
@@ -327,6 +415,11 @@ mod tests {
                 "get-all <= 1.25 x echo",
                 "get-all <= 1 x hydra-5",
                 "agent-memory <= 2 x pair-bytes + 3.00 MiB",
+                "overhead <= 0.5 x open-mpi-4",
+                "overhead <= 0.5 x open-mpi-4",
+                "overhead <= 0.5 x open-mpi-5",
+                "overhead <= 0.5 x open-mpi-5",
+                "overhead <= 0.333 x open-mpi-5",
             ]
         );
     }

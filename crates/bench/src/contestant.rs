@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::cases::{Case, Work};
 use crate::hosts::Remote;
-use crate::peers::PeerKind;
+use crate::peers::{PeerKind, major};
 use crate::programs::{Program, Scratch};
 use crate::{echo, floor};
 
@@ -63,7 +63,7 @@ impl Contestant {
                 Kind::Echo => work == Work::Exchange,
                 Kind::Wireup => true,
                 Kind::Serial => work == Work::Initiation,
-                Kind::Peer(peer) => work != Work::Initiation && peer.knows_hosts(),
+                Kind::Peer(peer) => work != Work::Initiation && peer.knows_hosts() && self.can(peer, work),
             };
         }
         let one_node = case.place.node_count == 1;
@@ -73,8 +73,18 @@ impl Contestant {
             Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
             Kind::Wireup => true,
             Kind::Bare | Kind::Serial => false,
-            Kind::Peer(peer) => one_node && work != Work::Memory && (work == Work::True || peer.speaks_pmi1()),
+            Kind::Peer(peer) => one_node && work != Work::Memory && self.can(peer, work),
         }
+    }
+
+    /// Whether it speaks what the ranks speak. An Open MPI starts its own programs alone, and in a race of launchers across hosts it
+    /// takes part with PMIx.
+    fn can(&self, peer: PeerKind, work: Work) -> bool {
+        let is_own = match work {
+            Work::OpenMpi(version) if peer == PeerKind::OpenMpi => major(&self.version) == Some(version.major()),
+            _ => true,
+        };
+        is_own && peer.speaks(work.pmi())
     }
 
     /// How many processes a run of it starts.
@@ -97,9 +107,10 @@ impl Contestant {
                 words(&["run", "-n", &job_size.to_string(), "--virtual-nodes", &place.node_count.to_string()])
             }
             (Kind::Wireup | Kind::Serial, Some(remote)) => self.wireup_on_hosts(remote, case),
-            (Kind::Peer(peer), None) => peer.options(job_size, case.work != Work::True),
-            (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(remote, place, case.work != Work::True),
+            (Kind::Peer(peer), None) => peer.options(&self.version, job_size, case.work.pmi()),
+            (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(&self.version, remote, place, case.work.pmi()),
         };
+        let options = if self.kind == Kind::Wireup { with_pmix(options, case.work) } else { options };
         let mut argv = vec![self.path.clone().into_os_string()];
         argv.extend(options.into_iter().chain(self.extra.iter().cloned()).map(OsString::from));
         argv.extend(program);
@@ -117,6 +128,16 @@ impl Contestant {
         }
         options
     }
+}
+
+/// What wireup is told besides: nothing where the program tells it.
+fn with_pmix(mut options: Vec<String>, work: Work) -> Vec<String> {
+    match work {
+        Work::PmixSleep | Work::PmixExchange => options.extend(words(&["--pmi", "pmix"])),
+        Work::PmixDirect => options.extend(words(&["--pmi", "pmix", "--modex", "direct"])),
+        _ => {}
+    }
+    options
 }
 
 /// `program` once on every host, all remote shells at once.
@@ -195,7 +216,7 @@ mod tests {
     fn nobody_is_asked_for_what_it_cannot_do() {
         let open_mpi = Contestant::embedded("o".into(), Kind::Peer(PeerKind::OpenMpi));
         assert!(open_mpi.takes_part(&here("true-1x4")) && !open_mpi.takes_part(&here("pmi-init-1x4")));
-        assert!(!open_mpi.takes_part(&there("true-2x4")));
+        assert!(open_mpi.takes_part(&there("pmix-exchange-2x4")) && !open_mpi.takes_part(&here("openmpi4-1x4")));
         assert!(Contestant::floor(1).takes_part(&here("mpi-init-1x4")));
         assert!(!Contestant::floor(2).takes_part(&here("mpi-init-1x4")));
         assert!(!Contestant::echo().takes_part(&here("true-1x4")));

@@ -20,7 +20,8 @@ Times wireup, the raw spawn floor, a bare echo server and the launchers that are
 interleaved rounds, and says which of the figures asked for are met.
 
   --case NAME        run this case (repeatable; default: the whole table, see --list);
-                     NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory;
+                     NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory,
+                     openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-direct;
                      nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell
   --hosts A,B,..     time jobs across these hosts: its own table of cases; nodes take the first of them
   --remote-shell CMD called as CMD HOST COMMAND by all contestants (default: plainsh where it is installed
@@ -35,7 +36,7 @@ interleaved rounds, and says which of the figures asked for are met.
   --without NAME     leave this contestant out (repeatable), such as wireup, floor-2, hydra-4.0.2
   --mpi-program PATH an MPI program that does init, barrier, finalize: the mpi-init cases need it
                      (default: target/programs/mpich5/initfin, if it is there)
-  --mpi-env K=V      a variable for the mpi-init cases (repeatable)
+  --mpi-env K=V      a variable for the cases with MPI programs (repeatable)
   --json FILE        write everything that was measured
   --csv FILE         write every sample as a line
   --strict           exit with 1 if a figure is missed

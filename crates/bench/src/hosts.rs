@@ -6,7 +6,7 @@ use std::env;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cases::{Against, Asked, Case, NoCase, Place, Work};
+use crate::cases::{self, Against, Asked, Case, NoCase, OpenMpi, Place, Work};
 use crate::command::{Failure, Invocation};
 use crate::interrupt::Interrupt;
 use crate::metric::Metric;
@@ -19,7 +19,7 @@ const SSH: &str = "ssh";
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
 /// The default set across hosts: name without its shell, and whether it is about ssh.
-const TABLE: [(&str, bool); 12] = [
+const TABLE: [(&str, bool); 16] = [
     ("true-16x16", false),
     ("true-64x16", false),
     ("true-64x1", true),
@@ -32,6 +32,10 @@ const TABLE: [(&str, bool); 12] = [
     ("initiation-16x2", true),
     ("initiation-16x4", true),
     ("initiation-16x8", true),
+    ("openmpi4-4x4", false),
+    ("openmpi5-4x4", false),
+    ("pmix-exchange-16x16", false),
+    ("pmix-direct-16x16", false),
 ];
 
 /// Processes, and the whole start of that many by one ssh after the other (s): W. Yu, J. Wu, D. K. Panda, Fast and
@@ -81,7 +85,7 @@ fn is_on_path(program: &str) -> bool {
 pub fn rounds(work: Work, place: Place) -> u32 {
     match (work, place.job_size()) {
         (Work::Initiation, _) => 3,
-        (Work::MpiInit, _) => 5,
+        (Work::MpiInit | Work::OpenMpi(_), _) => 5,
         (_, 512..) => 5,
         _ => 9,
     }
@@ -99,6 +103,8 @@ pub fn reference(work: Work) -> Against {
         Work::PmiInit | Work::PmiBare | Work::MpiInit => Against::Hydra5,
         Work::Exchange => Against::Echo,
         Work::Initiation => Against::Serial,
+        Work::OpenMpi(version) => Against::OpenMpi(version),
+        Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Against::Srun,
     }
 }
 
@@ -115,6 +121,17 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
         (Work::MpiInit, 4, 4) => vec![wall(Against::Hydra5, 0.8)],
         (Work::Exchange, 16, 16) => [vec![fence(1.0)], gets.to_vec()].concat(),
         (Work::Exchange, 64, 4) => [vec![fence(0.5)], gets.to_vec()].concat(),
+        (Work::OpenMpi(version), 4, 4) => {
+            vec![ask(Metric::Overhead, Against::OpenMpi(version), 0.5), wall(Against::Srun, 1.0)]
+        }
+        (Work::PmixExchange, 16, 16) => vec![
+            ask(Metric::Fence, Against::OpenMpi(OpenMpi::V5), 1.0 / 3.0),
+            ask(Metric::Fence, Against::OpenMpi(OpenMpi::V4), 1.0 / 3.0),
+            ask(Metric::Fence, Against::Srun, 1.0 / 3.0),
+            ask(Metric::GetAll, Against::Srun, 1.0),
+            ask(Metric::NetBytes, Against::Srun, 0.5),
+        ],
+        (Work::PmixDirect, _, _) => vec![cases::first_get_asked()],
         (Work::Initiation, 16, 8) => vec![wall(Against::Serial, 0.2)],
         _ => Vec::new(),
     }

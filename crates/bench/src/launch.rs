@@ -15,7 +15,7 @@ use crate::programs::Scratch;
 use crate::sample::Stage;
 use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
-use crate::{files, orphans, table};
+use crate::{files, orphans, sample, table};
 
 /// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
@@ -93,6 +93,11 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
 fn obstacle(case: &Case, stage: &Stage, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
     if case.work == Work::MpiInit && stage.mpi_program.is_none() {
         return Some("needs --mpi-program".into());
+    }
+    if let Work::OpenMpi(version) = case.work
+        && !sample::open_mpi_program(version).exists()
+    {
+        return Some(format!("no {} here; cargo xtask setup makes it", sample::open_mpi_program(version).display()));
     }
     let remote = case.remote.as_ref()?;
     if remote.hosts.len() < case.place.node_count as usize {

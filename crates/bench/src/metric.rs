@@ -7,6 +7,14 @@ use serde::{Serialize, Serializer};
 pub enum Metric {
     /// From before the command is spawned until it has been waited for (seconds).
     Wall,
+    /// The same without what the ranks themselves take: the slowest `MPI_Init`, or their sleep (seconds).
+    Overhead,
+    /// The first get of another node's value: the median rank (seconds).
+    FirstGet,
+    /// Between the first rank's `main` and the last one's (seconds).
+    Skew,
+    /// The slowest rank's own time in the fence (seconds).
+    FenceMax,
     /// User and system time of everything the command started and waited for (seconds, 10 ms steps).
     Cpu,
     /// From the last rank's entry into the fence until the last rank's return (seconds).
@@ -65,6 +73,10 @@ impl Metric {
     pub fn name(self) -> &'static str {
         match self {
             Metric::Wall => "wall",
+            Metric::Overhead => "overhead",
+            Metric::FirstGet => "first-get",
+            Metric::Skew => "skew",
+            Metric::FenceMax => "fence-max",
             Metric::Cpu => "cpu",
             Metric::Fence => "fence",
             Metric::GetAll => "get-all",

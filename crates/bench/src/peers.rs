@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::cases::Place;
+use crate::cases::{Place, Pmi};
 use crate::command::Invocation;
 use crate::contestant::{Contestant, Kind};
 use crate::hosts::Remote;
@@ -47,20 +47,39 @@ impl PeerKind {
         }
     }
 
-    pub fn speaks_pmi1(self) -> bool {
-        matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun)
+    pub fn speaks(self, pmi: Pmi) -> bool {
+        match pmi {
+            Pmi::None => true,
+            Pmi::Simple => matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun),
+            Pmi::Pmix => matches!(self, PeerKind::OpenMpi | PeerKind::Prrte | PeerKind::Srun),
+        }
     }
 
     /// Whether its words for hosts and a remote shell are known here.
     pub fn knows_hosts(self) -> bool {
-        matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun)
+        matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun | PeerKind::OpenMpi)
     }
 
     /// Its words for: so many ranks on each of these hosts, by this remote shell if it needs one; of those that know hosts.
-    pub fn options_on_hosts(self, remote: &Remote, place: Place, pmi: bool) -> Vec<String> {
+    pub fn options_on_hosts(self, version: &str, remote: &Remote, place: Place, pmi: Pmi) -> Vec<String> {
         let (nodes, ppn, list) = (place.node_count.to_string(), place.ppn.to_string(), remote.list());
-        let mut options = self.options(place.job_size(), pmi);
+        let slots: Vec<String> = remote.hosts.iter().map(|host| format!("{host}:{ppn}")).collect();
+        let slots = slots.join(",");
+        let mut options = self.options(version, place.job_size(), pmi);
         let further: &[&str] = match self {
+            PeerKind::OpenMpi if is_since_5(version) => &[
+                "--host",
+                &slots,
+                "--prtemca",
+                "plm_ssh_agent",
+                &remote.shell,
+                "--prtemca",
+                "plm_ssh_no_tree_spawn",
+                "1",
+            ],
+            PeerKind::OpenMpi => {
+                &["--host", &slots, "--mca", "plm_rsh_agent", &remote.shell, "--mca", "plm_rsh_no_tree_spawn", "1"]
+            }
             PeerKind::Srun => &["-N", &nodes, "--ntasks-per-node", &ppn, "--nodelist", &list],
             _ => &["-hosts", &list, "-ppn", &ppn, "-launcher", "ssh", "-launcher-exec", &remote.shell],
         };
@@ -68,19 +87,27 @@ impl PeerKind {
         options
     }
 
-    /// Its words for: this many ranks here, as many as are asked for, with PMI-1 if they need it.
-    pub fn options(self, job_size: u32, pmi: bool) -> Vec<String> {
+    /// Its words for: this many ranks here, as many as are asked for, with the PMI that they need.
+    pub fn options(self, version: &str, job_size: u32, pmi: Pmi) -> Vec<String> {
         let further: &[&str] = match self {
             PeerKind::Hydra | PeerKind::Intel => &[],
-            PeerKind::OpenMpi => &["--oversubscribe", "--allow-run-as-root"],
+            PeerKind::OpenMpi if is_since_5(version) => {
+                &["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--allow-run-as-root"]
+            }
+            PeerKind::OpenMpi => &["--oversubscribe", "--bind-to", "none", "--allow-run-as-root"],
             PeerKind::Prrte => &["--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"],
-            PeerKind::Srun if pmi => &["--overcommit", "--mpi=pmi2"],
+            PeerKind::Srun if pmi == Pmi::Simple => &["--overcommit", "--mpi=pmi2"],
+            PeerKind::Srun if pmi == Pmi::Pmix => &["--overcommit", "--mpi=pmix"],
             PeerKind::Srun => &["--overcommit", "--mpi=none"],
         };
         let mut options = vec!["-n".to_owned(), job_size.to_string()];
         options.extend(further.iter().map(|s| (*s).to_owned()));
         options
     }
+}
+
+fn is_since_5(version: &str) -> bool {
+    major(version).is_some_and(|major| major >= 5)
 }
 
 pub struct Found {

@@ -15,6 +15,7 @@ pub enum Program {
     Shells,
     TcpPingpong,
     Startup,
+    PmixExchange,
     /// A shared object.
     MpiShim,
 }
@@ -22,8 +23,8 @@ pub enum Program {
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 10] =
-        [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, TcpPingpong, Startup, MpiShim];
+    const ALL: [Program; 11] =
+        [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, TcpPingpong, Startup, PmixExchange, MpiShim];
 
     fn name(self) -> &'static str {
         match self {
@@ -36,6 +37,7 @@ impl Program {
             Shells => "shells",
             TcpPingpong => "tcp-pingpong",
             Startup => "startup",
+            PmixExchange => "pmix-exchange",
             MpiShim => "mpi-shim.so",
         }
     }
@@ -51,6 +53,7 @@ impl Program {
             Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
             TcpPingpong => include_bytes!(concat!(env!("OUT_DIR"), "/tcp_pingpong")),
             Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
+            PmixExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmix_exchange")),
             MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::cases::{Case, Work};
+use crate::cases::{Case, OpenMpi, SLEEP_S, Work};
 use crate::command::{Failure, Invocation};
 use crate::contestant::{Contestant, Kind};
 use crate::interrupt::Interrupt;
@@ -57,6 +57,13 @@ impl Stage<'_> {
                 let program = self.mpi_program.ok_or_else(|| wrong("needs --mpi-program"))?;
                 self.run_plain(case, contestant, vec![program.into()])
             }
+            Work::OpenMpi(version) => self.run_open_mpi(case, contestant, version),
+            Work::PmixSleep => {
+                let run = self.run_plain(case, contestant, vec!["/bin/sleep".into(), SLEEP_S.to_string().into()]);
+                run.map(|sample| less(sample, SLEEP_S))
+            }
+            Work::PmixExchange => self.run_pmix(case, contestant, "collect"),
+            Work::PmixDirect => self.run_pmix(case, contestant, "direct"),
             Work::Exchange => self.run_exchange(case, contestant),
             Work::Memory => self.run_held(case, contestant),
         }
@@ -64,6 +71,40 @@ impl Stage<'_> {
 
     fn run_plain(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Result<Sample, Failure> {
         self.invocation(case, contestant, program).run(self.interrupt)
+    }
+
+    /// The shim is loaded into the ranks alone: by `env`, since launchers have no word for it in common; wireup, which looks at the
+    /// program, has one.
+    fn run_open_mpi(&self, case: &Case, contestant: &Contestant, version: OpenMpi) -> Result<Sample, Failure> {
+        let program = std::path::absolute(open_mpi_program(version)).map_err(wrong)?;
+        let stamps = self.empty_file("mpi-stamps")?;
+        let mut shim = OsString::from("LD_PRELOAD=");
+        shim.push(self.program(Program::MpiShim));
+        let mut file = OsString::from("WIREUP_BENCH_STAMPS=");
+        file.push(&stamps);
+        let sample = if contestant.kind == Kind::Wireup {
+            let flags = [shim, file].map(|variable| format!("--env={}", variable.to_string_lossy()));
+            let contestant = Contestant { extra: [&contestant.extra[..], &flags].concat(), ..contestant.clone() };
+            self.run_plain(case, &contestant, vec![program.into()])?
+        } else {
+            self.run_plain(case, contestant, vec!["/usr/bin/env".into(), shim, file, program.into()])?
+        };
+        let text = fs::read_to_string(stamps).map_err(wrong)?;
+        let inits = text.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
+        if text.lines().count() != case.place.job_size() as usize {
+            return Err(wrong(format!("{} of {} ranks told their times", text.lines().count(), case.place.job_size())));
+        }
+        let slowest_s = inits.max().unwrap_or(0) as f64 / 1e9;
+        let mut sample = less(sample, slowest_s);
+        sample.0.push((Metric::MpiInit, slowest_s));
+        Ok(sample)
+    }
+
+    fn run_pmix(&self, case: &Case, contestant: &Contestant, how: &str) -> Result<Sample, Failure> {
+        let stamps = self.empty_file("stamps")?;
+        let program = [self.sized(case, Program::PmixExchange), vec![how.into(), stamps.clone().into()]].concat();
+        let wall = self.run_plain(case, contestant, program)?;
+        with_stamps(wall, &stamps, case)
     }
 
     fn run_counted(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
@@ -122,7 +163,7 @@ impl Stage<'_> {
     fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
         Invocation {
             argv: contestant.argv(self.scratch, case, program),
-            env: if case.work == Work::MpiInit { self.mpi_env.to_vec() } else { Vec::new() },
+            env: if case.work.is_mpi() { self.mpi_env.to_vec() } else { Vec::new() },
             stdout: None,
             stderr: self.scratch.file("stderr"),
             limit: case.limit,
@@ -141,6 +182,20 @@ impl Stage<'_> {
     fn empty_file(&self, name: &str) -> Result<PathBuf, Failure> {
         self.scratch.empty_file(name).map_err(wrong)
     }
+}
+
+/// Where the workspace's set-up leaves init, barrier, finalize.
+pub fn open_mpi_program(version: OpenMpi) -> &'static Path {
+    Path::new(match version {
+        OpenMpi::V4 => "target/programs/openmpi4/initfin",
+        OpenMpi::V5 => "target/programs/openmpi5/initfin",
+    })
+}
+
+fn less(mut sample: Sample, own_s: f64) -> Sample {
+    let wall = sample.get(Metric::Wall).map(|wall| (Metric::Overhead, wall - own_s));
+    sample.0.extend(wall);
+    sample
 }
 
 fn with_stamps(mut sample: Sample, stamps: &Path, case: &Case) -> Result<Sample, Failure> {

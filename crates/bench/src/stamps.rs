@@ -2,8 +2,9 @@
 //!
 //! All ranks read one `CLOCK_MONOTONIC`: this file's numbers hold on one machine, virtual nodes included.
 use crate::metric::{Metric, Sample};
+use crate::stats;
 
-/// One rank's line, as `programs/pmi_exchange.c` writes it (times in ns).
+/// One rank's line, as `programs/pmi_exchange.c` and `programs/pmix_exchange.c` write it (times in ns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     rank: u32,
@@ -12,6 +13,8 @@ struct Stamp {
     fence_leave_ns: u64,
     gets_begin_ns: u64,
     gets_end_ns: u64,
+    /// With PMIx: joining, the first get, the beginning of `main`.
+    more: Option<(u64, u64, u64)>,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,19 +45,39 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Sample, StampError> {
     }
     let last = |of: fn(&Stamp) -> u64| stamps.iter().map(of).max().unwrap_or(0);
     let seconds = |ns: u64| ns as f64 / 1e9;
-    Ok(Sample(vec![
+    let mut sample = Sample(vec![
         (Metric::Fence, seconds(last(|s| s.fence_leave_ns) - last(|s| s.fence_enter_ns))),
         (Metric::GetAll, seconds(last(|s| s.gets_end_ns - s.gets_begin_ns))),
         (Metric::Time, seconds(last(|s| s.gets_end_ns) - last(|s| s.fence_enter_ns))),
         (Metric::GetSpan, seconds(last(|s| s.gets_end_ns) - last(|s| s.gets_begin_ns))),
         (Metric::PairBytes, stamps.iter().map(|s| s.pair_bytes).sum::<u64>() as f64),
-    ]))
+        (Metric::FenceMax, seconds(last(|s| s.fence_leave_ns - s.fence_enter_ns))),
+    ]);
+    sample.0.extend(of_pmix(&stamps));
+    Ok(sample)
 }
 
-/// `None` for anything but seven numbers of this job in the order of time.
+/// What clients of PMIx tell besides.
+fn of_pmix(stamps: &[Stamp]) -> Vec<(Metric, f64)> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let more: Vec<(u64, u64, u64)> = stamps.iter().filter_map(|stamp| stamp.more).collect();
+    let median =
+        |of: fn(&(u64, u64, u64)) -> u64| stats::median(&more.iter().map(|more| seconds(of(more))).collect::<Vec<_>>());
+    let begins = || more.iter().map(|more| more.2);
+    let skew = begins().max().zip(begins().min()).map(|(last, first)| seconds(last - first));
+    let all =
+        [(Metric::FirstGet, median(|more| more.1)), (Metric::JoinMedian, median(|more| more.0)), (Metric::Skew, skew)];
+    all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
+}
+
+/// `None` for anything but seven numbers of this job in the order of time, or ten.
 fn parse(line: &str, job_size: u32) -> Option<Stamp> {
     let numbers = line.split(' ').map(|n| n.parse().ok()).collect::<Option<Vec<u64>>>()?;
-    let [rank, size, pair_bytes, fence_enter_ns, fence_leave_ns, gets_begin_ns, gets_end_ns] = numbers[..] else {
+    let (numbers, more) = match numbers[..] {
+        [.., init, first, begin] if numbers.len() == 10 => (&numbers[..7], Some((init, first, begin))),
+        _ => (&numbers[..], None),
+    };
+    let &[rank, size, pair_bytes, fence_enter_ns, fence_leave_ns, gets_begin_ns, gets_end_ns] = numbers else {
         return None;
     };
     let in_order = fence_enter_ns <= fence_leave_ns && fence_leave_ns <= gets_begin_ns && gets_begin_ns <= gets_end_ns;
@@ -65,6 +88,7 @@ fn parse(line: &str, job_size: u32) -> Option<Stamp> {
         fence_leave_ns,
         gets_begin_ns,
         gets_end_ns,
+        more,
     })
 }
 
@@ -80,6 +104,15 @@ mod tests {
         assert_eq!(sample.get(Metric::GetAll), Some(7e-6));
         assert_eq!(sample.get(Metric::GetSpan), Some(6e-6));
         assert_eq!(sample.get(Metric::PairBytes), Some(78.0));
+    }
+
+    #[test]
+    fn clients_of_pmix_tell_more() {
+        let text = "1 2 39 1000 9000 9000 12000 500 40 100\n0 2 39 5000 8000 8000 15000 700 60 250\n";
+        let sample = evaluate(text, 2).unwrap();
+        assert_eq!(sample.get(Metric::FirstGet), Some(5e-8));
+        assert_eq!(sample.get(Metric::JoinMedian), Some(6e-7));
+        assert_eq!(sample.get(Metric::Skew), Some(1.5e-7));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub fn table(measured: &Measured, contestants: &[Contestant]) -> String {
         Against::Hydra | Against::Hydra5 => "ratio to hydra".into(),
         Against::Bare | Against::BareAndFloor => "ratio to bare".into(),
         Against::Serial => "ratio to serial".into(),
+        Against::OpenMpi(version) => format!("ratio to open-mpi-{}", version.major()),
+        Against::Srun => "ratio to srun".into(),
     };
     format!("{}: {}; {reference}\n{}", measured.case.name(), measured.case.describe(), align(&rows, &FLUSH_RIGHT))
 }

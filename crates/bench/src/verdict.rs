@@ -4,7 +4,7 @@
 //! lasts over a round disturbs both and cancels.
 use serde::Serialize;
 
-use crate::cases::{Against, Asked};
+use crate::cases::{Against, Asked, OpenMpi};
 use crate::contestant::{Contestant, Kind};
 use crate::measure::{Measured, Series};
 use crate::metric::Metric;
@@ -96,6 +96,14 @@ fn find<'a>(against: Against, measured: &'a Measured, contestants: &[Contestant]
         Against::Echo => of_kind(Kind::Echo),
         Against::Hydra => newest_hydra(0),
         Against::Hydra5 => newest_hydra(5),
+        Against::OpenMpi(version) => {
+            let is_it = |s: &&Series| {
+                let contestant = &contestants[s.contestant];
+                contestant.kind == Kind::Peer(PeerKind::OpenMpi) && major(&contestant.version) == Some(version.major())
+            };
+            measured.series.iter().find(is_it)
+        }
+        Against::Srun => of_kind(Kind::Peer(PeerKind::Srun)),
         Against::Bare => of_kind(Kind::Bare),
         Against::Serial => of_kind(Kind::Serial),
         Against::BareAndFloor | Against::Own(_) => None,
@@ -115,6 +123,9 @@ fn say(against: Against) -> &'static str {
         Against::Bare => "the bare remote shell",
         Against::BareAndFloor => "the bare remote shell or the floor",
         Against::Serial => "the serial start",
+        Against::OpenMpi(OpenMpi::V4) => "an Open MPI 4",
+        Against::OpenMpi(OpenMpi::V5) => "an Open MPI 5",
+        Against::Srun => "srun",
         Against::Own(metric) => metric.name(),
     }
 }

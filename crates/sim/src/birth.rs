@@ -5,7 +5,7 @@ use crate::spec::WorldSpec;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
 
 /// The job of every world.
@@ -90,7 +90,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
         apps: spec.apps.iter().enumerate().map(app).collect(),
         env: vec![b"LANG=C".to_vec()],
         options: JobOptions {
-            pmi: PmiFlavour::Simple,
+            pmi: spec.pmi,
             bind_to: BindTo::None,
             stdin: spec.stdin,
             label: spec.label,
@@ -110,7 +110,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             exchange_compress: spec.exchange_compress,
             pmi_fence: spec.pmi_fence,
             pmi_version: spec.pmi_version,
-            modex: Default::default(),
+            modex: spec.modex,
             pmix_library: None,
         },
     }

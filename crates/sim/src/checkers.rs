@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod collectives;
 pub mod ending;
 pub mod missing;
+pub mod modex;
 pub mod output;
 pub mod quiet;
 pub mod teams;
@@ -16,6 +17,7 @@ use crate::faults::Culprit;
 use crate::spec::WorldSpec;
 use bounds::Bounds;
 use collectives::Collectives;
+use modex::ModexCheck;
 use output::OutputCheck;
 use std::collections::BTreeMap;
 use teams::Teams;
@@ -31,6 +33,7 @@ const EXCHANGE_TIMES_MAX: usize = 4096;
 pub struct Checks {
     pub collectives: Collectives,
     pub teams: Teams,
+    pub modex: ModexCheck,
     pub bounds: Bounds,
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
@@ -55,6 +58,7 @@ impl Checks {
         Checks {
             collectives: Collectives::new(spec.job_size()),
             teams: Teams::default(),
+            modex: ModexCheck::default(),
             bounds: Bounds::default(),
             output: OutputCheck::new(spec),
             notices: Vec::new(),

@@ -50,6 +50,10 @@ pub enum Event {
     StdioRead(u32, u8),
     StdinMove(u32),
     Signal(u32, u8),
+    /// A PMIx server process is there; the front of what it said reaches its agent; it reads the front of what that said.
+    ServerBegins(u32),
+    ServerSpeaks(u32),
+    ServerHears(u32),
     Fault(u32),
 }
 

@@ -1,6 +1,7 @@
 //! The misfortunes of one run, and who may be blamed for its end.
 
 use crate::rng::Rng;
+use crate::servers::NoServer;
 
 /// One misfortune. Times are nanoseconds from the start of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,12 @@ pub enum Fault {
     NoDial { agent: u32 },
     /// An agent finds no UCX library.
     NoUcx { agent: u32 },
+    /// The PMIx server process of an agent dies.
+    KillServer { agent: u32, at_ns: u64 },
+    /// It never serves.
+    NoServer { agent: u32, how: NoServer },
+    /// It opens another library than the others.
+    OtherLibrary { agent: u32 },
     /// The program of a rank cannot be started.
     NoExec { rank: u32, errno: i32 },
 }
@@ -64,9 +71,15 @@ impl Fault {
             | Fault::KillKeeper { at_ns, .. }
             | Fault::CutDirect { at_ns, .. }
             | Fault::SilenceDirect { at_ns, .. }
+            | Fault::KillServer { at_ns, .. }
             | Fault::StopTerminal { at_ns, .. }
             | Fault::Signal { at_ns, .. } => Some(at_ns),
-            Fault::NoStart { .. } | Fault::NoDial { .. } | Fault::NoUcx { .. } | Fault::NoExec { .. } => None,
+            Fault::NoStart { .. }
+            | Fault::NoDial { .. }
+            | Fault::NoUcx { .. }
+            | Fault::NoExec { .. }
+            | Fault::NoServer { .. }
+            | Fault::OtherLibrary { .. } => None,
         }
     }
 

@@ -6,6 +6,7 @@ use crate::memory::Arrays;
 use crate::net::End;
 use crate::ranks::Phase;
 use crate::replay::Told;
+use crate::servers::Server;
 use crate::world::World;
 use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::{Agent, Instant};
@@ -40,6 +41,8 @@ pub struct Host {
     pub ranks: Vec<u32>,
     pub keeper: Fifo<Input>,
     pub keeper_lives: bool,
+    /// The PMIx server of its ranks.
+    pub server: Option<Server>,
     /// Whether the driver reads standard output and error.
     pub reading: [bool; 2],
     pub job_is_gone: bool,
@@ -81,6 +84,7 @@ impl Host {
             ranks: Vec::new(),
             keeper: Fifo::default(),
             keeper_lives: true,
+            server: None,
             reading: [true; 2],
             job_is_gone: false,
             is_cut_off: false,
@@ -204,7 +208,9 @@ impl World {
             Output::OpenUcx => self.open_ucx(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
-            Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
+            Output::StartPmix(plan) => self.start_server(host, &plan),
+            Output::PmixSend { bytes, .. } => self.send_to_server(host, bytes),
+            Output::StopPmix { .. } => self.stop_server(host),
             Output::Spawn(plan) => self.spawn(host, &plan),
             Output::Signal { target, signal, .. } => self.signal_ranks(host, target, signal),
             Output::Sweep { .. } => self.sweep(host),
@@ -296,6 +302,12 @@ impl World {
             let rank = self.hosts[host as usize].ranks[local.index()];
             self.procs[rank as usize].start_is_known = true;
         }
+        if matches!(input, Input::PmixGone { .. } | Input::ChildExited { .. }) {
+            // What it has said comes first; and what it has said of a rank before that one's end.
+            while self.hosts[host as usize].server.as_ref().is_some_and(|server| !server.to_agent.is_empty()) {
+                self.on_server_speaks(host);
+            }
+        }
         if let Input::ChildExited { local, .. } = &input {
             // The driver reads what a dying rank has sent before it tells of its end.
             let rank = self.hosts[host as usize].ranks[local.index()];
@@ -317,11 +329,18 @@ impl World {
         if let Some(rank) = self.running_rank(host) {
             self.checks.problem(format!("agent {host} sweeps while rank {rank} runs"));
         }
+        if self.hosts[host as usize].server.as_ref().is_some_and(|server| server.lives) {
+            self.checks.problem(format!("agent {host} sweeps while its server runs"));
+        }
     }
 
     fn job_gone(&mut self, host: u32) {
         if let Some(rank) = self.running_rank(host) {
             self.checks.problem(format!("agent {host} calls the job gone while rank {rank} runs"));
+        }
+        let server = self.hosts[host as usize].server.take();
+        if server.is_some_and(|server| server.lives) && self.hosts[host as usize].keeper_lives {
+            self.checks.problem(format!("agent {host} calls the job gone while its server runs"));
         }
         if std::mem::replace(&mut self.hosts[host as usize].job_is_gone, true) {
             self.checks.problem(format!("agent {host} calls the job gone twice"));

@@ -29,6 +29,7 @@ pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod rng;
+pub mod servers;
 mod sockets;
 pub mod spec;
 mod stdio;

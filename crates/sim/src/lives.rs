@@ -57,6 +57,7 @@ impl World {
             let from = self.end_of(link, host);
             self.net.close(&mut self.clock, link, from);
         }
+        self.hosts[host as usize].server = None;
         self.agent_call_ends(host);
     }
 
@@ -68,6 +69,7 @@ impl World {
             self.on_agent_output(host, &output);
         }
         self.hosts[host as usize].life = Life::Killed;
+        self.hosts[host as usize].server = None;
         for link in self.hosts[host as usize].links.clone() {
             let from = self.end_of(link, host);
             self.net.kill_end(&mut self.clock, link, from);

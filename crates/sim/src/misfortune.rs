@@ -45,7 +45,28 @@ impl World {
                 let timeout_ns = self.spec.node_timeout_ns;
                 self.break_direct(agent, |net, clock, link| net.silence(clock, link, timeout_ns));
             }
-            Fault::NoStart { .. } | Fault::NoExec { .. } | Fault::NoDial { .. } | Fault::NoUcx { .. } => {}
+            Fault::KillServer { agent, .. } => {
+                let host = &self.hosts[agent as usize];
+                if host.is_alive() && host.server.as_ref().is_some_and(|server| server.lives) {
+                    self.checks.blame(Culprit::Agent(agent), false);
+                    self.stop_server(agent);
+                }
+            }
+            Fault::NoStart { .. }
+            | Fault::NoExec { .. }
+            | Fault::NoDial { .. }
+            | Fault::NoUcx { .. }
+            | Fault::NoServer { .. }
+            | Fault::OtherLibrary { .. } => {}
+        }
+    }
+
+    /// Servers that do not begin; libraries that do not fit, which whoever notices tells.
+    pub(crate) fn blame_servers(&mut self) {
+        let servers: Vec<u32> = self.no_server.keys().copied().collect();
+        let all = (!self.versions.is_empty()).then_some(0..self.hosts.len() as u32);
+        for agent in servers.into_iter().chain(all.into_iter().flatten()) {
+            self.checks.blame(Culprit::Agent(agent), false);
         }
     }
 
@@ -137,11 +158,12 @@ impl World {
             .map(|proc| format!("{} (agent {}, step {}, {:?})", proc.rank, proc.host, proc.step, proc.doing))
             .collect();
         format!(
-            "launcher {:?}, agents alive {:?}, calls {}, ranks {ranks:?}, collectives {:?}",
+            "launcher {:?}, agents alive {:?}, calls {}, ranks {ranks:?}, collectives {:?}, servers {:?}",
             self.launcher.life,
             alive,
             self.calls.count(),
-            self.checks.collectives
+            self.checks.collectives,
+            self.servers_wait()
         )
     }
 }

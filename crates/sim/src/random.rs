@@ -2,6 +2,7 @@
 
 pub mod collectives;
 pub mod groups;
+pub mod modex;
 
 use crate::faults::Fault;
 use crate::remote::Remote;

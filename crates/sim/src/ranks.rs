@@ -143,6 +143,14 @@ impl World {
             return self.checks.problem(format!("rank {rank} is spawned twice or misplaced: agent {host}"));
         }
         proc.phase = Phase::Starting;
+        if self.spec.pmi.has_pmix() {
+            let wanted = format!("PMIX_RANK={rank}").into_bytes();
+            if !rank_plan.env.contains(&wanted) {
+                return self.checks.problem(format!("rank {rank} has no variables of its PMIx server"));
+            }
+            let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
+            return self.clock.after(delay_ns, Event::RankStep(rank));
+        }
         let (size, env) = (self.spec.job_size(), client::env_of(plan, rank_plan));
         match env {
             Ok(env) if (env.rank, env.size) == (rank, size) => proc.pmi = Some(Client::new(env, proc.script.speaks)),
@@ -217,6 +225,7 @@ impl World {
         proc.phase = Phase::Ended(status);
         proc.pmi = None;
         self.close_socket(rank);
+        self.server_loses(rank);
         self.schedule_read(rank, 1);
         self.schedule_read(rank, 2);
         self.schedule_stdin(rank);
@@ -254,6 +263,7 @@ impl World {
                 self.schedule_stdin(rank);
             }
         }
+        self.hosts[host as usize].server = None;
         self.keeper_says(host, |_| Input::KeeperLost);
         self.hosts[host as usize].keeper_lives = false;
     }

@@ -33,6 +33,10 @@ pub struct Report {
     /// Rounds of groups' barriers that released all members.
     pub barriers: u32,
     pub gets: u64,
+    /// Calls of PMIx that were answered without members that had left, and that took too long; events that servers were told.
+    pub excused: u32,
+    pub timeouts: u32,
+    pub events_told: u64,
     pub output_bytes: u64,
     /// The most output that any link had under way.
     pub output_peak_bytes: i64,
@@ -73,6 +77,9 @@ impl World {
             collectives: self.checks.collectives.complete(None),
             barriers: self.checks.teams.complete(),
             gets: self.checks.gets,
+            excused: self.checks.modex.excused,
+            timeouts: self.checks.modex.timeouts,
+            events_told: self.checks.modex.events,
             output_bytes: self.checks.output.bytes,
             output_peak_bytes: self.checks.bounds.output_peak,
             held_peak_bytes: self.checks.bounds.held_peak,

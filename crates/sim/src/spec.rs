@@ -7,7 +7,7 @@ use crate::remote::Remote;
 use crate::rng::Rng;
 use crate::workload::Script;
 use std::rc::Rc;
-use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, PmiFence, PmiVersion, StdinTarget};
+use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
 /// Everything that a run depends on.
@@ -36,6 +36,11 @@ pub struct WorldSpec {
     pub exchange_compress: u32,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
+    pub pmi: PmiFlavour,
+    pub modex: Modex,
+    /// PMIx servers that say nothing of what a rank that is gone has never committed; that ignore their end.
+    pub deaf_servers: bool,
+    pub stubborn_servers: bool,
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: u64,
     pub start_timeout_ns: u64,
@@ -141,6 +146,10 @@ impl WorldSpec {
             exchange_compress: 0,
             pmi_fence: PmiFence::Strict,
             pmi_version: PmiVersion::Asked,
+            pmi: PmiFlavour::Simple,
+            modex: Modex::Auto,
+            deaf_servers: false,
+            stubborn_servers: false,
             timeout_ns: None,
             kill_grace_ns: 500_000_000,
             start_timeout_ns: 10_000_000_000,

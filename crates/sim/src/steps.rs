@@ -5,7 +5,7 @@ use crate::clock::Event;
 use crate::contributions;
 use crate::faults::Culprit;
 use crate::ranks::{Doing, Phase};
-use crate::workload::{self, Step};
+use crate::workload::{self, PmixStep, Step};
 use crate::world::World;
 use bytes::Bytes;
 use wireup_proto::io::ExitStatus;
@@ -75,6 +75,7 @@ impl World {
                 self.procs[rank as usize].step += 1;
                 self.clock.after(ns, Event::RankStep(rank));
             }
+            Step::Pmix(step) => self.do_pmix_step(rank, step),
             Step::Finalize => self.ask(rank, Op::Finalize),
             Step::Abort { code } => {
                 self.checks.blame(Culprit::Rank(rank), true);
@@ -101,7 +102,8 @@ impl World {
                 let done = &proc.script.steps[..usize::from(proc.step).min(proc.script.steps.len())];
                 if code != 0 {
                     self.checks.blame(Culprit::Rank(rank), true);
-                } else if done.contains(&Step::Init) && !proc.finalized {
+                } else if (done.contains(&Step::Init) || done.contains(&Step::Pmix(PmixStep::Init))) && !proc.finalized
+                {
                     // Blamed unless the job ends for another reason first, or the rank is alone.
                     self.checks.blame(Culprit::Rank(rank), false);
                 }
@@ -115,6 +117,41 @@ impl World {
             Step::OnlyRank { rank: only } => {
                 self.procs[rank as usize].step += u16::from(rank != only);
                 self.step_done(rank);
+            }
+        }
+    }
+
+    fn do_pmix_step(&mut self, rank: u32, step: PmixStep) {
+        match step {
+            PmixStep::Init => self.pmix_init(rank),
+            PmixStep::Commit => self.pmix_commit(rank),
+            PmixStep::Watch => self.pmix_watch(rank),
+            PmixStep::Publish => self.pmix_publish(rank),
+            PmixStep::Procs => self.pmix_procs(rank),
+            PmixStep::Finalize => self.pmix_finalize(rank),
+            PmixStep::Abort { code } => {
+                self.checks.blame(Culprit::Rank(rank), true);
+                self.pmix_abort(rank, code);
+            }
+            PmixStep::Fence { who, collect, timeout_s } => {
+                let call = self.call(rank, who, None, collect);
+                self.pmix_enter(rank, call, timeout_s);
+            }
+            PmixStep::Group { who, tag, timeout_s } => {
+                let call = self.call(rank, who, Some(tag), false);
+                self.pmix_enter(rank, call, timeout_s);
+            }
+            PmixStep::Get { whose } => {
+                let (size, nth) = (self.spec.job_size(), self.procs[rank as usize].nth);
+                match whose.nth(rank, size, nth, &mut self.rng) {
+                    Some(other) => self.pmix_get(rank, other),
+                    None => self.step_done(rank),
+                }
+            }
+            PmixStep::LookUp { whose } => {
+                let size = self.spec.job_size();
+                let other = whose.nth(rank, size, 0, &mut self.rng).unwrap_or(rank);
+                self.pmix_look_up(rank, other);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The ranks' side of barriers of groups: which ranks, and what is asked.
 
+use crate::checkers::modex::Call;
 use crate::client::Op;
 use crate::workload::{Team, Who};
 use crate::world::World;
@@ -14,6 +15,15 @@ struct Group {
 }
 
 impl World {
+    /// A fence, or (`tag`) a group, of PMIx clients.
+    pub(crate) fn call(&self, rank: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
+        let Group { mut members, .. } = self.group(rank, Team { who, tag: 0 });
+        members.sort_unstable();
+        let group = tag.map(|tag| format!("group-{tag}"));
+        let name = format!("{} of {members:?}", group.as_deref().unwrap_or(if collect { "modex" } else { "fence" }));
+        Call { name, members, collect, group }
+    }
+
     fn group(&self, rank: u32, team: Team) -> Group {
         let host = self.procs[rank as usize].host;
         let is_member = |other: &u32| match team.who {

@@ -85,6 +85,8 @@ pub enum Step {
     Compute {
         ns: u64,
     },
+    /// In a job with PMIx.
+    Pmix(PmixStep),
     Finalize,
     Abort {
         code: u8,
@@ -107,6 +109,37 @@ pub enum Step {
     OnlyRank {
         rank: u32,
     },
+}
+
+/// What a PMIx client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PmixStep {
+    Init,
+    Commit,
+    Fence {
+        who: Who,
+        collect: bool,
+        timeout_s: Option<u32>,
+    },
+    Get {
+        whose: Whose,
+    },
+    Group {
+        who: Who,
+        tag: u8,
+        timeout_s: Option<u32>,
+    },
+    Publish,
+    /// Waits a second for what a rank publishes.
+    LookUp {
+        whose: Whose,
+    },
+    Procs,
+    Watch,
+    Abort {
+        code: u8,
+    },
+    Finalize,
 }
 
 /// A group, seen from a rank that is in it, and a tag.

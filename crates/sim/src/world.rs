@@ -17,6 +17,7 @@ use crate::ranks::Proc;
 use crate::replay::Recording;
 use crate::report::Report;
 use crate::rng::Rng;
+use crate::servers::NoServer;
 use crate::spec::WorldSpec;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,9 @@ pub struct World {
     pub(crate) recording: Option<Recording>,
     pub(crate) no_start: BTreeMap<u32, NoStart>,
     pub(crate) no_exec: BTreeMap<u32, i32>,
+    pub(crate) no_server: BTreeMap<u32, NoServer>,
+    /// PMIx libraries that are not the others'.
+    pub(crate) versions: BTreeMap<u32, &'static str>,
     /// Agents that nobody can dial beside the tree.
     pub(crate) no_dial: BTreeSet<u32>,
     born: Instant,
@@ -94,10 +98,13 @@ impl World {
         }
         let mut no_start = BTreeMap::new();
         let mut no_exec = BTreeMap::new();
+        let (mut no_server, mut versions) = (BTreeMap::new(), BTreeMap::new());
         let mut no_dial = BTreeSet::new();
         for fault in &spec.faults {
             match *fault {
                 Fault::NoStart { agent, how } => drop(no_start.insert(agent, how)),
+                Fault::NoServer { agent, how } => drop(no_server.insert(agent, how)),
+                Fault::OtherLibrary { agent } => drop(versions.insert(agent, "5.0.1")),
                 Fault::NoExec { rank, errno } => drop(no_exec.insert(rank, errno)),
                 Fault::NoDial { agent } => drop(no_dial.insert(agent)),
                 _ => {}
@@ -117,6 +124,8 @@ impl World {
             procs,
             no_start,
             no_exec,
+            no_server,
+            versions,
             no_dial,
             spec,
         }
@@ -127,6 +136,7 @@ impl World {
             self.checks.blame(Culprit::Launcher, false);
         }
         self.blame_hosts();
+        self.blame_servers();
         self.come_alive(0, birth::root(&self.spec, self.local_now(0)), Vec::new());
         let link = self.net.next_link();
         let ends = [End::Launcher(LinkId(0)), self.hosts[0].new_end(0, link)];
@@ -178,6 +188,9 @@ impl World {
             Event::StdioRead(rank, stream) => self.on_stdio_read(rank, stream),
             Event::StdinMove(rank) => self.on_stdin_move(rank),
             Event::Signal(rank, signal) => self.on_signal(rank, i32::from(signal)),
+            Event::ServerBegins(host) => self.on_server_begins(host),
+            Event::ServerSpeaks(host) => self.on_server_speaks(host),
+            Event::ServerHears(host) => self.on_server_hears(host),
             Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
         }
     }

@@ -46,7 +46,9 @@ pub struct Begin {
     pub dir: String,
     /// The library to open, before the usual places are tried.
     pub library: Option<String>,
-    /// Ranks here outnumber the cpus.
+    /// Other nodes of the job are on the same machine.
+    pub shared: bool,
+    /// Ranks on this machine outnumber the cpus.
     pub oversubscribed: bool,
     /// The library's own messages at this level go to standard error; 0: none.
     pub verbose: u32,

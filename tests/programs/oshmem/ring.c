@@ -1,5 +1,5 @@
 /* Each element puts its number into its right neighbour's memory. */
-#include <shmem.h>
+#include "leave.h"
 #include <stdio.h>
 
 static long from = -1;
@@ -18,6 +18,5 @@ int main(void)
     }
     if (me == 0)
         printf("ring of %d elements: right\n", size);
-    shmem_finalize();
-    return 0;
+    leave();
 }

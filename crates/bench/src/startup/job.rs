@@ -47,7 +47,9 @@ pub struct Launch {
 impl Launch {
     /// The command line without the program.
     pub fn words(&self) -> Vec<String> {
-        let mut words = vec!["run".to_owned(), "-n".into(), self.place.job_size().to_string()];
+        // By dlopen: nobody can see which library the clients load.
+        let mut words: Vec<String> = ["run", "--pmi", "simple", "-n"].map(String::from).into();
+        words.push(self.place.job_size().to_string());
         if self.place.node_count > 1 {
             words.extend(["--virtual-nodes".into(), self.place.node_count.to_string()]);
         }

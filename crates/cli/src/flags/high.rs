@@ -126,8 +126,8 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: low.exchange.unwrap_or_default(),
         early_wireup: low.early_wireup.unwrap_or_default(),
-        bench: low.bench,
         exchange_compress: low.exchange_compress.unwrap_or_default(),
+        bench: low.bench,
         pmi_fence: low.pmi_fence.unwrap_or_default(),
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),
@@ -159,7 +159,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             nodes: layout.nodes,
             blocks,
             apps,
-            env: environment::for_pmi(job_env, pmi.flavour, here.tag),
+            env: environment::for_pmi(job_env, pmi.flavour, here.tag, pmi.prefix.as_deref()),
             options,
         },
         timeout_ns: low.timeout_ns,
@@ -265,7 +265,7 @@ fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Choice 
         Some(wish) if wish.has_pmix() => {
             Choice { flavour: wish, why: "--pmi".into(), ..flavour::choose(apps, context) }
         }
-        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None },
+        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None, prefix: None },
     }
 }
 

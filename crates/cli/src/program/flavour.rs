@@ -14,7 +14,7 @@
 //! A PMIx server costs each node time and memory, so it is not offered to programs that cannot want it; and where nobody knows, it
 //! is offered only if there is a library for it here.
 
-use super::closure::{Search, closure};
+use super::closure::{Closure, Search, closure};
 use super::elf::{Content, Dynamic, Static};
 use super::families::{Family, family};
 use super::ld_cache::LdCache;
@@ -31,6 +31,8 @@ pub struct Choice {
     pub why: String,
     /// The PMIx library that the ranks will load, where it is not the system's own.
     pub library: Option<String>,
+    /// Where the Open MPI that they are linked to lies, if it is not the system's.
+    pub prefix: Option<String>,
 }
 
 /// What the choice depends on besides the programs.
@@ -63,6 +65,7 @@ struct Finding {
     wants: Wants,
     why: String,
     library: Option<PathBuf>,
+    prefix: Option<PathBuf>,
 }
 
 /// What the ranks of these programs are offered.
@@ -89,8 +92,9 @@ pub fn choose(apps: &[AppSpec], context: &Context) -> Choice {
             (PmiFlavour::Simple, findings.first().map_or_else(String::new, |first| first.why.clone()))
         }
     };
-    let library = library.filter(|_| flavour.has_pmix()).and_then(|path| path.into_os_string().into_string().ok());
-    Choice { flavour, why, library }
+    let text = |path: Option<PathBuf>| path.filter(|_| flavour.has_pmix())?.into_os_string().into_string().ok();
+    let prefix = text(findings.iter().find_map(|finding| finding.prefix.clone()));
+    Choice { flavour, why, library: text(library), prefix }
 }
 
 fn no_server(finding: &Finding) -> String {
@@ -105,7 +109,7 @@ fn is_same(one: &Path, other: Option<&Path>) -> bool {
 fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
     let name = app.argv.first().map_or_else(String::new, |name| String::from_utf8_lossy(name).into_owned());
     let found = path(app, context.env).filter(|path| path.is_file());
-    let known = |wants, why: String| Finding { wants, why, library: None };
+    let known = |wants, why: String| Finding { wants, why, library: None, prefix: None };
     let unknown = Wants { unknown: true, ..Wants::default() };
     let Some(path) = found else {
         return match context.local {
@@ -158,17 +162,20 @@ fn of_libraries(
     let library = loaded.and_then(|library| library.path.clone());
     let reasons: Vec<String> = reasons.into_iter().flatten().collect();
     if !reasons.is_empty() {
-        return Finding { wants, why: format!("{name} is linked to {}", reasons.join(" and ")), library };
+        let why = format!("{name} is linked to {}", reasons.join(" and "));
+        return Finding { wants, why, library, prefix: prefix(&closure) };
     }
     if closure.starts_others {
         let wants = Wants { unknown: true, ..wants };
-        return Finding { wants, why: format!("{name} may start or load any program"), library: beside(path) };
+        let why = format!("{name} may start or load any program");
+        return Finding { wants, why, library: beside(path), prefix: None };
     }
-    Finding { wants, why: format!("{name} is linked to no MPI and starts nothing else"), library: None }
+    let why = format!("{name} is linked to no MPI and starts nothing else");
+    Finding { wants, why, library: None, prefix: None }
 }
 
 fn of_marks(name: &str, program: Static) -> Finding {
-    let known = |wants, why: &str| Finding { wants, why: format!("{name} {why}"), library: None };
+    let known = |wants, why: &str| Finding { wants, why: format!("{name} {why}"), library: None, prefix: None };
     match program {
         Static { mentions_pmix: true, mentions_simple, .. } => {
             known(Wants { pmix: true, simple: mentions_simple, unknown: false }, "has a PMIx client in it")
@@ -186,6 +193,14 @@ fn of_marks(name: &str, program: Static) -> Finding {
             known(Wants { unknown: true, ..Wants::default() }, "is static and was stripped")
         }
     }
+}
+
+/// The folder above the `lib` of an Open MPI that was put anywhere: its own launcher tells its ranks, which look there for their texts.
+fn prefix(closure: &Closure) -> Option<PathBuf> {
+    let is_it = |name: &str| name.starts_with("libmpi.so") || name.starts_with("liboshmem.so");
+    let library = closure.libraries.iter().find(|library| is_it(&library.name))?.path.as_ref()?;
+    let folder = library.parent().filter(|folder| folder.ends_with("lib"))?.parent()?;
+    Some(folder.to_path_buf()).filter(|folder| folder.join("share/openmpi").is_dir() && folder != Path::new("/usr"))
 }
 
 /// A PMIx library in the environment that an interpreter or a script belongs to. The path as it was typed: an interpreter is often

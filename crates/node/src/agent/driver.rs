@@ -407,7 +407,7 @@ impl AgentDriver {
             Output::CloseLink { link } => links.close(link),
             Output::StartPmix(plan) => {
                 let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan)) {
+                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
                     inputs.push(Input::PmixFailed { job: plan.job, error });
                 }
             }

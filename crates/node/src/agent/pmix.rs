@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::JobId;
-use wireup_wire::job::{BindTo, Limit, Resource};
+use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
 
@@ -34,9 +34,6 @@ const UMASK: u32 = 0o077;
 /// Longest place for directories: the library adds names of its own, and a socket's path has 108 bytes.
 const BASE_LEN_MAX: usize = 32;
 
-/// Directories of that name that were left by others.
-const NAMES_MAX: u32 = 100;
-
 pub struct PmixServer {
     job: JobId,
     pub directory: PathBuf,
@@ -48,20 +45,18 @@ pub struct PmixServer {
 }
 
 impl PmixServer {
-    /// Makes its directory, and the batch that starts it.
+    /// Its place, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan) -> Result<(PmixServer, Batch), SpawnError> {
         let failed = |step, what: String| {
             move |error: io::Error| SpawnError { step, what, errno: error.raw_os_error().unwrap_or(0) }
         };
-        let base = base(std::env::var_os("TMPDIR"));
-        let directory = make_directory(&base, plan)
-            .map_err(failed(SpawnStep::Cwd, format!("a directory in {}", base.display())))?;
+        let directory = place(&base(std::env::var_os("TMPDIR")), plan);
         let program = std::env::current_exe().map_err(failed(SpawnStep::Find, "wireup's own program".into()))?;
         let ranks = plan.begin.cpus.len();
         let cpus =
             cpus_of_ranks(plan.bind_to, ranks).map_err(failed(SpawnStep::Fork, "the cpus to bind ranks to".into()))?;
         let begin = Begin {
-            oversubscribed: plan.bind_to == BindTo::None && ranks > allowed_cpus(),
+            oversubscribed: plan.ranks_here as usize > allowed_cpus(),
             dir: directory.to_string_lossy().into_owned(),
             cpus,
             ..plan.begin.clone()
@@ -81,6 +76,15 @@ impl PmixServer {
         };
         let server = PmixServer { job: plan.job, directory, out, blocked: false, stderr: None, tail: Vec::new() };
         Ok((server, batch))
+    }
+
+    /// To be called when somebody is there to remove it, whatever happens.
+    pub fn make_directory(&self) -> Result<(), SpawnError> {
+        make(&self.directory).map_err(|error| SpawnError {
+            step: SpawnStep::Cwd,
+            what: format!("the directory {}", self.directory.display()),
+            errno: error.raw_os_error().unwrap_or(0),
+        })
     }
 
     /// It runs.
@@ -170,34 +174,40 @@ fn allowed_cpus() -> usize {
     wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())
 }
 
-/// Where directories are made: `TMPDIR` if that is short enough.
+/// Where shared memory is kept: what the library shares with its clients are files, which a disk makes slow to remove (20 ms at
+/// the end of a job, measured).
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Where directories are made: `TMPDIR` if that is short enough, else in memory, else `/tmp`.
 fn base(tmpdir: Option<OsString>) -> PathBuf {
     let fits = |path: &OsString| path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/");
-    PathBuf::from(tmpdir.filter(fits).unwrap_or_else(|| "/tmp".into()))
+    let usual = || if is_ours_to_use(SHARED_MEMORY) { SHARED_MEMORY } else { "/tmp" };
+    PathBuf::from(tmpdir.filter(fits).unwrap_or_else(|| usual().into()))
 }
 
-/// A directory that was not there before, for this user alone.
-fn make_directory(base: &Path, plan: &PmixPlan) -> io::Result<PathBuf> {
+fn is_ours_to_use(directory: &str) -> bool {
+    use rustix::fs::Access;
+    Path::new(directory).is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// Where a job's server has its directory: the namespace has random digits in it.
+fn place(base: &Path, plan: &PmixPlan) -> PathBuf {
     let (user, node) = (rustix::process::geteuid().as_raw(), plan.begin.node);
     let session = plan.begin.nspace.strip_prefix("wireup-").unwrap_or(&plan.begin.nspace);
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let session: String = session.chars().map(plain).take(24).collect();
-    let name = format!("wireup-{user}-{session}-{}-{node}", plan.job);
-    for number in 0..NAMES_MAX {
-        let path = base.join(if number == 0 { name.clone() } else { format!("{name}-{number}") });
-        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            // Whoever made it: it is not ours.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
+    base.join(format!("wireup-{user}-{session}-{}-{node}", plan.job))
+}
+
+/// Makes a directory that was not there before, for this user alone.
+fn make(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::job::BindTo;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -213,24 +223,28 @@ mod tests {
             cpus: Vec::new(),
             dir: String::new(),
             library: None,
+            shared: false,
             oversubscribed: false,
             verbose: 0,
         };
-        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, env: Vec::new() };
-        let first = make_directory(&base, &plan).unwrap();
+        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
+        let path = place(&base, &plan);
         let user = rustix::process::geteuid().as_raw();
-        assert_eq!(first, base.join(format!("wireup-{user}-12-ab----c-1-3")));
-        assert_eq!(std::fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o700);
-        let second = make_directory(&base, &plan).unwrap();
-        assert_ne!(first, second, "somebody else's is never used");
+        assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));
+        make(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        let again = make(&path).map_err(|error| error.kind());
+        assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "somebody else's is never used");
         std::fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]
     fn a_long_place_is_not_used() {
-        assert_eq!(base(None), Path::new("/tmp"));
+        assert!(!is_ours_to_use("/nowhere"));
+        let usual = if is_ours_to_use(SHARED_MEMORY) { SHARED_MEMORY } else { "/tmp" };
+        assert_eq!(base(None), Path::new(usual));
         assert_eq!(base(Some("/scratch/me".into())), Path::new("/scratch/me"));
-        assert_eq!(base(Some("relative".into())), Path::new("/tmp"));
-        assert_eq!(base(Some("/very/long/way/to/a/temporary/directory".into())), Path::new("/tmp"));
+        assert_eq!(base(Some("relative".into())), Path::new(usual));
+        assert_eq!(base(Some("/very/long/way/to/a/temporary/directory".into())), Path::new(usual));
     }
 }

@@ -80,11 +80,13 @@ impl JobRanks {
     }
 
     /// Starts the job's PMIx server process.
-    pub fn start_pmix(&mut self, plan: &PmixPlan) -> Result<(), SpawnError> {
+    pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
         let (server, batch) = PmixServer::prepare(plan)?;
         let directory = server.directory.as_os_str().as_bytes().to_vec();
-        // Before there is anything in it.
+        // Said before it is there: the next moment may be this agent's last one.
         self.keeper.request(&Request::RemoveAtEnd { directory });
+        self.keeper.flush(reactor);
+        server.make_directory()?;
         self.keeper.request(&Request::Spawn(batch));
         self.pmix = Some(server);
         Ok(())

@@ -13,6 +13,7 @@ mod answers;
 mod input;
 mod job_data;
 mod modex;
+mod open_mpi;
 mod setup;
 mod state;
 mod upcalls;

@@ -1,6 +1,7 @@
 //! Begin and end: the library is opened, told of the job and of each rank here, and taken down again.
 
 use super::job_data::{Locality, job_infos};
+use super::open_mpi;
 use super::state::{Job, SERVER, Server};
 use super::upcalls;
 use crate::infos::{Infos, c_text};
@@ -120,7 +121,15 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     drop(infos);
 
     register_clients(server, &locals)?;
-    locals.iter().map(|&rank| environment_of(server, rank)).collect()
+    // This process has the job's environment.
+    let further = open_mpi::variables(begin, |name| std::env::var_os(name).is_some());
+    let environment = |&rank: &Rank| {
+        environment_of(server, rank).map(|mut variables| {
+            variables.extend_from_slice(&further);
+            variables
+        })
+    };
+    locals.iter().map(environment).collect()
 }
 
 /// All of them at once: one wait instead of two changes of thread for each.

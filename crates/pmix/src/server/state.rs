@@ -9,6 +9,7 @@ use crate::sys::constants::{rank, status};
 use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, Status};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{NodeId, Rank};
@@ -21,6 +22,8 @@ pub struct Server {
     pub library: Library,
     pub outbox: Outbox,
     pub job: Job,
+    /// The agent has been told that ranks here may wait for events.
+    pub watches: AtomicBool,
     asked: Mutex<Asked>,
     tickets: Mutex<Tickets>,
 }
@@ -77,7 +80,14 @@ impl<F> Callback<F> {
 
 impl Server {
     pub fn new(library: Library, outbox: Outbox, job: Job) -> Server {
-        Server { library, outbox, job, asked: Mutex::default(), tickets: Mutex::default() }
+        Server {
+            library,
+            outbox,
+            job,
+            watches: AtomicBool::new(false),
+            asked: Mutex::default(),
+            tickets: Mutex::default(),
+        }
     }
 
     /// Sends a request to the agent and keeps what its answer is for. What an upcall returns.

@@ -2,9 +2,10 @@
 
 /// Constants, with a table of them for the test against the header.
 macro_rules! numbers {
-    ($table:ident: $type:ty { $($(#[$doc:meta])* $name:ident = $value:expr, $c:literal;)* }) => {
-        $($(#[$doc])* pub const $name: $type = $value;)*
+    ($table:ident: $type:ty { $($name:ident = $value:expr, $c:literal;)* }) => {
+        $(pub const $name: $type = $value;)*
         /// Each with the header's name for it.
+        #[cfg(test)]
         pub const $table: &[(&str, i64)] = &[$(($c, $value as i64)),*];
     };
 }
@@ -17,15 +18,12 @@ pub mod status {
         SUCCESS = 0, "PMIX_SUCCESS";
         ERROR = -1, "PMIX_ERROR";
         PROC_ABORTED = -7, "PMIX_ERR_PROC_ABORTED";
-        EXISTS = -11, "PMIX_ERR_EXISTS";
         TIMEOUT = -24, "PMIX_ERR_TIMEOUT";
         UNREACH = -25, "PMIX_ERR_UNREACH";
         BAD_PARAM = -27, "PMIX_ERR_BAD_PARAM";
         OUT_OF_RESOURCE = -29, "PMIX_ERR_OUT_OF_RESOURCE";
-        INIT = -31, "PMIX_ERR_INIT";
         NOT_FOUND = -46, "PMIX_ERR_NOT_FOUND";
         NOT_SUPPORTED = -47, "PMIX_ERR_NOT_SUPPORTED";
-        PARTIAL_SUCCESS = -52, "PMIX_ERR_PARTIAL_SUCCESS";
         QUERY_PARTIAL_SUCCESS = -104, "PMIX_QUERY_PARTIAL_SUCCESS";
         DUPLICATE_KEY = -53, "PMIX_ERR_DUPLICATE_KEY";
         LOST_CONNECTION = -61, "PMIX_ERR_LOST_CONNECTION";
@@ -72,8 +70,6 @@ pub mod rank {
     numbers! { TABLE: u32 {
         UNDEF = u32::MAX, "PMIX_RANK_UNDEF";
         WILDCARD = u32::MAX - 1, "PMIX_RANK_WILDCARD";
-        LOCAL_NODE = u32::MAX - 2, "PMIX_RANK_LOCAL_NODE";
-        VALID = u32::MAX - 50, "PMIX_RANK_VALID";
     }}
 }
 
@@ -81,8 +77,6 @@ pub mod range {
     numbers! { TABLE: u8 {
         LOCAL = 2, "PMIX_RANGE_LOCAL";
         NAMESPACE = 3, "PMIX_RANGE_NAMESPACE";
-        SESSION = 4, "PMIX_RANGE_SESSION";
-        GLOBAL = 5, "PMIX_RANGE_GLOBAL";
         CUSTOM = 6, "PMIX_RANGE_CUSTOM";
         PROC_LOCAL = 7, "PMIX_RANGE_PROC_LOCAL";
     }}
@@ -94,7 +88,6 @@ pub mod persist {
         FIRST_READ = 1, "PMIX_PERSIST_FIRST_READ";
         PROC = 2, "PMIX_PERSIST_PROC";
         APP = 3, "PMIX_PERSIST_APP";
-        SESSION = 4, "PMIX_PERSIST_SESSION";
     }}
 }
 
@@ -124,6 +117,7 @@ pub mod key {
         ($($name:ident = $value:literal;)*) => {
             $(pub const $name: &CStr = $value;)*
             /// Each with the header's name for it, less `PMIX_`.
+            #[cfg(test)]
             pub const TABLE: &[(&str, &CStr)] = &[$((stringify!($name), $value)),*];
         };
     }
@@ -157,7 +151,6 @@ pub mod key {
         LOCALLDR = c"pmix.lldr";
         NODEID = c"pmix.nodeid";
         NODE_OVERSUBSCRIBED = c"pmix.ndosub";
-        NODE_INFO_ARRAY = c"pmix.node.arr";
         APP_INFO_ARRAY = c"pmix.app.arr";
         APP_SIZE = c"pmix.app.size";
         APPLDR = c"pmix.aldr";
@@ -175,7 +168,6 @@ pub mod key {
         REINCARNATION = c"pmix.reinc";
         COLLECT_DATA = c"pmix.collect";
         TIMEOUT = c"pmix.timeout";
-        LOCAL_COLLECTIVE_STATUS = c"pmix.loc.col.st";
         RANGE = c"pmix.range";
         PERSISTENCE = c"pmix.persist";
         WAIT = c"pmix.wait";

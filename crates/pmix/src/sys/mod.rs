@@ -3,3 +3,6 @@
 pub mod constants;
 pub mod functions;
 pub mod types;
+
+#[cfg(test)]
+mod tests;

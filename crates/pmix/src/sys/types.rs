@@ -1,7 +1,7 @@
 //! The structures of the PMIx ABI that we touch, as C lays them out (`pmix_common.h`, `pmix_server.h` of 4.2).
 //!
 //! They have been the same since 4.0 but for [`ServerModule`], which grows at its end: ours is as long as the longest
-//! that we know, and zero where we have nothing to say. `tests/abi.rs` compares all of them with a C compiler's view.
+//! that we know, and zero where we have nothing to say. A test compares all of them with a C compiler's view.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -197,7 +197,7 @@ impl Job {
 
     pub(super) fn signal_all(&mut self, signal: i32, cx: &mut Context<'_>) {
         if self.busy > 0 {
-            cx.out.push(Output::Signal { job: self.id(), target: SignalTarget::All, signal });
+            self.tell_ranks(Output::Signal { job: self.id(), target: SignalTarget::All, signal }, cx);
         }
     }
 

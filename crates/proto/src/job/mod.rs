@@ -62,6 +62,8 @@ pub struct Job {
     node: Option<NodeId>,
     /// Ranks that wait: for the link to the parent, for their PMIx server.
     held: Option<Box<SpawnPlan>>,
+    /// What is for those ranks: it waits as they do.
+    for_held: Vec<Output>,
     waits_for_link: bool,
     /// The agent is the root: failures are decided here.
     root: bool,
@@ -147,6 +149,7 @@ impl Job {
         let mut job = Job {
             node,
             held: None,
+            for_held: Vec::new(),
             waits_for_link: hold,
             root: me == AgentId(0),
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
@@ -441,6 +444,15 @@ impl Job {
                 | Kind::PmixUp
                 | Kind::PmixDown,
             ) => {}
+        }
+    }
+
+    /// Something for the ranks here: they may not be there yet.
+    fn tell_ranks(&mut self, output: Output, cx: &mut Context<'_>) {
+        if self.held.is_some() {
+            self.for_held.push(output);
+        } else {
+            cx.out.push(output);
         }
     }
 

@@ -192,6 +192,16 @@ impl Job {
         }
     }
 
+    /// The PMIx server is gone: ranks that are gone too and have not said goodbye will not.
+    pub(super) fn depart_without_goodbye(&mut self, cx: &mut Context<'_>) {
+        for index in 0..self.processes.len() {
+            let process = &mut self.processes[index];
+            if matches!(process.life, Life::Gone { .. }) && std::mem::take(&mut process.closed) {
+                self.depart(LocalRank(index as u16), cx);
+            }
+        }
+    }
+
     pub(super) fn closed_socket_deadline(&self) -> Option<Instant> {
         self.closed_sockets.front().map(|(at, _)| *at + CLOSED_SOCKET_NS_MAX)
     }
@@ -201,7 +211,7 @@ impl Job {
             return;
         };
         if let Some(index) = self.processes.iter().position(|process| process.rank == pty.rank) {
-            cx.out.push(Output::Resize { job: self.id(), local: LocalRank(index as u16), rows, columns });
+            self.tell_ranks(Output::Resize { job: self.id(), local: LocalRank(index as u16), rows, columns }, cx);
         }
     }
 }

@@ -55,7 +55,7 @@ impl Job {
         for sink in self.input.on_bytes(frame.payload.len()) {
             match sink {
                 Sink::Local(local) => {
-                    cx.out.push(Output::Write { job: self.spec.job, local, bytes: frame.payload.clone() });
+                    self.tell_ranks(Output::Write { job: self.spec.job, local, bytes: frame.payload.clone() }, cx);
                 }
                 Sink::Child(child) => {
                     let agent = self.children[child].agent;

@@ -7,6 +7,7 @@ use crate::ranks::Phase;
 use crate::world::World;
 use wireup_proto::io::ExitStatus;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::collective::Collective;
 use wireup_wire::peer::{Cause, Failure, SpawnStep};
 
 const EACCES: i32 = 13;
@@ -115,7 +116,12 @@ impl World {
 
     /// Whether a rank that is blamed for a fence did not come to it.
     fn has_left_fence(&self, failure: &Failure) -> bool {
-        let (Cause::LeftFence { epoch, .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
+        let (Cause::LeftFence { epoch, collective, .. }, Some(rank)) = (&failure.cause, failure.rank) else {
+            return false;
+        };
+        if *collective == Collective::Modex {
+            return self.checks.teams.is_missed(rank.0);
+        }
         self.procs[rank.index()].entered <= epoch.0 && self.checks.collectives.is_torn(epoch.0)
     }
 
@@ -133,7 +139,7 @@ impl World {
             (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
             // No misfortune leads to this: links may fail, their frames go on.
             (Cause::NoDirectLink { agent, .. }, _) => Culprit::Agent(agent.0),
-            (Cause::KeeperLost, _) => Culprit::Agent(self.spec.agent_of(failure.node.0)),
+            (Cause::KeeperLost | Cause::PmixServer { .. }, _) => Culprit::Agent(self.spec.agent_of(failure.node.0)),
             (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _) => Culprit::Launcher,
             (_, Some(rank)) => Culprit::Rank(rank.0),
             (_, None) => Culprit::Launcher,

@@ -1,11 +1,13 @@
 //! Barriers of groups: each member leaves each round once, and none before all members are in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who is in and out of every group's rounds so far.
 #[derive(Debug, Default)]
 pub struct Teams {
     teams: BTreeMap<String, BTreeMap<u32, Member>>,
+    /// Members that are waited for no more.
+    lost: BTreeSet<u32>,
 }
 
 /// Rounds of one member.
@@ -29,10 +31,24 @@ impl Teams {
         let member = team.entry(rank).or_default();
         member.released += 1;
         let round = member.released;
-        if let Some((missing, _)) = team.iter().find(|(_, member)| member.entered < round) {
+        if let Some((missing, _)) =
+            team.iter().find(|(rank, member)| member.entered < round && !self.lost.contains(rank))
+        {
             return Err(format!("released from round {round} of {name} without rank {missing}"));
         }
         Ok(())
+    }
+
+    /// Others may go on without this one.
+    pub fn on_lost(&mut self, rank: u32) {
+        self.lost.insert(rank);
+    }
+
+    /// A round is over for this member without the others.
+    pub fn on_excused(&mut self, rank: u32, name: &str) {
+        if let Some(member) = self.teams.get_mut(name).and_then(|team| team.get_mut(&rank)) {
+            member.released += 1;
+        }
     }
 
     /// Whether others have entered a round that this rank has not.

@@ -62,7 +62,17 @@ pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
 }
 
 /// A world with misfortunes drawn for it.
-pub(super) fn strike(rng: &mut Rng, mut stormy: WorldSpec, calm: &Report) -> WorldSpec {
+pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &Report) -> WorldSpec {
+    strike_with(rng, stormy, calm, add_mischief)
+}
+
+/// The same with other mischief of ranks.
+pub(super) fn strike_with(
+    rng: &mut Rng,
+    mut stormy: WorldSpec,
+    calm: &Report,
+    add_mischief: impl Fn(&mut Rng, &mut WorldSpec),
+) -> WorldSpec {
     let count = if rng.chance(750) { 1 } else { rng.between(2, 3) };
     for _ in 0..count {
         if rng.chance(300) {

@@ -165,8 +165,7 @@ pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut 
     let scheme = *dice.one_of(&["auto", "tree", "ring", "log"]);
     let transport = *dice.one_of(&["auto", "auto", "tree"]);
     let pmi = *dice.one_of(&["simple", "simple", "both"]);
-    let more =
-        format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {encrypt}");
+    let more = format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {encrypt}");
     let job = begin(site, work, &more);
     let mut report = Report {
         number,

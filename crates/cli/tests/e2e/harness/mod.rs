@@ -122,8 +122,9 @@ impl Run {
     /// A script. Unless the test says what it is to be offered, no PMIx: scripts are offered that too, and a server for each job
     /// and node is much beside what most tests do.
     pub fn sh(self, script: &str) -> Self {
-        let is_said = self.command.get_args().any(|word| word.as_encoded_bytes().starts_with(b"--pmi"));
-        let offer: &[&str] = if is_said { &[] } else { &["--pmi", "simple"] };
+        let mut words = self.command.get_args().map(OsStr::as_encoded_bytes);
+        let is_ours = words.next() == Some(b"run") && !words.any(|word| word.starts_with(b"--pmi"));
+        let offer: &[&str] = if is_ours { &["--pmi", "simple"] } else { &[] };
         self.args(offer).args(["/bin/sh", "-c", script])
     }
 

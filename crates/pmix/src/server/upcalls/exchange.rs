@@ -7,7 +7,7 @@ use crate::sys::constants::{group as operation, key, status};
 use crate::sys::types::{InfoCallback, ModexCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use wireup_wire::pmix::{Ask, Set};
+use wireup_wire::pmix::Ask;
 
 /// All members here have entered. `data` is malloc's and ours from now on.
 pub unsafe extern "C" fn fence(
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn direct_modex(
     server.ask(Ask::Modex { rank, timeout_s: timeout_in(infos) }, Waiting::Modex(callback))
 }
 
-/// All members here have entered the construction of a group or its end.
+/// All members here have entered the construction of a group, or its end.
 pub unsafe extern "C" fn group(
     what: c_int,
     name: *mut c_char,
@@ -66,11 +66,12 @@ pub unsafe extern "C" fn group(
     // SAFETY: the library lends us all of it for the call.
     let (procs, infos, name) = unsafe { (slice(procs, proc_count), view(infos, info_count), c_str(name.cast_const())) };
     let server = server();
-    let destruct = match what {
-        operation::CONSTRUCT => false,
-        operation::DESTRUCT => true,
+    match what {
+        operation::CONSTRUCT => {}
+        // All members here have come, and that is all: when it is answered later, 5.0 frees what it has just freed.
+        operation::DESTRUCT => return status::OPERATION_SUCCEEDED,
         _ => return status::NOT_SUPPORTED,
-    };
+    }
     let (Some(name), Some(callback)) = (name, Callback::new(callback, callback_data)) else { return status::BAD_PARAM };
     let Some(set) = server.set_of(procs) else { return not_our_job() };
     let wants_context = infos.is_true(key::GROUP_ASSIGN_CONTEXT_ID);
@@ -78,15 +79,12 @@ pub unsafe extern "C" fn group(
     let ask = Ask::Group {
         name: name.to_string_lossy().into_owned(),
         set: set.clone(),
-        destruct,
+        destruct: false,
         wants_context,
         data,
         timeout_s: timeout_in(infos),
     };
-    server.ask(
-        ask,
-        Waiting::Group { callback, ranks: if destruct { Set::Ranks(Vec::new()) } else { set }, wants_context },
-    )
+    server.ask(ask, Waiting::Group { callback, ranks: set, wants_context })
 }
 
 /// A collective with another job: none is connected to this one.

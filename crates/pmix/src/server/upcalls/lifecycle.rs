@@ -6,6 +6,7 @@ use crate::server::state::server;
 use crate::sys::constants::status;
 use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::Ordering;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::FromServer;
 
@@ -23,6 +24,10 @@ pub unsafe extern "C" fn connected(
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });
+        // Whether it waits for events of the job, the library keeps to itself.
+        if !server.watches.swap(true, Ordering::Relaxed) {
+            server.outbox.send(&FromServer::Watch);
+        }
     }
     status::OPERATION_SUCCEEDED
 }

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::infos::Infos;
 
-    fn waited(add: impl FnOnce(&mut Infos)) -> u32 {
+    fn waited(add: impl FnOnce(&mut Infos) -> &mut Infos) -> u32 {
         let mut infos = Infos::new();
         add(&mut infos);
         // SAFETY: the list lives as long as the view.
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn a_lookup_waits_for_as_many_keys_as_it_says() {
-        assert_eq!(waited(|_| {}), 0);
-        assert_eq!(waited(|infos| drop(infos.flag(key::WAIT, false))), 0);
-        assert_eq!(waited(|infos| drop(infos.flag(key::WAIT, true))), 3);
-        assert_eq!(waited(|infos| drop(infos.u32(key::WAIT, 0))), 3);
-        assert_eq!(waited(|infos| drop(infos.u32(key::WAIT, 2))), 2);
-        assert_eq!(waited(|infos| drop(infos.u32(key::WAIT, 9))), 3);
+        assert_eq!(waited(|infos| infos), 0);
+        assert_eq!(waited(|infos| infos.flag(key::WAIT, false)), 0);
+        assert_eq!(waited(|infos| infos.flag(key::WAIT, true)), 3);
+        assert_eq!(waited(|infos| infos.u32(key::WAIT, 0)), 3);
+        assert_eq!(waited(|infos| infos.u32(key::WAIT, 2)), 2);
+        assert_eq!(waited(|infos| infos.u32(key::WAIT, 9)), 3);
     }
 }

@@ -137,8 +137,11 @@ fn is_known(key: &CStr) -> bool {
     ASKED.contains(&key) || FACTS.iter().any(|(name, _)| *name == key)
 }
 
+/// Where a number is found in the job.
+type Fact = (&'static CStr, fn(&Job) -> u32);
+
 /// What we know without asking.
-const FACTS: [(&CStr, fn(&Job) -> u32); 5] = [
+const FACTS: [Fact; 5] = [
     (key::JOB_SIZE, |job| job.size),
     (key::UNIV_SIZE, |job| job.size),
     (key::MAX_PROCS, |job| job.size),

@@ -1,8 +1,10 @@
 use super::*;
 use crate::io::{ExitStatus, ShellId};
 use crate::outbox::control_frame;
+use wireup_wire::frame::Class;
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::{AgentSpec, Note, RemoteShell};
+use wireup_wire::pmix::{FromServer, pack};
 
 pub(super) const T: Instant = Instant(5_000_000_000);
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -331,6 +333,32 @@ fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
     assert!(!spawned(&outputs(&mut held)));
     held.handle(T, Input::LinkUp { link: UP, peer: Peer::Parent, local: String::new() });
     assert!(spawned(&outputs(&mut held)));
+}
+
+#[test]
+fn what_is_for_ranks_that_wait_for_a_server_waits_too() {
+    let mut middle = agent(5);
+    outputs(&mut middle);
+    let mut served = job(1);
+    served.options.pmi = PmiFlavour::Both;
+    served.options.stdin = StdinTarget::All;
+    hear(&mut middle, T, UP, 1, &Control::Launch(served));
+    let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
+    middle.handle(T, Input::LinkBytes { link: UP, bytes: Bytes::copy_from_slice(&input.header()) });
+    middle.handle(T, Input::LinkBytes { link: UP, bytes: input.payload });
+    hear(&mut middle, T, UP, 1, &Control::Signal { signal: 10 });
+    let early = outputs(&mut middle);
+    let is_for_ranks =
+        |output: &Output| matches!(output, Output::Spawn(_) | Output::Write { .. } | Output::Signal { .. });
+    assert!(!early.iter().any(is_for_ranks), "{early:?}");
+    let failed = FromServer::Failed { problem: "no library".into() };
+    middle.handle(T, Input::PmixBytes { job: JobId(1), bytes: pack(&failed) });
+    let later = outputs(&mut middle);
+    let kinds: Vec<_> = later.iter().filter(|output| is_for_ranks(output)).collect();
+    assert!(
+        matches!(kinds[..], [Output::Spawn(_), Output::Write { .. }, .., Output::Signal { signal: 10, .. }]),
+        "{kinds:?}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Events: what ranks raise, and ranks that go.
 //!
-//! Nobody is told of ranks that go before somebody has asked for it (`Up::Watch`): the end of a job would else cost a message
-//! from each rank to each node.
+//! Ranks that die or leave without a goodbye are told to all nodes, once a client of PMIx is there (`Up::Watch`). Those that
+//! leave well are not: the end of a job would cost a message from each rank to each node.
 
 use super::super::processes::Life;
 use super::super::{Context, Job};
@@ -23,8 +23,11 @@ impl Job {
         self.tell_server(&ToServer::Gone { rank }, cx);
         self.forget_published(rank, cx);
         if self.pmix.as_ref().is_some_and(|pmix| pmix.watched) {
-            let well = life == Life::Gone { exit: Some(0) } && !deserted;
-            let code = if well { Event::ProcTerminated } else { Event::ProcAborted };
+            // A rank that leaves as it should is no news: every rank does, in the end.
+            if life == (Life::Gone { exit: Some(0) }) && !deserted {
+                return;
+            }
+            let code = Event::ProcAborted;
             self.pmix_up(&Up::Event { code, from: None, affected: Some(rank), to: Set::All, infos: Bytes::new() }, cx);
         }
     }

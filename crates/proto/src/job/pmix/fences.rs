@@ -12,6 +12,7 @@
 //! counts another way than the others. A fence of some ranks is over for that node alone; what comes of it is not told.
 
 use super::super::groups::{ASK, OVER};
+use super::super::processes::Process;
 use super::super::{Context, Job};
 use super::asks::Waits;
 use crate::exchange::{Entering, Entry, Exchanges, Finished, Outcome, Site};
@@ -213,16 +214,20 @@ impl Job {
         }
         let Job { pmix: Some(pmix), processes, mapping, spec, children, whereabouts, node, .. } = self else { return };
         let Fences { groups, rounds, .. } = &mut pmix.fences;
+        let comes = |(local, process): (usize, &Process)| {
+            let local = LocalRank(local as u16);
+            (group.members.contains(process.rank) && !groups.has_departed(local)).then_some(local)
+        };
+        let coming: Vec<LocalRank> = processes.iter().enumerate().filter_map(comes).collect();
+        if coming.is_empty() {
+            return self.refuse_ask(id, Status::RankGone, cx);
+        }
         rounds.entry(group.clone()).or_default().push_back(Round { id, name });
         let mut pairs = Vec::new();
         block::push(&mut pairs, node.unwrap_or_default(), false, &peer::encode(&part));
         let mut pairs = Bytes::from(pairs);
         let mut next = Vec::new();
-        for (local, process) in processes.iter().enumerate() {
-            let local = LocalRank(local as u16);
-            if !group.members.contains(process.rank) || groups.has_departed(local) {
-                continue;
-            }
+        for local in coming {
             let spread = || whereabouts.spread(&group.members, mapping, spec, children);
             groups.enter(cx.now, group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
         }

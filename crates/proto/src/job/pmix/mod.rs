@@ -126,8 +126,12 @@ impl Job {
 
     /// The server process of this node is of no use any more.
     fn fail_pmix(&mut self, problem: impl Into<String>, cx: &mut Context<'_>) {
+        let starting = self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
         self.stop_server(cx);
         self.fail_here(Cause::PmixServer { problem: problem.into() }, cx);
+        if starting {
+            self.give_held_up();
+        }
     }
 
     fn pmix_up(&mut self, message: &Up, cx: &mut Context<'_>) {

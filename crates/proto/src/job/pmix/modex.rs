@@ -44,6 +44,8 @@ pub struct Modex {
     next_ticket: u64,
     /// Ranks here that commit nothing more.
     departed: BTreeSet<Rank>,
+    /// There is no server process here any more.
+    unserved: bool,
     /// Ranks here whose data is being fetched to be kept, and what was.
     keep: BTreeSet<Rank>,
     kept: Remains,
@@ -118,10 +120,23 @@ impl Modex {
         tickets
     }
 
+    /// What the server process is to be asked for, now that it serves.
+    fn outstanding(&self) -> Vec<(u64, Rank)> {
+        self.tickets.iter().map(|(ticket, rank)| (*ticket, *rank)).collect()
+    }
+
+    /// There is no server process: nothing will come of what it was to be asked for.
+    fn on_unserved(&mut self, now: Instant) {
+        self.unserved = true;
+        for sought in self.sought.values_mut() {
+            sought.until.get_or_insert(now + PMIX_LATE_BLOB_NS_MAX);
+        }
+    }
+
     /// A number to ask the server process by, if it is not asked for this rank already.
     fn ticket(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
         let Entry::Vacant(sought) = self.sought.entry(rank) else { return None };
-        let until = self.departed.contains(&rank).then(|| now + PMIX_LATE_BLOB_NS_MAX);
+        let until = (self.unserved || self.departed.contains(&rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
         sought.insert(Sought { nodes: Vec::new(), until });
         let ticket = self.next_ticket;
         self.tickets.insert(ticket, rank);
@@ -267,6 +282,20 @@ impl Job {
             return self.fail_pmix(format!("it answers by the number {ticket}, which nobody has asked by"), cx);
         }
         self.end_emptied_server(cx);
+    }
+
+    /// The server process serves: it is asked for what others have wanted meanwhile.
+    pub(super) fn seek_at_last(&mut self, cx: &mut Context<'_>) {
+        for (ticket, rank) in self.pmix.as_ref().map(|pmix| pmix.modex.outstanding()).unwrap_or_default() {
+            self.tell_server(&ToServer::ModexWanted { ticket, rank }, cx);
+        }
+    }
+
+    /// There is none any more.
+    pub(super) fn seek_no_more(&mut self, now: Instant) {
+        if let Some(pmix) = &mut self.pmix {
+            pmix.modex.on_unserved(now);
+        }
     }
 
     /// All ranks here have left, and others may still want what they have committed: it is fetched. False: there is nothing.

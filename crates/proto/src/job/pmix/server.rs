@@ -98,6 +98,7 @@ impl Job {
             argv: app.argv.iter().map(words).collect(),
             cwd: words(&app.cwd),
         };
+        let shared = spec.nodes[node.index()].shared;
         let begin = Begin {
             nspace: spec.nspace.clone(),
             nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
@@ -107,12 +108,13 @@ impl Job {
             cpus: vec![None; self.processes.len()],
             dir: String::new(),
             library: spec.options.pmix_library.clone(),
+            shared,
             oversubscribed: false,
             verbose: 0,
         };
-        let shared = spec.nodes[node.index()].shared;
         let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
-        PmixPlan { job: self.id(), begin, bind_to, env: spec.env.clone() }
+        let ranks_here = if shared { spec.job_size() } else { self.processes.len() as u32 };
+        PmixPlan { job: self.id(), begin, bind_to, ranks_here, env: spec.env.clone() }
     }
 
     /// It can begin to serve: each rank gets its variables.
@@ -126,6 +128,7 @@ impl Job {
         }
         pmix.server.phase = Phase::Serving;
         self.on_opened(Opened { node, version }, cx);
+        self.seek_at_last(cx);
         if let Some(plan) = &mut self.held {
             plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
         }
@@ -139,6 +142,7 @@ impl Job {
             || self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
         if let Some(plan) = self.held.take_if(|_| !waits) {
             cx.out.push(Output::Spawn(plan));
+            std::mem::take(&mut self.for_held).into_iter().for_each(|output| cx.out.push(output));
         }
     }
 
@@ -159,6 +163,7 @@ impl Job {
         let Some(pmix) = &mut self.pmix else { return };
         let before = std::mem::replace(&mut pmix.server.phase, Phase::Gone);
         pmix.asks.clear();
+        self.seek_no_more(cx.now);
         let how = match status {
             ExitStatus::Exited(code) => format!("left with exit code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
@@ -166,7 +171,9 @@ impl Job {
         let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };
         match before {
             Phase::Starting { .. } => {
-                pmix.server.phase = before;
+                if let Some(pmix) = &mut self.pmix {
+                    pmix.server.phase = before;
+                }
                 self.on_server_failed(format!("it {how} before it was ready{said}"), cx);
                 if let Some(pmix) = &mut self.pmix {
                     pmix.server.phase = Phase::Gone;
@@ -175,6 +182,7 @@ impl Job {
             Phase::Serving | Phase::Emptying => self.fail_pmix(format!("it {how}{said}"), cx),
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
+        self.depart_without_goodbye(cx);
         self.sweep_if_done(cx);
     }
 
@@ -228,6 +236,7 @@ impl Job {
             cx.out.push(Output::StopPmix { job });
         }
         pmix.asks.clear();
+        self.seek_no_more(cx.now);
     }
 
     pub(super) fn check_server(&mut self, cx: &mut Context<'_>) {
@@ -244,6 +253,7 @@ impl Job {
             Phase::Killed { .. } => {
                 // The kernel cannot end it now; the keeper goes on trying.
                 pmix.server.phase = Phase::Gone;
+                self.depart_without_goodbye(cx);
                 self.sweep_if_done(cx);
             }
             Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => {}
@@ -252,9 +262,15 @@ impl Job {
 
     /// The job is being ended: ranks that wait for the process are not started any more.
     pub(in crate::job) fn drop_held(&mut self, cx: &mut Context<'_>) {
-        if self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting()) && self.held.take().is_some() {
-            self.give_processes_up();
+        if self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting()) {
             self.stop_server(cx);
+            self.give_held_up();
+        }
+    }
+
+    pub(super) fn give_held_up(&mut self) {
+        if self.held.take().is_some() {
+            self.give_processes_up();
         }
     }
 

@@ -1,0 +1,240 @@
+//! Unmodified Open MPI, OpenSHMEM and PMIx programs; what is offered to whom, and how that is told.
+//!
+//! Their ranks poll without end, so there are few of them.
+
+mod faults;
+mod offered;
+
+use crate::harness::machines::{self, Machines};
+use crate::harness::peers::program;
+use crate::harness::{Outcome, Run};
+use xtask::programs::Flavour;
+
+const BOTH: [Flavour; 2] = [Flavour::OpenMpi4, Flavour::OpenMpi5];
+/// Clients of Debian's libpmix and of Open MPI 5's.
+const CLIENTS: [Flavour; 2] = [Flavour::Pmix, Flavour::Pmix5];
+const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 2"];
+
+/// `wireup run LINE PROGRAM ARGS`; nothing if the peer is not here.
+fn run(flavour: Flavour, name: &str, line: &str, args: &str) -> Option<Run> {
+    let program = program(flavour, name)?;
+    Some(Run::job(line).arg(program).args(args.split_whitespace()))
+}
+
+/// Its output, nothing else being said.
+fn says(flavour: Flavour, name: &str, line: &str, args: &str, expected: &str) {
+    let Some(run) = run(flavour, name, line, args) else { return };
+    let outcome = run.succeed();
+    assert_eq!(outcome.out(), expected, "{outcome}");
+    outcome.expect_quiet();
+}
+
+fn hello_from_all(hello: &Outcome, ranks: usize) {
+    let said = hello.sorted_lines();
+    assert_eq!(said.len(), ranks, "{hello}");
+    for (rank, line) in said.iter().enumerate() {
+        assert!(line.starts_with(&format!("hello from rank {rank} of {ranks} on ")), "{hello}");
+        assert!(line.contains("Open MPI v"), "{hello}");
+    }
+}
+
+#[test]
+fn open_mpi_on_one_node_and_on_virtual_ones() {
+    for flavour in BOTH {
+        for placement in PLACEMENTS {
+            let Some(hello) = run(flavour, "hello", placement, "") else { continue };
+            hello_from_all(&hello.succeed(), 4);
+            says(flavour, "ring", placement, "", "ring of 4: token 6, expected 6\n");
+            says(flavour, "allreduce", placement, "", "allreduce over 4 ranks: 4096 sums are right\n");
+            says(flavour, "initfin", placement, "", "");
+        }
+        says(
+            flavour,
+            "allreduce",
+            "-n 5 --virtual-nodes 2 --map-by node",
+            "",
+            "allreduce over 5 ranks: 4096 sums are right\n",
+        );
+        says(flavour, "ring", "-n 1", "", "ring of 1: token 0, expected 0\n");
+    }
+}
+
+/// Debian's version 4 is set up without any means for it between nodes.
+#[test]
+fn one_sided() {
+    says(Flavour::OpenMpi4, "onesided", "-n 3", "", "one-sided over 3 ranks: right\n");
+    for placement in PLACEMENTS {
+        let Some(run) = run(Flavour::OpenMpi5, "onesided", placement, "") else { return };
+        // It complains of a part of its own, under its own launcher as well.
+        run.succeed().expect_out("one-sided over 4 ranks: right\n");
+    }
+}
+
+#[test]
+fn who_shares_memory_with_whom() {
+    let expected = ["rank 0 of 4: local 0 of 0 2", "rank 1 of 4: local 0 of 1 3", "rank 2 of 4: local 1 of 0 2"];
+    for flavour in BOTH {
+        let Some(run) = run(flavour, "locality", "-n 4 --virtual-nodes 2 --map-by node", "") else { continue };
+        let outcome = run.succeed();
+        assert_eq!(outcome.sorted_lines()[..3], expected, "{outcome}");
+    }
+}
+
+#[test]
+fn sessions() {
+    for placement in ["-n 5", "-n 5 --virtual-nodes 2"] {
+        let Some(run) = run(Flavour::OpenMpi5, "sessions", placement, "") else { return };
+        let wanted = ["all: 5 ranks", "even: 3 ranks", "even: 3 ranks", "odd: 2 ranks", "odd: 2 ranks"];
+        let outcome = run.succeed();
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+    }
+}
+
+#[test]
+fn an_abort_gives_its_code() {
+    for flavour in BOTH {
+        for placement in PLACEMENTS {
+            let Some(run) = run(flavour, "abort", placement, "") else { continue };
+            let outcome = run.finish().expect_code(7);
+            outcome.expect_err_line(&["wireup: rank 1", "code 7"]);
+        }
+    }
+}
+
+#[test]
+fn leaving_without_finalize_ends_the_job() {
+    for flavour in BOTH {
+        let Some(run) = run(flavour, "earlyexit", "-n 3", "") else { continue };
+        let outcome = run.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        outcome.expect_err_line(&["rank 1", "MPI_Finalize"]);
+    }
+}
+
+#[test]
+fn openshmem() {
+    for placement in PLACEMENTS {
+        let Some(run) = run(Flavour::Oshmem, "hello", placement, "") else { return };
+        let outcome = run.succeed();
+        let wanted = (0..4).map(|element| format!("hello from element {element} of 4")).collect::<Vec<_>>();
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+        says(Flavour::Oshmem, "ring", placement, "", "ring of 4 elements: right\n");
+    }
+}
+
+fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, line: &str) -> Option<Outcome> {
+    let program = program(flavour, name)?;
+    // Hosts may have addresses in common by which they do not reach each other; Open MPI tries them all.
+    Some(machines.job(line).arg(program).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed())
+}
+
+#[test]
+fn open_mpi_on_hosts() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for flavour in BOTH {
+        for (name, line, expected) in [
+            ("ring", "--hosts n[0-1] --ppn 2", "ring of 4: token 6, expected 6\n"),
+            (
+                "allreduce",
+                "--hosts n[0-2] --ppn 1 --fanout 1 --encrypt",
+                "allreduce over 3 ranks: 4096 sums are right\n",
+            ),
+        ] {
+            let Some(outcome) = on_hosts(&machines, flavour, name, line) else { continue };
+            assert_eq!(outcome.out(), expected, "{outcome}");
+            outcome.expect_quiet();
+        }
+        let Some(hello) = on_hosts(&machines, flavour, "hello", "--hosts n[0-1]") else { continue };
+        hello.expect_out("hello from rank 1 of 2 on n1, Open MPI v");
+    }
+}
+
+#[test]
+fn clients_exchange_what_they_have() {
+    // Version 5 of the library hands longer texts to local ranks as it has compressed them, under its own launcher as well.
+    for client in CLIENTS {
+        for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
+            let Some(many) = run(client, "exchange", line, "4 2000") else { return };
+            let ranks = &line[3..4];
+            let outcome = many.succeed();
+            assert_eq!(outcome.out(), format!("exchange over {ranks} ranks: 4 rounds of 2000 bytes are right\n"));
+            for how in ["32", "3500", "late"] {
+                says(client, "modex", line, how, &format!("modex over {ranks} ranks: right\n"));
+            }
+        }
+        says(client, "modex", "-n 4 --virtual-nodes 2", "missing", "modex over 4 ranks: right\n");
+    }
+}
+
+#[test]
+fn every_mode_of_modex_and_every_route() {
+    for flags in ["--modex full", "--modex direct", "--modex auto", "--exchange ring", "--exchange log", "--fanout 1"] {
+        let line = format!("-n 6 --virtual-nodes 3 {flags}");
+        says(Flavour::Pmix, "exchange", &line, "3 5000", "exchange over 6 ranks: 3 rounds of 5000 bytes are right\n");
+    }
+}
+
+#[test]
+fn many_fences_back_to_back() {
+    let routes = ["--exchange tree", "--exchange ring", "--exchange log", "--agent-transport tcp", ""];
+    for flags in routes {
+        let line = format!("-n 6 --virtual-nodes 3 {flags}");
+        says(Flavour::Pmix, "fences", &line, "1000 200", "1000 fences over 6 ranks\n");
+    }
+    says(Flavour::Pmix5, "fences", "-n 4 --virtual-nodes 2", "500 200", "500 fences over 4 ranks\n");
+}
+
+#[test]
+fn job_data_is_right() {
+    for client in CLIENTS {
+        let Some(run) = run(client, "jobdata", "-n 5 --virtual-nodes 2 --map-by node", "") else { return };
+        let outcome = run.succeed();
+        let wanted = [
+            "rank 0 of 5: node 0, local 0 of 3: 0,2,4",
+            "rank 1 of 5: node 1, local 0 of 2: 1,3",
+            "rank 2 of 5: node 0, local 1 of 3: 0,2,4",
+            "rank 3 of 5: node 1, local 1 of 2: 1,3",
+            "rank 4 of 5: node 0, local 2 of 3: 0,2,4",
+        ];
+        assert_eq!(outcome.sorted_lines(), wanted, "{outcome}");
+    }
+}
+
+#[test]
+fn names_groups_events_and_questions() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            says(client, "names", placement, "", "names over 4 ranks: right\n");
+            says(client, "groups", placement, "", "groups over 4 ranks: right\n");
+            let Some(events) = run(client, "events", placement, "") else { return };
+            let told: Vec<String> = (1..4).map(|rank| format!("rank {rank} was told of rank 0")).collect();
+            let outcome = events.succeed();
+            assert_eq!(outcome.sorted_lines(), told, "{outcome}");
+            let Some(ask) = run(client, "ask", placement, "") else { return };
+            let outcome = ask.succeed();
+            assert_eq!(outcome.sorted_lines(), ["answers over 4 ranks: right", "logged by rank 0"], "{outcome}");
+        }
+    }
+}
+
+/// Where Open MPI's own launchers hang now and then.
+#[test]
+fn short_lived_ranks() {
+    for client in CLIENTS {
+        for how in ["", "fence", "exit"] {
+            says(client, "brief", "-n 12 --virtual-nodes 2", how, "");
+        }
+    }
+    for _ in 0..5 {
+        Run::job("-n 16 --virtual-nodes 2 --pmi pmix /bin/true").succeed().expect_quiet();
+    }
+}
+
+/// Nothing is left of any of them; the harness looks.
+#[test]
+fn one_launch_after_the_other() {
+    let count = if std::env::var_os("WIREUP_LARGE").is_some() { 1000 } else { 25 };
+    for _ in 0..count {
+        says(Flavour::Pmix, "brief", "-n 3 --virtual-nodes 2", "fence", "");
+    }
+}

@@ -1,0 +1,174 @@
+//! Clients that die, wait in vain or are somebody else's; servers that are killed.
+//!
+//! That nothing is left, neither process nor directory, is looked for by the harness at the end of every run.
+
+use super::{CLIENTS, PLACEMENTS, run};
+use crate::harness::peers::{program, tool};
+use crate::harness::{Run, Running};
+use rustix::process::{Signal, kill_process};
+use xtask::programs::Flavour;
+
+#[test]
+fn a_client_that_dies_in_a_fence() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "fence 3") else { return };
+            faults.finish().expect_code(3).expect_err_line(&["rank 3", "exit code 3"]);
+        }
+    }
+}
+
+/// With exit code 0 the others go on, with what they have or with an error; nobody waits for ever.
+#[test]
+fn a_client_that_leaves_instead_of_entering_a_fence() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "fence 0") else { return };
+            let outcome = faults.finish();
+            if outcome.code() != 0 {
+                outcome.expect_err_line(&["rank 3", "MPI_Finalize"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_dies_while_others_ask_for_its_data() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "modex 4") else { return };
+            faults.finish().expect_code(4).expect_err_line(&["rank 3", "exit code 4"]);
+            let Some(faults) = run(client, "faults", placement, "modex 0") else { return };
+            let outcome = faults.finish();
+            assert!(outcome.code() != 0 || outcome.out().matches("refused").count() == 3, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_fence_over_a_set_with_a_dead_rank() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(faults) = run(client, "faults", placement, "set 0") else { return };
+            let outcome = faults.finish();
+            assert!(outcome.code() != 0 || outcome.out().contains("rank 0: "), "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn patience_has_an_end() {
+    for placement in PLACEMENTS {
+        // Version 5 of the library tells one rank of a node alone, under its own launcher as well.
+        let Some(faults) = run(Flavour::Pmix, "faults", placement, "timeout") else { return };
+        let outcome = faults.succeed();
+        assert_eq!(outcome.out().matches("out of patience").count(), 3, "{outcome}");
+    }
+}
+
+#[test]
+fn leaving_before_finalize_when_nobody_waits() {
+    for client in CLIENTS {
+        let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "without") else { return };
+        faults.succeed().expect_quiet();
+    }
+}
+
+#[test]
+fn abort_and_job_control_end_the_job() {
+    for client in CLIENTS {
+        let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "stranger 17") else { return };
+        faults.finish().expect_code(17).expect_err_line(&["rank 0", "17", "no more cheese"]);
+        let Some(ask) = run(client, "ask", "-n 4 --virtual-nodes 2", "end") else { return };
+        let outcome = ask.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+        outcome.expect_err_line(&["rank 0", "end of the job"]);
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_is_an_event() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            let Some(events) = run(client, "events", placement, "death") else { return };
+            let outcome = events.finish();
+            let told: Vec<String> = (0..3).map(|rank| format!("rank {rank} was told of rank 3")).collect();
+            assert_eq!(outcome.sorted_lines(), told, "{outcome}");
+        }
+    }
+}
+
+/// Whoever is not the job's user learns nothing, not even with all of its variables.
+#[test]
+fn another_user_is_refused() {
+    let (Some(brief), Some(setpriv)) = (program(Flavour::Pmix, "brief"), tool("/usr/bin/setpriv")) else { return };
+    if !xtask::debian::is_root() {
+        return;
+    }
+    // Where everybody may read.
+    let copy = std::env::temp_dir().join(format!("brief-{}", std::process::id()));
+    std::fs::copy(brief, &copy).expect("copy a program");
+    let script = format!(
+        "{} --reuid 65534 --regid 65534 --clear-groups timeout 10 {} >/dev/null 2>&1 && echo let in || echo refused",
+        setpriv.display(),
+        copy.display()
+    );
+    let outcome = Run::job("-n 1 --pmi pmix").sh(&script).finish();
+    std::fs::remove_file(copy).expect("ours");
+    assert_eq!(outcome.out(), "refused\n", "{outcome}");
+}
+
+#[test]
+fn directories_are_private() {
+    let script = r#"stat -c %a "$PMIX_SERVER_TMPDIR""#;
+    let outcome = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh(script).succeed();
+    assert_eq!(outcome.out(), "700\n".repeat(4), "{outcome}");
+}
+
+/// Ranks that are there until they are killed.
+fn held() -> Option<Running> {
+    let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 4);
+    Some(running)
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_job_and_is_named() {
+    let Some(running) = held() else { return };
+    let servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
+    let server = servers.last().expect("a server process for each node");
+    kill_process(server.pid, Signal::KILL).expect("kill it");
+    let outcome = running.finish();
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["wireup: ", "PMIx server", "node"]);
+}
+
+/// Launcher, agents, keepers, servers, ranks: any one of them.
+#[test]
+fn each_process_killed_in_turn_leaves_nothing() {
+    for turn in 0.. {
+        let Some(running) = held() else { return };
+        let mut all = running.processes();
+        all.sort_by_key(|process| process.pid.as_raw_nonzero());
+        let Some(victim) = all.get(turn) else {
+            running.signal(Signal::TERM);
+            running.finish();
+            return;
+        };
+        println!("killed: {victim:?}");
+        kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
+        let outcome = running.finish();
+        assert_ne!(outcome.code(), 0, "{outcome}");
+    }
+}
+
+#[test]
+fn signals_and_time_limits_leave_nothing() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let Some(running) = held() else { return };
+        running.signal(signal);
+        assert_ne!(running.finish().code(), 0);
+    }
+    let outcome = Run::job("-n 4 --virtual-nodes 2 --pmi pmix --timeout 0.5 sleep 1000").finish();
+    assert_eq!(outcome.code(), 124, "{outcome}");
+}

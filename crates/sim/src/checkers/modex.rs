@@ -1,0 +1,122 @@
+//! PMIx: fences bring what their members had committed, groups have a number of their own, nothing is invented.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A fence or a group, as all of its members call it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Call {
+    /// What no other one is called.
+    pub name: String,
+    /// In ascending order.
+    pub members: Vec<u32>,
+    pub collect: bool,
+    /// The group's own name.
+    pub group: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub struct ModexCheck {
+    commits: BTreeMap<u32, u32>,
+    /// Of each round of a call: what each member had committed when it came.
+    board: BTreeMap<(String, u32), BTreeMap<u32, u32>>,
+    /// How often each rank came to each call, and how often it was released.
+    rounds: BTreeMap<(String, u32), (u32, u32)>,
+    contexts: BTreeMap<(String, u32), u64>,
+    used: BTreeSet<u64>,
+    /// Calls that somebody would not wait for for ever.
+    impatient: BTreeSet<String>,
+    pub published: BTreeSet<u32>,
+    pub events: u64,
+    /// Calls that were answered without those who had left, and that took too long.
+    pub excused: u32,
+    pub timeouts: u32,
+}
+
+/// What a rank commits for the n-th time: its number, n, and some bytes that only it has.
+pub fn record(seed: u64, rank: u32, version: u32) -> Vec<u8> {
+    let mut bytes = [rank.to_le_bytes(), version.to_le_bytes()].concat();
+    bytes.extend_from_slice(&mark(seed, rank, version).to_le_bytes());
+    bytes
+}
+
+fn mark(seed: u64, rank: u32, version: u32) -> u64 {
+    crate::rng::mix(seed ^ (u64::from(rank) << 32 | u64::from(version)))
+}
+
+/// The latest record of each rank; `None`: some are none.
+pub fn records(seed: u64, bytes: &[u8]) -> Option<BTreeMap<u32, u32>> {
+    let mut known = BTreeMap::new();
+    for chunk in bytes.chunks(16) {
+        let rank = u32::from_le_bytes(chunk.get(..4)?.try_into().ok()?);
+        let version = u32::from_le_bytes(chunk.get(4..8)?.try_into().ok()?);
+        let told = u64::from_le_bytes(chunk.get(8..16)?.try_into().ok()?);
+        if told != mark(seed, rank, version) {
+            return None;
+        }
+        let latest: &mut u32 = known.entry(rank).or_default();
+        *latest = version.max(*latest);
+    }
+    Some(known)
+}
+
+impl ModexCheck {
+    pub fn on_commit(&mut self, rank: u32) {
+        *self.commits.entry(rank).or_default() += 1;
+    }
+
+    pub fn has_committed(&self, rank: u32) -> bool {
+        self.commits.contains_key(&rank)
+    }
+
+    pub fn on_enter(&mut self, rank: u32, call: &Call, impatient: bool) {
+        let round = &mut self.rounds.entry((call.name.clone(), rank)).or_default().0;
+        let board = self.board.entry((call.name.clone(), *round)).or_default();
+        board.insert(rank, self.commits.get(&rank).copied().unwrap_or(0));
+        *round += 1;
+        if impatient {
+            self.impatient.insert(call.name.clone());
+        }
+    }
+
+    pub fn has_patience_ended(&self, call: &Call) -> bool {
+        self.impatient.contains(&call.name)
+    }
+
+    /// After a round without excuses: all members' data is there, at least as new as it was.
+    pub fn check_data(
+        &self,
+        call: &Call,
+        known: &BTreeMap<u32, u32>,
+        has_left: impl Fn(&u32) -> bool,
+    ) -> Result<(), String> {
+        // Which round it was is not told: what the first has brought is the least.
+        let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("nobody has come to it".into()) };
+        for (rank, version) in board.iter().filter(|(rank, _)| !has_left(rank)) {
+            if known.get(rank).copied().unwrap_or(0) < *version {
+                return Err(format!("it does not bring what rank {rank} has committed"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A group has this number for these ranks.
+    pub fn on_context(&mut self, call: &Call, ranks: &[u32], context: u64) -> Result<(), String> {
+        for rank in ranks {
+            let round = &mut self.rounds.entry((call.name.clone(), *rank)).or_default().1;
+            let known = self.contexts.entry((call.name.clone(), *round)).or_insert(context);
+            *round += 1;
+            if *known != context {
+                return Err(format!("its context is {known} for some and {context} for rank {rank}"));
+            }
+        }
+        let first = ranks.first().map_or(0, |rank| self.rounds[&(call.name.clone(), *rank)].1 - 1);
+        let mine = (call.name.clone(), first);
+        if !self.used.insert(context) && !self.contexts.iter().any(|(at, of)| *at == mine && *of == context) {
+            return Err(format!("its context {context} is another group's"));
+        }
+        if self.contexts.iter().filter(|(_, of)| **of == context).count() > 1 {
+            return Err(format!("two groups have the context {context}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Worlds whose ranks speak PMIx: fences of all and of some, direct gets, groups, published keys; and misfortunes.
+
+use super::collectives::{collective_world, strike_with};
+use crate::Report;
+use crate::faults::Fault;
+use crate::rng::Rng;
+use crate::servers::NoServer;
+use crate::spec::WorldSpec;
+use crate::workload::{PmixStep, Script, Step, Who, Whose};
+use std::rc::Rc;
+use wireup_wire::job::{Modex, PmiFlavour};
+
+/// A world without misfortunes.
+pub fn modex_world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "modex");
+    let shape = collective_world(seed);
+    let script = Rc::new(script(rng));
+    WorldSpec {
+        apps: vec![(shape.job_size(), script)],
+        pmi: PmiFlavour::Pmix,
+        modex: *rng.pick(&[Modex::Auto, Modex::Full, Modex::Direct]),
+        deaf_servers: rng.chance(200),
+        stubborn_servers: rng.chance(100),
+        stall_report_ns: if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
+        ..shape
+    }
+}
+
+/// The same with misfortunes; `calm` is the run without them.
+pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "modex faults");
+    let world = modex_world(seed);
+    let agents = u64::from(world.agent_count());
+    if rng.chance(250) {
+        let (agent, at_ns) = (rng.below(agents) as u32, rng.below(calm.elapsed_ns + 1));
+        let how = *rng.pick(&[NoServer::Fails, NoServer::Dies, NoServer::Garbage, NoServer::Silent]);
+        let fault = match rng.below(3) {
+            0 => Fault::NoServer { agent, how },
+            1 => Fault::OtherLibrary { agent },
+            _ => Fault::KillServer { agent, at_ns },
+        };
+        return WorldSpec { faults: vec![fault], ..world };
+    }
+    strike_with(rng, world, calm, add_mischief)
+}
+
+/// Lets one rank do what it should not.
+fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
+    let rank = rng.below(u64::from(spec.job_size())) as u32;
+    let script = spec.script_of(rank).clone();
+    let at = rng.between(1, script.steps.len() as u64 - 2) as usize;
+    let only = Step::OnlyRank { rank };
+    if matches!(script.steps[at - 1], Step::OnlyRank { .. }) {
+        // That step belongs to the next one.
+        return;
+    }
+    let mischief: &[Step] = match rng.below(6) {
+        0 => &[Step::Exit { code: 0 }],
+        1 => &[Step::Exit { code: 7 }],
+        2 => &[Step::Die { signal: 11 }],
+        3 => &[Step::Pmix(PmixStep::Abort { code: 9 })],
+        _ => &[Step::Pmix(PmixStep::Finalize), Step::Exit { code: 0 }],
+    };
+    let mut steps = script.steps.to_vec();
+    steps.splice(at..at, mischief.iter().flat_map(|step| [only, *step]));
+    let changed = Rc::new(Script { steps: steps.into(), ..(*script).clone() });
+    for (_, app) in &mut spec.apps {
+        if Rc::ptr_eq(app, &script) {
+            *app = changed.clone();
+        }
+    }
+}
+
+fn script(rng: &mut Rng) -> Script {
+    use PmixStep::{Commit, Fence, Get, Group, LookUp, Procs, Publish, Watch};
+    let pmix = Step::Pmix;
+    let mut steps = vec![pmix(PmixStep::Init), pmix(Commit)];
+    if rng.chance(200) {
+        steps.push(pmix(Watch));
+    }
+    let mut published = false;
+    for _ in 0..rng.between(1, 8) {
+        let alike = Who::Alike(rng.between(1, 6) as u16);
+        let who = *rng.pick(&[Who::World, Who::World, Who::Node, alike, alike]);
+        let timeout_s = rng.chance(100).then_some(1);
+        let whose = *rng.pick(&[Whose::All, Whose::Neighbours, Whose::Random(3), Whose::Rank(0)]);
+        match rng.below(12) {
+            0 => steps.push(Step::Compute { ns: rng.below(3_000_000_000) }),
+            1 => steps.push(pmix(Commit)),
+            2..=5 => steps.push(pmix(Fence { who, collect: rng.chance(600), timeout_s })),
+            6..=7 => steps.push(pmix(Get { whose })),
+            8 => steps.push(pmix(Group { who, tag: rng.below(3) as u8, timeout_s })),
+            9 if !published => {
+                published = true;
+                steps.push(pmix(Publish));
+            }
+            9 => steps.push(pmix(LookUp { whose })),
+            10 => steps.push(pmix(Procs)),
+            _ => steps.push(pmix(Fence { who: Who::World, collect: true, timeout_s: None })),
+        }
+    }
+    if rng.chance(300) {
+        steps.push(Step::Compute { ns: rng.below(1_000_000_000) });
+    }
+    steps.extend([pmix(PmixStep::Finalize), Step::Exit { code: 0 }]);
+    Script::plain(&steps)
+}
