@@ -52,8 +52,8 @@ fn messages_between_two_agents() {
 #[test]
 fn allgathers_among_all() {
     let results = Results::of("coll");
-    let words = "coll --nodes 5 --fanout 2 --rounds 1 --sizes 8,70000 --iterations-small 5 --iterations-large 2 \
+    let words = "coll --nodes 5 --fanout 2 --rounds 1 --sizes 8,60000 --iterations-small 5 --iterations-large 2 \
                  --only tree,ring/tcp,ring/tree,log/tcp,log/tree";
     let names = ["tree", "ring/tcp", "ring/tree", "log/tcp", "log/tree"];
-    assert_eq!(results.run(words, "coll-latency.svg"), wanted(&names, &["8", "70000"]));
+    assert_eq!(results.run(words, "coll-latency.svg"), wanted(&names, &["8", "60000"]));
 }
