@@ -345,6 +345,6 @@ mod tests {
         assert!(ends[0].on_tick(7).is_empty());
         let instead = ends[0].on_tick(7 + ANSWER_NS_MAX);
         assert_eq!((instead[0].agent, &instead[0].addresses[..]), (AgentId(2), &["a2".to_owned()][..]));
-        assert!(!ends[0].links.contains_key(&LinkId(5)));
+        assert_eq!(ends[0].deadline_ns(), None);
     }
 }
