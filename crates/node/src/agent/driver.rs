@@ -129,7 +129,7 @@ impl AgentDriver {
     /// A job that came with the bootstrap message.
     pub fn launch(&mut self, job: JobSpec) {
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Launch(now, job.clone()));
+        self.record(|| Entry::Launch(now, Box::new(job.clone())));
         self.agent.launch(now, job);
     }
 
