@@ -213,16 +213,10 @@ impl World {
     fn commits_no_more(&mut self, host: u32, rank: u32) {
         let server = self.server(host);
         server.left.insert(rank);
-        let held = std::mem::take(&mut server.held);
-        let (done, held) = held.into_iter().partition(|(_, of)| *of == rank);
-        server.held = held;
+        let (done, here) = (take_of(&mut server.held, rank), take_of(&mut server.waiting, rank));
         for (ticket, of) in done {
             self.give_modex(host, ticket, of, None);
         }
-        let waiting = std::mem::take(&mut self.server(host).waiting);
-        let (here, waiting) = waiting.into_iter().partition(|(_, of)| *of == rank);
-        self.server(host).waiting = waiting;
-        let here: Vec<(u32, u32)> = here;
         here.into_iter().for_each(|(getter, _)| self.got(getter));
     }
 
@@ -277,12 +271,8 @@ impl World {
         let server = self.server(host);
         *server.committed.entry(rank).or_default() += 1;
         let version = server.committed[&rank];
-        let (here, waiting): (Vec<(u32, u32)>, _) =
-            std::mem::take(&mut server.waiting).into_iter().partition(|(_, of)| *of == rank);
-        server.waiting = waiting;
-        let (held, rest): (Vec<(u64, u32)>, _) =
-            std::mem::take(&mut server.held).into_iter().partition(|(_, of)| *of == rank);
-        server.held = rest;
+        let here = take_of(&mut server.waiting, rank);
+        let held = take_of(&mut server.held, rank);
         for (ticket, of) in held {
             self.give_modex(host, ticket, of, Some(version));
         }
@@ -518,4 +508,9 @@ impl World {
         let waits = servers.filter(|(_, server)| server.lives && !server.asked.is_empty());
         waits.map(|(agent, server)| format!("server {agent}: {:?}", server.asked)).collect()
     }
+}
+
+/// Takes out those that are about a rank.
+fn take_of<T>(all: &mut Vec<(T, u32)>, rank: u32) -> Vec<(T, u32)> {
+    all.extract_if(.., |(_, of)| *of == rank).collect()
 }
