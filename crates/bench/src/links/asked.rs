@@ -21,7 +21,7 @@ pub fn judge(report: &Report) -> Vec<Judged> {
     match report.flags.benchmark {
         Benchmark::P2p => vec![
             latency(report, "tcp", "bare C", SMALL),
-            latency(report, "ucx", "perftest of UCX", SMALL),
+            latency(report, "ucx", "perftest, sleeps", SMALL),
             bandwidth(report),
             direct(report),
         ],
@@ -116,7 +116,8 @@ mod tests {
             (pair("tcp"), 8, 125.0),
             (pair("tree"), 8, 300.0),
             (pair("ucx"), 8, 100.0),
-            (Contestant::UcxPerftest, 8, 49.0),
+            (Contestant::UcxPerftest { sleeps: true }, 8, 49.0),
+            (Contestant::UcxPerftest { sleeps: false }, 8, 1.0),
             (Contestant::Bare, LARGE, 80.0),
             (pair("tcp"), LARGE, 100.0),
         ];

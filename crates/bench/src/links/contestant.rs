@@ -17,7 +17,8 @@ pub enum Contestant {
     /// A bare C program over TCP.
     Bare,
     /// UCX' own benchmark.
-    UcxPerftest,
+    /// It turns without a pause, or sleeps until something comes, with endpoints that notice errors, as agents have them.
+    UcxPerftest { sleeps: bool },
     /// A command that prints what it has measured.
     Peer { name: String, command: String },
 }
@@ -29,7 +30,7 @@ pub fn all(flags: &Flags) -> Vec<Contestant> {
         Benchmark::P2p => {
             all.push(Contestant::Bare);
             all.extend(["tcp", "tree", "ucx"].map(|transport| Contestant::Pair { transport }));
-            all.push(Contestant::UcxPerftest);
+            all.extend([true, false].map(|sleeps| Contestant::UcxPerftest { sleeps }));
         }
         Benchmark::Coll => {
             all.push(Contestant::All { exchange: "tree", transport: None });
@@ -56,7 +57,8 @@ impl Contestant {
             Contestant::All { exchange, transport: None } => (*exchange).to_owned(),
             Contestant::All { exchange, transport: Some(transport) } => format!("{exchange}/{transport}"),
             Contestant::Bare => "bare C".into(),
-            Contestant::UcxPerftest => "perftest of UCX".into(),
+            Contestant::UcxPerftest { sleeps: true } => "perftest, sleeps".into(),
+            Contestant::UcxPerftest { sleeps: false } => "perftest, turns".into(),
             Contestant::Peer { name, .. } => name.clone(),
         }
     }
@@ -92,13 +94,14 @@ impl Contestant {
                 );
                 (shell(&script), false)
             }
-            Contestant::UcxPerftest => {
+            Contestant::UcxPerftest { sleeps } => {
+                let mode = if *sleeps { " -e -E sleep" } else { "" };
                 let [first, second] = ends(place);
                 let host = flags.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
                 let mut script = String::from("port=$((20000 + $$ % 20000));");
                 for (bytes, times) in flags.steps.iter().filter(|(bytes, _)| UCX_SIZES.contains(bytes)) {
                     let times = times * 10;
-                    let test = format!("ucx_perftest -p $port -t tag_lat -s {bytes} -n {times} -w {times}");
+                    let test = format!("ucx_perftest -p $port -t tag_lat -s {bytes} -n {times} -w {times}{mode}");
                     script += &format!(
                         " {second} {test} >/dev/null 2>&1 & sleep 0.3; {first} {test} {host} | \
                          awk '/^Final/ {{ printf \"measured {bytes} {times} %d %d %d\\n\", $5*1000*{times}, $3*1000, $3*1000 }}'; wait; \
@@ -125,7 +128,8 @@ fn ends(place: &Place) -> [String; 2] {
     let flags = place.flags;
     let end = |node: u32| match flags.hosts.get(node as usize) {
         Some(host) => format!("{} {host}", flags.remote_shell),
-        None => String::new(),
+        // As agents are, and processes of other hosts: else the scheduler takes both for one group.
+        None => "setsid -w".into(),
     };
     [end(flags.pair.0), end(flags.pair.1)]
 }

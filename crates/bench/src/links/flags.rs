@@ -55,9 +55,13 @@ impl Benchmark {
         }
     }
 
+    /// The source's own, of a node's part in allgathers also ours.
+    fn bytes_max(self) -> u32 {
+        if self == Benchmark::P2p { 1 << 22 } else { 1 << 16 }
+    }
+
     fn sizes(self) -> Vec<u32> {
-        let last = if self == Benchmark::P2p { 22 } else { 16 };
-        (0..=last).map(|shift| 1 << shift).collect()
+        (0..=self.bytes_max().ilog2()).map(|shift| 1 << shift).collect()
     }
 }
 
@@ -157,13 +161,13 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
     if first == second || first.max(second) >= flags.nodes {
         return Err(format!("--pair: two of the {} nodes", flags.nodes).into());
     }
-    flags.steps = steps(&sizes, small, large)?;
+    flags.steps = steps(&sizes, benchmark.bytes_max(), small, large)?;
     Ok(Some(flags))
 }
 
-fn steps(sizes: &[u32], small: u32, large: u32) -> Result<Vec<(u32, u32)>, lexopt::Error> {
-    if sizes.is_empty() || sizes.contains(&0) || sizes.iter().any(|bytes| *bytes > 1 << 22) {
-        return Err("--sizes: from 1 to 4194304".into());
+fn steps(sizes: &[u32], bytes_max: u32, small: u32, large: u32) -> Result<Vec<(u32, u32)>, lexopt::Error> {
+    if sizes.is_empty() || sizes.contains(&0) || sizes.iter().any(|bytes| *bytes > bytes_max) {
+        return Err(format!("--sizes: from 1 to {bytes_max}").into());
     }
     let times = |bytes: u32| if bytes <= SMALL_BYTES_MAX { small } else { large };
     Ok(sizes.iter().map(|bytes| (*bytes, times(*bytes))).collect())
@@ -200,6 +204,7 @@ mod tests {
         {
             assert!(parsed(Benchmark::P2p, words).is_err(), "{words}");
         }
+        assert!(parsed(Benchmark::Coll, "--sizes 65537").is_err());
         assert_eq!(parsed(Benchmark::P2p, "--help").unwrap(), None);
     }
 }

@@ -5,6 +5,7 @@
 use super::error::FlagError;
 use wireup_wire::ids::NodeId;
 use wireup_wire::job::{AgentBench, BenchStep, BenchTask};
+use wireup_wire::limits::{ALLGATHER_LEN_MAX, FRAME_PAYLOAD_MAX};
 
 pub fn parse(flag: &str, value: String) -> Result<AgentBench, FlagError> {
     read(&value).ok_or_else(|| FlagError::AgentBench { flag: flag.to_owned(), value })
@@ -23,9 +24,11 @@ fn read(value: &str) -> Option<AgentBench> {
     if matches!(task, BenchTask::PingPong { first, second } if first == second) {
         return None;
     }
+    let bytes_max = if task == BenchTask::Allgather { ALLGATHER_LEN_MAX as u32 } else { FRAME_PAYLOAD_MAX as u32 };
     let step = |text: &str| {
         let (bytes, iterations) = text.split_once('x')?;
-        Some(BenchStep { bytes: bytes.parse().ok()?, iterations: iterations.parse().ok().filter(|n| *n > 0)? })
+        let bytes = bytes.parse().ok().filter(|bytes| *bytes <= bytes_max)?;
+        Some(BenchStep { bytes, iterations: iterations.parse().ok().filter(|n| *n > 0)? })
     };
     Some(AgentBench { task, steps: sizes.split(',').map(step).collect::<Option<_>>()? })
 }
@@ -40,7 +43,19 @@ mod tests {
         let task = BenchTask::PingPong { first: NodeId(1), second: NodeId(2) };
         assert_eq!(read("1,2:8x100,4096x20"), Some(AgentBench { task, steps: steps.clone() }));
         assert_eq!(read("all:8x100,4096x20"), Some(AgentBench { task: BenchTask::Allgather, steps }));
-        for nonsense in ["", "all", "all:", "1:8x1", "1,1:8x1", "1,2:8", "1,2:8x0", "1,2:x1", "1,2:8x1,"] {
+        for nonsense in [
+            "",
+            "all",
+            "all:",
+            "1:8x1",
+            "1,1:8x1",
+            "1,2:8",
+            "1,2:8x0",
+            "1,2:x1",
+            "1,2:8x1,",
+            "all:65537x1",
+            "1,2:268435457x1",
+        ] {
             assert_eq!(read(nonsense), None, "{nonsense}");
         }
     }

@@ -80,3 +80,44 @@ fn every_way_leads_there() {
         }
     }
 }
+
+/// Whether the library is here, and where.
+fn libucp() -> Option<String> {
+    let list = std::process::Command::new("/sbin/ldconfig").arg("-p").output().ok()?;
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let line = list.lines().find(|line| line.trim_start().starts_with("libucp.so.0 "))?;
+    line.split(" => ").nth(1).map(str::to_owned)
+}
+
+#[test]
+fn all_go_by_ucx_or_all_by_tcp() {
+    let ucx = ["--agent-transport", "ucx"];
+    let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange log";
+    let outcome = Run::job(line).args(ucx).args(exchange()).succeed();
+    assert_eq!(outcome.err().contains("cannot use UCX"), libucp().is_none(), "{outcome}");
+    let Some(path) = libucp() else { return };
+    let Some(machines) = machines::own(5, |_| ()) else { return };
+    machines.ask(3, &format!("mount --bind /dev/null $(readlink -f {path})"));
+    let line = "--hosts n[0-4] --fanout 2 --exchange log";
+    let outcome = machines.job(line).args(ucx).args(exchange()).succeed();
+    outcome.expect_err_line(&["n3 cannot use UCX", "all nodes use TCP"]);
+    assert_eq!(outcome.err().matches("UCX").count(), 1, "{outcome}");
+}
+
+/// What ranks are given is the same, whatever their agents use.
+#[test]
+fn ranks_see_nothing_of_their_agents_ucx() {
+    let script = "env | grep -c ^UCX_; ls /proc/self/fd | wc -l";
+    let of = |transport: &str| {
+        let line = format!("-n 3 --virtual-nodes 3 --exchange ring --agent-transport {transport}");
+        Run::job(&line).args(["sh", "-c", script]).finish().sorted_lines()
+    };
+    assert_eq!(of("ucx"), of("tcp"));
+}
+
+#[test]
+fn ucx_and_encryption_exclude_each_other() {
+    let outcome = Run::job("-n 2 --virtual-nodes 2 --encrypt --agent-transport ucx").args(["true"]).finish();
+    assert_ne!(outcome.code(), 0);
+    outcome.expect_err_line(&["ucx", "--encrypt"]);
+}

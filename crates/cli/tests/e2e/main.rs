@@ -13,6 +13,7 @@ mod held;
 mod hosts;
 mod kill;
 mod libpmi;
+mod link_bench;
 mod links;
 mod mpi;
 mod placement;

@@ -9,6 +9,7 @@ use super::links::{IN_MEMORY, LinkSet, ListenError};
 use super::memory::RankMemory;
 use super::ranks::JobRanks;
 use super::shells::Shells;
+use super::spin::Spin;
 use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::Keeper;
@@ -59,6 +60,7 @@ pub struct AgentDriver {
     left: bool,
     /// The machine knows where others dial in.
     listening: bool,
+    spin: Spin,
     /// The deadline at the last look.
     due_ns: Option<u64>,
     /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
@@ -102,6 +104,7 @@ impl AgentDriver {
             unsent: false,
             left: false,
             listening: false,
+            spin: Spin::default(),
             due_ns: None,
             orphans_since: None,
         })
@@ -129,7 +132,7 @@ impl AgentDriver {
     /// A job that came with the bootstrap message.
     pub fn launch(&mut self, job: JobSpec) {
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Launch(now, job.clone()));
+        self.record(|| Entry::Launch(now, Box::new(job.clone())));
         self.agent.launch(now, job);
     }
 
@@ -156,12 +159,37 @@ impl AgentDriver {
         {
             self.stop_recording();
         }
+        if let Some(events) = self.look_again(until_ns)? {
+            return Ok(events);
+        }
         if !self.links.arm_ucx() {
             self.links.poll_ucx(&self.reactor, &mut self.inputs);
             return Ok(Vec::new());
         }
         let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
         Ok(self.reactor.wait(timeout)?.to_vec())
+    }
+
+    /// Looks for a moment whether another agent says more; `None`: it is time to sleep.
+    fn look_again(&mut self, until_ns: Option<u64>) -> io::Result<Option<Vec<Event>>> {
+        if self.cpus < 2 {
+            return Ok(None);
+        }
+        let now_ns = monotonic_ns();
+        let Some(mut end_ns) = self.spin.until_ns(now_ns) else { return Ok(None) };
+        end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
+        loop {
+            self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            let events = self.reactor.wait(Some(Duration::ZERO))?;
+            if !events.is_empty() || !self.inputs.is_empty() {
+                self.spin.on_result(true);
+                return Ok(Some(events.to_vec()));
+            }
+            if monotonic_ns() >= end_ns {
+                self.spin.on_result(false);
+                return Ok(None);
+            }
+        }
     }
 
     /// When `on_tick` is due.
@@ -195,12 +223,18 @@ impl AgentDriver {
     }
 
     pub fn on_event(&mut self, token: Token, event: Event) {
-        let Self { reactor, links, jobs, shells, inputs, buffer, .. } = self;
+        let Self { reactor, links, jobs, shells, inputs, buffer, spin, .. } = self;
         let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
         match &token {
             Token::Listener => links.on_listener(turn),
-            Token::Link(id) => links.on_event(*id, event, turn),
-            Token::Ucx => links.poll_ucx(turn.reactor, turn.inputs),
+            Token::Link(id) => {
+                links.on_event(*id, event, turn);
+                spin.on_talk();
+            }
+            Token::Ucx => {
+                links.poll_ucx(turn.reactor, turn.inputs);
+                spin.on_talk();
+            }
             Token::Shells => {
                 if let Some(shells) = shells {
                     shells.on_keeper(turn);

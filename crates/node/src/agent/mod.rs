@@ -14,6 +14,7 @@ mod pmix;
 mod ranks;
 pub(crate) mod remote;
 mod shells;
+mod spin;
 pub mod token;
 mod turn;
 

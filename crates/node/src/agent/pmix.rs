@@ -216,8 +216,8 @@ fn make(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::job::BindTo;
     use std::os::unix::fs::PermissionsExt;
+    use wireup_wire::job::BindTo;
 
     #[test]
     fn a_directory_is_new_and_private() {

@@ -55,7 +55,7 @@ fn a_client_of_another_user_is_refused() {
     let mut agent = Agent::start(begin("uid"));
     agent.open_directory();
     let env = agent.ready();
-    let said = agent::said(agent::client_as(65534, &env[0], &["put"]));
+    let said = agent::said_by(65534, &env[0], &["put"]);
     assert!(said.starts_with("init "), "{said}");
     // It has not been taken for a rank.
     agent.end();

@@ -80,10 +80,6 @@ impl UcxLinks {
         self.worker.fd()
     }
 
-    pub fn has(&self, id: LinkId) -> bool {
-        self.links.contains_key(&id)
-    }
-
     /// Greets an agent.
     ///
     /// # Errors
@@ -349,6 +345,6 @@ mod tests {
         assert!(ends[0].on_tick(7).is_empty());
         let instead = ends[0].on_tick(7 + ANSWER_NS_MAX);
         assert_eq!((instead[0].agent, &instead[0].addresses[..]), (AgentId(2), &["a2".to_owned()][..]));
-        assert!(!ends[0].has(LinkId(5)));
+        assert_eq!(ends[0].deadline_ns(), None);
     }
 }

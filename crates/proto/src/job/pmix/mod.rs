@@ -147,7 +147,7 @@ impl Job {
     /// From the root to all nodes, itself included.
     fn pmix_all(&mut self, message: &Down, cx: &mut Context<'_>) {
         self.pmix_down(EVERYBODY, peer::encode(message).into(), cx);
-        self.from_root(message.clone(), cx);
+        self.on_roots_word(message.clone(), cx);
     }
 
     fn pmix_down(&self, to: u32, payload: Bytes, cx: &mut Context<'_>) {

@@ -64,7 +64,7 @@ impl Job {
                             self.pmix_down(frame.arg, frame.payload, cx);
                         }
                         if to_me || frame.arg == EVERYBODY {
-                            self.from_root(message, cx);
+                            self.on_roots_word(message, cx);
                         }
                     }
                     Err(error) => self.fail_frame(&error.to_string(), cx),
@@ -102,7 +102,7 @@ impl Job {
     }
 
     /// What the root says to this node.
-    pub(super) fn from_root(&mut self, message: Down, cx: &mut Context<'_>) {
+    pub(super) fn on_roots_word(&mut self, message: Down, cx: &mut Context<'_>) {
         let Some(pmix) = &mut self.pmix else { return };
         match message {
             Down::Answer { id, answer, .. } => self.answer_ask(id, answer, cx),
