@@ -14,6 +14,9 @@ use wireup_wire::pmix::{FromServer, MESSAGE_LEN_MAX, pack};
 /// Most that waits for an agent that does not read: two of the largest messages. Beyond it, requests are refused.
 const WAITING_BYTES_MAX: usize = 2 * MESSAGE_LEN_MAX;
 
+/// Longest data of one message: what a frame between agents carries, less some for what goes with it.
+pub const DATA_LEN_MAX: usize = wireup_wire::limits::FRAME_PAYLOAD_MAX - (1 << 16);
+
 pub struct Outbox {
     socket: OwnedFd,
     wake: OwnedFd,

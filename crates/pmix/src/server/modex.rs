@@ -5,6 +5,7 @@
 //! answered by the library before our next piece of work runs there, or never.
 
 use super::state::Server;
+use crate::outbox::DATA_LEN_MAX;
 use crate::read::slice;
 use crate::sys::constants::status;
 use bytes::Bytes;
@@ -81,5 +82,10 @@ impl Server {
 unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_char, len: usize, number: *mut c_void) {
     // SAFETY: as above.
     let blob = unsafe { Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len)) };
-    super::state::server().close(number as usize, super::answers::from_library(code), blob);
+    let (status, blob) = if blob.len() > DATA_LEN_MAX {
+        (Status::Library(status::OUT_OF_RESOURCE), Bytes::new())
+    } else {
+        (super::answers::from_library(code), blob)
+    };
+    super::state::server().close(number as usize, status, blob);
 }

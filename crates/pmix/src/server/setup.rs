@@ -131,6 +131,8 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     locals.iter().map(environment).collect()
 }
 
+/// The topology is found once for a node and shared: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348, and
+/// reads no PCI device (measured).
 fn server_infos(server: &Server) -> Infos {
     let job = &server.job;
     let mut infos = Infos::new();

@@ -3,7 +3,7 @@
 use super::modex::Tickets;
 use crate::infos::proc_name;
 use crate::library::Library;
-use crate::outbox::Outbox;
+use crate::outbox::{DATA_LEN_MAX, Outbox};
 use crate::read::text_in;
 use crate::sys::constants::{rank, status};
 use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, Status};
@@ -95,6 +95,10 @@ impl Server {
 
     /// Sends a request to the agent and keeps what its answer is for. What an upcall returns.
     pub fn ask(&self, ask: Ask, waiting: Waiting) -> Status {
+        if data_len(&ask) > DATA_LEN_MAX {
+            eprintln!("wireup: a rank's data exceed {DATA_LEN_MAX} bytes, the most that one exchange carries");
+            return status::OUT_OF_RESOURCE;
+        }
         let id = {
             let mut asked = self.asked();
             if asked.waiting.len() >= REQUESTS_MAX {
@@ -165,6 +169,16 @@ impl Server {
 
     pub fn is_local(&self, rank: Rank) -> bool {
         self.job.mapping.place(rank).is_some_and(|(node, _)| node == self.job.node)
+    }
+}
+
+/// How much a request carries besides numbers and names.
+fn data_len(ask: &Ask) -> usize {
+    match ask {
+        Ask::Fence { data, .. } | Ask::Group { data, .. } => data.len(),
+        Ask::Publish { items, .. } => items.iter().map(|item| item.key.len() + item.value.len()).sum(),
+        Ask::Lookup { keys, .. } | Ask::Unpublish { keys, .. } => keys.iter().map(String::len).sum(),
+        Ask::Modex { .. } | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
 }
 

@@ -258,6 +258,16 @@ static void timed(void) {
     printf("times %.6f %.6f\n", fenced - start, now() - get_from);
 }
 
+/* The first and the second get of another node's rank. */
+static void timed_get(pmix_rank_t rank) {
+    pmix_value_t *value = NULL;
+    double start = now();
+    check("get", get(rank, "test.key", &value));
+    double first = now();
+    check("get", get(rank, "test.key", &value));
+    printf("gets %.6f %.6f\n", first - start, now() - first);
+}
+
 int main(int argc, char **argv) {
     pmix_status_t code = PMIx_Init(&me, NULL, 0);
     if (code != PMIX_SUCCESS) {
@@ -293,6 +303,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(what, "abort")) PMIx_Abort(7, "enough", NULL, 0);
         else if (!strcmp(what, "pause")) sleep(1);
         else if (!strcmp(what, "timed")) timed();
+        else if (!strncmp(what, "timed-get-", 10)) timed_get((pmix_rank_t) atoi(what + 10));
         else if (!strcmp(what, "die")) _exit(9);
         else printf("what is %s?\n", what), wrong++;
     }

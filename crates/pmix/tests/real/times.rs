@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::time::{Duration, Instant};
 use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
-use wireup_wire::pmix::Answer;
+use wireup_wire::pmix::{Answer, Ask, FromServer, ToServer};
 
 /// Not a test but a measurement: from the start of the process to `Ready`, for jobs of 256 ranks.
 #[test]
@@ -86,4 +86,30 @@ fn how_long_a_fence_takes() {
         "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB"
     );
     agents.into_iter().for_each(Agent::end);
+}
+
+/// Not a test but a measurement: the first get of a rank of another node, less what agents and network take.
+#[test]
+#[ignore = "prints times"]
+fn how_long_a_direct_get_takes() {
+    need_headers!();
+    for round in 0..5 {
+        let name = format!("get{round}");
+        let (mut here, mut there) = (Agent::start(begin(&name)), Agent::start(agent::second(&name)));
+        let (env_here, env_there) = (here.ready(), there.ready());
+        let owner = client(&env_there[0], &["put", "pause"]);
+        let asking = client(&env_here[0], &["pause", "timed-get-2"]);
+        let FromServer::Ask { id, ask: Ask::Modex { rank, .. } } = here.next_but_comings() else {
+            panic!("no request")
+        };
+        let asked = Instant::now();
+        there.send(&ToServer::ModexWanted { ticket: id, rank });
+        let FromServer::Modex { blob, .. } = there.next_but_comings() else { panic!("no answer") };
+        let answered = asked.elapsed();
+        here.answer(id, Answer::Modex { blob });
+        println!("{}, of which the owner's server {answered:.1?}", agent::said(asking).trim());
+        drop(owner);
+        here.end();
+        there.end();
+    }
 }

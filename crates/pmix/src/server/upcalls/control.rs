@@ -8,6 +8,9 @@ use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, SpawnCallb
 use std::ffi::c_void;
 use wireup_wire::pmix::{Action, Ask, FromServer, Set};
 
+/// Longest text of one log: the rest is cut off. As much as a pipe holds (chosen).
+const LOG_LEN_MAX: usize = 64 << 10;
+
 /// Text that a rank wants shown with its output; other logs (of the system, by mail) are not ours to write.
 pub unsafe extern "C" fn log(
     client: *const PmixProc,
@@ -29,7 +32,8 @@ pub unsafe extern "C" fn log(
             _ => continue,
         };
         if let (Some(rank), Some(text)) = (server.rank_of(client), value.text_bytes()) {
-            let taken = server.outbox.send(&FromServer::Log { rank, stream, text: text.to_vec() });
+            let text = text[..text.len().min(LOG_LEN_MAX)].to_vec();
+            let taken = server.outbox.send(&FromServer::Log { rank, stream, text });
             code = if taken { status::SUCCESS } else { status::OUT_OF_RESOURCE };
         }
     }

@@ -1,6 +1,7 @@
 //! Events that ranks wait for or raise.
 
 use super::{acknowledge, view};
+use crate::outbox::DATA_LEN_MAX;
 use crate::packing::pack_infos;
 use crate::read::{Read, View};
 use crate::server::state::{Server, server};
@@ -48,6 +49,9 @@ pub unsafe extern "C" fn raised(
     let Some(to) = targets(server, range, infos) else { return status::BAD_PARAM };
     let affected = infos.find(key::EVENT_AFFECTED_PROC).and_then(Read::proc).and_then(|proc| server.rank_of(proc));
     let Some(infos) = pack_infos(&server.library.functions, infos.as_slice()) else { return status::BAD_PARAM };
+    if infos.len() > DATA_LEN_MAX {
+        return status::OUT_OF_RESOURCE;
+    }
     if matches!(range, range::LOCAL | range::PROC_LOCAL) {
         return status::OPERATION_SUCCEEDED;
     }

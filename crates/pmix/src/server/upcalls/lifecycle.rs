@@ -10,6 +10,9 @@ use std::sync::atomic::Ordering;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::FromServer;
 
+/// Longest reason that is passed on (chosen).
+const MESSAGE_CHARS_MAX: usize = 4096;
+
 /// A client has passed the library's own checks. In 4.2 there is nothing to call back.
 pub unsafe extern "C" fn connected(
     proc: *const PmixProc,
@@ -63,7 +66,8 @@ pub unsafe extern "C" fn abort(
     let (proc, message) = unsafe { (&*proc, c_str(message)) };
     let server = server();
     let Some(rank) = server.rank_of(proc) else { return status::BAD_PARAM };
-    let message = message.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    let message =
+        message.map(|text| text.to_string_lossy().chars().take(MESSAGE_CHARS_MAX).collect()).unwrap_or_default();
     server.outbox.send(&FromServer::Abort { rank: Rank(rank.0), code, message });
     acknowledge(server, callback, data, status::SUCCESS)
 }
