@@ -249,7 +249,10 @@ impl Case {
         match self.work {
             Work::Initiation => &[Metric::Wall],
             Work::OpenMpi(_) | Work::PmixSleep => &[Metric::Wall, Metric::Overhead],
-            Work::PmixExchange => &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes],
+            Work::PmixExchange if self.remote.is_some() => {
+                &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes]
+            }
+            Work::PmixExchange => &[Metric::Fence, Metric::GetAll, Metric::Wall],
             Work::PmixDirect => &[Metric::FirstGet, Metric::GetAll, Metric::Wall],
             Work::True if self.remote.is_some() => &[Metric::Wall, Metric::NetBytes],
             Work::Exchange if self.remote.is_some() => &[Metric::Fence, Metric::GetAll, Metric::Wall],

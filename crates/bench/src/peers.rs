@@ -195,6 +195,8 @@ fn identify(answer: &str) -> Option<(PeerKind, String)> {
     }
     let marks = [
         ("(Open MPI) ", PeerKind::OpenMpi),
+        // Version 4, called as mpiexec.
+        ("(OpenRTE) ", PeerKind::OpenMpi),
         ("(PRRTE) ", PeerKind::Prrte),
         ("slurm-wlm ", PeerKind::Srun),
         ("slurm ", PeerKind::Srun),
@@ -219,6 +221,7 @@ mod tests {
             (hydra, Some((PeerKind::Hydra, "4.0.2"))),
             (intel, Some((PeerKind::Intel, "2021.19.0"))),
             ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Some((PeerKind::OpenMpi, "4.1.4"))),
+            ("mpiexec (OpenRTE) 4.1.4\n\nReport bugs", Some((PeerKind::OpenMpi, "4.1.4"))),
             ("prterun (PRRTE) 3.0.2\n", Some((PeerKind::Prrte, "3.0.2"))),
             ("slurm-wlm 22.05.8\n", Some((PeerKind::Srun, "22.05.8"))),
             ("slurm 22.05.8\n", Some((PeerKind::Srun, "22.05.8"))),
