@@ -19,7 +19,7 @@ impl World {
         let mut machine = Agent::with_memory(config, Box::new(memory));
         for job in jobs {
             if let Some(recording) = &mut recording {
-                recording.on_told(Told::Launch(now, job.clone()));
+                recording.on_told(Told::Launch(now, Box::new(job.clone())));
             }
             machine.launch(now, job);
         }

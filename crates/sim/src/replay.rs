@@ -12,7 +12,7 @@ use wireup_wire::job::JobSpec;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
     /// A job of its bootstrap message.
-    Launch(Instant, JobSpec),
+    Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
     /// What it had asked for by then, as the recording says.
     Asked(OutputDigest),
@@ -63,7 +63,7 @@ pub fn replay(config: AgentConfig, told: impl Iterator<Item = Told>) -> ReplayRe
     for told in told {
         report.told += 1;
         match told {
-            Told::Launch(now, job) => agent.launch(now, job),
+            Told::Launch(now, job) => agent.launch(now, *job),
             Told::Input(now, input) => agent.handle(now, input),
             Told::Asked(recorded) => {
                 report.told -= 1;
