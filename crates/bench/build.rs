@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -14,13 +14,14 @@ const PROGRAMS: [&str; 11] = [
     "tcp_pingpong",
     "startup",
     "pmix_exchange",
+    "ucx_init",
     IS_LOADED,
 ];
 /// They load a library when they run, so they cannot be static.
-const LOAD_A_LIBRARY: [&str; 2] = ["startup", "pmix_exchange"];
+const LOAD_A_LIBRARY: [&str; 3] = ["startup", "pmix_exchange", "ucx_init"];
 /// Is loaded into another program.
 const IS_LOADED: &str = "mpi_shim";
-/// The compiler for those three, where `CC` makes static programs only.
+/// The compiler for those, where `CC` makes static programs only.
 const CC_SHARED: &str = "CC_SHARED";
 /// Without a C library, nor what compilers expect of one.
 const FREESTANDING: [&str; 5] = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];

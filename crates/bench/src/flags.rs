@@ -9,11 +9,13 @@ use lexopt::prelude::*;
 use crate::cases::{Case, TABLE};
 use crate::hosts;
 use crate::links;
+use crate::modex;
 use crate::startup::{self, Benchmark};
 
 pub const HELP: &str = "\
 usage: wireup bench launch [FLAG..]
        wireup bench exchange|init|overlap [FLAG..]      startup exchanges; see wireup bench exchange --help
+       wireup bench modex [FLAG..]                      the start of PMIx ranks; see wireup bench modex --help
        wireup bench p2p|coll [FLAG..]                   links between agents; see wireup bench p2p --help
 
 Times wireup, the raw spawn floor, a bare echo server and the launchers that are installed, side by side in
@@ -66,6 +68,7 @@ pub enum Wish {
     Launch(Box<Flags>),
     Startup(Box<startup::Flags>),
     Links(Box<links::Flags>),
+    Modex(Box<modex::Flags>),
     Help(&'static str),
 }
 
@@ -74,6 +77,10 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
     match parser.next()? {
         Some(Value(word)) if word == "launch" => {}
         Some(Long("help") | Short('h')) => return Ok(Wish::Help(HELP)),
+        Some(Value(word)) if word == "modex" => {
+            let flags = modex::parse(&mut parser)?;
+            return Ok(flags.map_or(Wish::Help(modex::HELP), |flags| Wish::Modex(Box::new(flags))));
+        }
         Some(Value(word)) => {
             if let Some(benchmark) = links::Benchmark::from_word(&word.to_string_lossy()) {
                 let flags = links::parse(benchmark, &mut parser)?;
@@ -86,7 +93,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
             return Ok(flags.map_or(Wish::Help(startup::HELP), |flags| Wish::Startup(Box::new(flags))));
         }
         Some(other) => return Err(other.unexpected()),
-        None => return Err("say what to time: launch, exchange, init, overlap, p2p, coll".into()),
+        None => return Err("say what to time: launch, exchange, init, overlap, p2p, coll, modex".into()),
     }
     let mut flags = Flags::default();
     let (mut rounds, mut limit, mut remote_shell) = (None, None, None);

@@ -4,7 +4,7 @@
 //! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
 //! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
 //! told in `docs/benchmarks.md`. `startup` times what ranks tell each other at their start,
-//! `links` what agents do.
+//! `links` what agents do, `modex` what ranks of PMIx wait for.
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -22,6 +22,7 @@ mod machine;
 mod measure;
 mod memory;
 mod metric;
+mod modex;
 mod orphans;
 mod peers;
 mod programs;
@@ -51,6 +52,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 pub fn main(args: Vec<OsString>) -> u8 {
     let (strict, result) = match flags::parse(args) {
         Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Modex(flags)) => (false, modex::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Links(flags)) => (flags.strict, links::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Startup(flags)) => (flags.strict, startup::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Help(text)) => {

@@ -16,6 +16,7 @@ pub enum Program {
     TcpPingpong,
     Startup,
     PmixExchange,
+    UcxInit,
     /// A shared object.
     MpiShim,
 }
@@ -23,8 +24,20 @@ pub enum Program {
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 11] =
-        [True, PmiInit, PmiBare, PmiExchange, SpawnFloor, PmiEcho, Shells, TcpPingpong, Startup, PmixExchange, MpiShim];
+    const ALL: [Program; 12] = [
+        True,
+        PmiInit,
+        PmiBare,
+        PmiExchange,
+        SpawnFloor,
+        PmiEcho,
+        Shells,
+        TcpPingpong,
+        Startup,
+        PmixExchange,
+        UcxInit,
+        MpiShim,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -38,6 +51,7 @@ impl Program {
             TcpPingpong => "tcp-pingpong",
             Startup => "startup",
             PmixExchange => "pmix-exchange",
+            UcxInit => "ucx-init",
             MpiShim => "mpi-shim.so",
         }
     }
@@ -53,6 +67,7 @@ impl Program {
             Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
             TcpPingpong => include_bytes!(concat!(env!("OUT_DIR"), "/tcp_pingpong")),
             Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
+            UcxInit => include_bytes!(concat!(env!("OUT_DIR"), "/ucx_init")),
             PmixExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmix_exchange")),
             MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
         }

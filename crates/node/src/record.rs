@@ -33,7 +33,7 @@ pub struct Header {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Entry {
     /// A job of the bootstrap message.
-    Launch(Instant, JobSpec),
+    Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
     /// What the machine had asked for by then.
     Asked(OutputDigest),

@@ -28,14 +28,14 @@ pub enum Fault {
     SilenceDirect { agent: u32, at_ns: u64 },
     /// Nobody can dial an agent beside the tree.
     NoDial { agent: u32 },
-    /// An agent finds no UCX library.
-    NoUcx { agent: u32 },
     /// The PMIx server process of an agent dies.
     KillServer { agent: u32, at_ns: u64 },
     /// It never serves.
     NoServer { agent: u32, how: NoServer },
     /// It opens another library than the others.
     OtherLibrary { agent: u32 },
+    /// An agent finds no UCX library.
+    NoUcx { agent: u32 },
     /// The program of a rank cannot be started.
     NoExec { rank: u32, errno: i32 },
 }

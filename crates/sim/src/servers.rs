@@ -277,11 +277,12 @@ impl World {
         let server = self.server(host);
         *server.committed.entry(rank).or_default() += 1;
         let version = server.committed[&rank];
-        let (here, waiting) = std::mem::take(&mut server.waiting).into_iter().partition(|(_, of)| *of == rank);
+        let (here, waiting): (Vec<(u32, u32)>, _) =
+            std::mem::take(&mut server.waiting).into_iter().partition(|(_, of)| *of == rank);
         server.waiting = waiting;
-        let (held, rest) = std::mem::take(&mut server.held).into_iter().partition(|(_, of)| *of == rank);
+        let (held, rest): (Vec<(u64, u32)>, _) =
+            std::mem::take(&mut server.held).into_iter().partition(|(_, of)| *of == rank);
         server.held = rest;
-        let (here, held): (Vec<(u32, u32)>, Vec<(u64, u32)>) = (here, held);
         for (ticket, of) in held {
             self.give_modex(host, ticket, of, Some(version));
         }
@@ -331,7 +332,7 @@ impl World {
         let seed = self.spec.seed;
         let bytes: Vec<u8> = committed.iter().flat_map(|(rank, version)| record(seed, *rank, *version)).collect();
         let size = self.spec.job_size() as usize;
-        let set = match call.members.len() == size && (call.group.is_none() || host % 2 == 0) {
+        let set = match call.members.len() == size && (call.group.is_none() || host.is_multiple_of(2)) {
             true => Set::All,
             false => Set::Ranks(call.members.iter().copied().map(Rank).collect()),
         };

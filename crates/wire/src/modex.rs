@@ -47,6 +47,8 @@ pub enum Up {
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
     /// The processes of a subtree. From hop to hop: each joins what its children say.
     Procs { query: u32, procs: Vec<Proc> },
+    /// Some rank will not wait for a fence of the whole job for ever. Comes before its node's part.
+    Impatient { epoch: Epoch },
     /// A fence of the whole job took longer than a rank's patience.
     GiveUp { epoch: Epoch },
 }

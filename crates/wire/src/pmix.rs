@@ -361,6 +361,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// The stream is of no use any more.
+    #[allow(clippy::should_implement_trait)] // No iterator: it fails, and each call names its type.
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PmixError> {
         let Some(length) = self.buffer.get(..4) else { return Ok(None) };
         let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);

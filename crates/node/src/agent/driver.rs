@@ -132,7 +132,7 @@ impl AgentDriver {
     /// A job that came with the bootstrap message.
     pub fn launch(&mut self, job: JobSpec) {
         let now = Instant(monotonic_ns());
-        self.record(|| Entry::Launch(now, job.clone()));
+        self.record(|| Entry::Launch(now, Box::new(job.clone())));
         self.agent.launch(now, job);
     }
 
@@ -271,12 +271,12 @@ impl AgentDriver {
                 }
             }
             Token::PmixServer(job) => {
-                if let Some(pmix) = jobs.get_mut(job).and_then(JobRanks::pmix) {
-                    if event.writable {
+                if let Some(ranks) = jobs.get_mut(job) {
+                    if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {
                         pmix.flush(turn.reactor);
                     }
                     if event.readable || event.hangup {
-                        pmix.on_bytes(turn);
+                        ranks.on_pmix_bytes(turn);
                     }
                 }
             }

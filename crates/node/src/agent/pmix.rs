@@ -40,6 +40,8 @@ pub struct PmixServer {
     out: Outgoing,
     /// The reactor watches for room too.
     blocked: bool,
+    /// It has closed its socket, and is not reaped yet.
+    dying: bool,
     stderr: Option<OwnedFd>,
     tail: Vec<u8>,
 }
@@ -74,7 +76,8 @@ impl PmixServer {
             umask: UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
         };
-        let server = PmixServer { job: plan.job, directory, out, blocked: false, stderr: None, tail: Vec::new() };
+        let server =
+            PmixServer { job: plan.job, directory, out, blocked: false, dying: false, stderr: None, tail: Vec::new() };
         Ok((server, batch))
     }
 
@@ -113,6 +116,10 @@ impl PmixServer {
         }
     }
 
+    pub fn is_dying(&self) -> bool {
+        self.dying
+    }
+
     /// It has said something. Returns false when nothing more will come.
     pub fn on_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(fd) = &self.out.fd else { return false };
@@ -128,6 +135,7 @@ impl PmixServer {
             Ok(0) | Err(_) => {
                 let _ = turn.reactor.remove(fd);
                 self.out = Outgoing::vanished();
+                self.dying = true;
                 false
             }
         }
@@ -160,6 +168,7 @@ impl PmixServer {
             let _ = turn.reactor.remove(&fd);
         }
         self.out = Outgoing::vanished();
+        self.dying = false;
         let stderr = String::from_utf8_lossy(&std::mem::take(&mut self.tail)).into_owned();
         turn.inputs.push(Input::PmixGone { job: self.job, status, stderr });
     }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_proto::io::{Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
+use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::memory::Shared;
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{SpawnError, SpawnStep};
@@ -33,6 +33,8 @@ pub struct JobRanks {
     /// Ranks gone whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
     pmix: Option<PmixServer>,
+    /// Ends of ranks that are told after that of the server.
+    deferred: Vec<(u32, ExitStatus)>,
     /// Ranks whose descriptors must wait because too many are under way.
     crowd: Crowd,
 }
@@ -60,6 +62,7 @@ impl JobRanks {
             keeper,
             ranks: Vec::new(),
             pmix: None,
+            deferred: Vec::new(),
             paused: [false; 2],
             parked: Default::default(),
             terminals: Vec::new(),
@@ -94,6 +97,17 @@ impl JobRanks {
 
     pub fn pmix(&mut self) -> Option<&mut PmixServer> {
         self.pmix.as_mut()
+    }
+
+    /// The server process has said something. False: it has nothing more to say for now.
+    pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(pmix) = &mut self.pmix else { return false };
+        let (was_dying, more) = (pmix.is_dying(), pmix.on_bytes(turn));
+        if pmix.is_dying() && !was_dying {
+            // Whoever has no socket any more is of no use, and its end is waited for.
+            self.stop_pmix();
+        }
+        more
     }
 
     pub fn stop_pmix(&mut self) {
@@ -152,6 +166,9 @@ impl JobRanks {
                 if let Some(pmix) = &mut self.pmix {
                     pmix.on_exited(status, turn);
                 }
+                for (slot, status) in std::mem::take(&mut self.deferred) {
+                    self.on_keeper_event(KeeperEvent::Exited { slot, status }, turn);
+                }
             }
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
                 let local = LocalRank(slot as u16);
@@ -163,9 +180,11 @@ impl JobRanks {
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);
-                if let Some(pmix) = &mut self.pmix {
-                    // What it had said about the rank, a goodbye for one, comes before its end.
-                    while pmix.on_bytes(turn) {}
+                // What the server had said about the rank, a goodbye for one, comes before its end.
+                while self.on_pmix_bytes(turn) {}
+                if self.pmix.as_ref().is_some_and(PmixServer::is_dying) {
+                    // The rank may have died of that: the server's end, which says why, comes first.
+                    return self.deferred.push((slot, status));
                 }
                 self.on_exited(local, turn);
                 turn.inputs.push(Input::ChildExited { job, local, status });

@@ -10,6 +10,7 @@
 //! its callbacks may be called from nowhere else.
 
 mod answers;
+mod clients;
 mod input;
 mod job_data;
 mod modex;

@@ -16,8 +16,9 @@ use wireup_wire::pmix::{FromServer, Status};
 /// Requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// The rank that each is about.
-    open: HashMap<u64, Rank>,
+    /// By a number of our own, which the library hands back as a pointer: the agent's number and the rank that it is about.
+    open: HashMap<usize, (u64, Rank)>,
+    next: usize,
     /// Ranks here that commit no more.
     left: HashSet<Rank>,
 }
@@ -29,44 +30,47 @@ impl Server {
             self.outbox.send(&FromServer::Modex { ticket, status: Status::BadParam, blob: Bytes::new() });
             return;
         }
-        let has_left = {
+        let (number, has_left) = {
             let mut tickets = self.tickets();
-            tickets.open.insert(ticket, rank);
-            tickets.left.contains(&rank)
+            tickets.next = tickets.next.wrapping_add(1);
+            let number = tickets.next;
+            tickets.open.insert(number, (ticket, rank));
+            (number, tickets.left.contains(&rank))
         };
         let name = self.name_of(rank);
         // SAFETY: the library copies the name, and calls us back once, or never.
-        let code = unsafe { (self.library.functions.dmodex_request)(&name, Some(committed), ticket as *mut c_void) };
+        let code = unsafe { (self.library.functions.dmodex_request)(&name, Some(committed), number as *mut c_void) };
         if code != status::SUCCESS {
-            self.refuse(ticket, super::answers::from_library(code));
+            self.refuse(number, super::answers::from_library(code));
         } else if has_left {
-            self.on_library_thread(move || self.refuse(ticket, Status::NotFound));
+            self.on_library_thread(move || self.refuse(number, Status::NotFound));
         }
     }
 
     /// A rank here commits no more: who waits for it is told.
     pub fn has_left(&'static self, rank: Rank) {
-        let waiting: Vec<u64> = {
+        let waiting: Vec<usize> = {
             let mut tickets = self.tickets();
             if !tickets.left.insert(rank) {
                 return;
             }
-            tickets.open.iter().filter(|&(_, &of)| of == rank).map(|(&ticket, _)| ticket).collect()
+            tickets.open.iter().filter(|(_, open)| open.1 == rank).map(|(&number, _)| number).collect()
         };
         if !waiting.is_empty() {
             self.on_library_thread(move || {
-                waiting.into_iter().for_each(|ticket| self.refuse(ticket, Status::NotFound))
+                waiting.into_iter().for_each(|number| self.refuse(number, Status::NotFound))
             });
         }
     }
 
     /// Answers a request that has not been answered.
-    fn refuse(&self, ticket: u64, status: Status) {
-        self.close(ticket, status, Bytes::new());
+    fn refuse(&self, number: usize, status: Status) {
+        self.close(number, status, Bytes::new());
     }
 
-    fn close(&self, ticket: u64, status: Status, blob: Bytes) {
-        if self.tickets().open.remove(&ticket).is_some() {
+    fn close(&self, number: usize, status: Status, blob: Bytes) {
+        let open = self.tickets().open.remove(&number);
+        if let Some((ticket, _)) = open {
             self.outbox.send(&FromServer::Modex { ticket, status, blob });
         }
     }
@@ -74,8 +78,8 @@ impl Server {
 
 /// # Safety
 /// The library calls it with what it has found, which stays its own.
-unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_char, len: usize, ticket: *mut c_void) {
+unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_char, len: usize, number: *mut c_void) {
     // SAFETY: as above.
     let blob = unsafe { Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len)) };
-    super::state::server().close(ticket as u64, super::answers::from_library(code), blob);
+    super::state::server().close(number as usize, super::answers::from_library(code), blob);
 }

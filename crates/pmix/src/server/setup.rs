@@ -1,5 +1,6 @@
 //! Begin and end: the library is opened, told of the job and of each rank here, and taken down again.
 
+use super::clients::{self, done};
 use super::job_data::{Locality, job_infos};
 use super::open_mpi;
 use super::state::{Job, SERVER, Server};
@@ -7,12 +8,10 @@ use super::upcalls;
 use crate::infos::{Infos, c_text};
 use crate::library::{self, Library};
 use crate::outbox::Outbox;
-use crate::sys::constants::{key, status};
-use crate::sys::types::Status;
-use std::ffi::{CStr, CString, c_char, c_void};
+use crate::sys::constants::key;
+use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
@@ -120,69 +119,16 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     done(server, "PMIx_server_register_nspace", code)?;
     drop(infos);
 
-    register_clients(server, &locals)?;
+    clients::register(server, &locals)?;
     // This process has the job's environment.
     let further = open_mpi::variables(begin, |name| std::env::var_os(name).is_some());
     let environment = |&rank: &Rank| {
-        environment_of(server, rank).map(|mut variables| {
+        clients::environment_of(server, rank).map(|mut variables| {
             variables.extend_from_slice(&further);
             variables
         })
     };
     locals.iter().map(environment).collect()
-}
-
-/// All of them at once: one wait instead of two changes of thread for each.
-fn register_clients(server: &Server, locals: &[Rank]) -> Result<(), String> {
-    let outcomes = Outcomes::default();
-    let data = std::ptr::from_ref(&outcomes).cast_mut().cast();
-    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let mut waiting = 0;
-    let mut refused = status::SUCCESS;
-    for &rank in locals {
-        let name = server.name_of(rank);
-        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have come, which is waited for below. Ranks
-        // run as we do: anybody else's connection the library refuses.
-        let code =
-            unsafe { (server.library.functions.register_client)(&name, user, group, null_mut(), Some(outcome), data) };
-        match code {
-            status::SUCCESS => waiting += 1,
-            status::OPERATION_SUCCEEDED => {}
-            code => refused = code,
-        }
-    }
-    let code = outcomes.wait(waiting);
-    done(server, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
-}
-
-/// Counts callbacks.
-#[derive(Default)]
-struct Outcomes {
-    seen: Mutex<(usize, Status)>,
-    changed: Condvar,
-}
-
-impl Outcomes {
-    /// Waits for so many; gives the last error, if there is any.
-    fn wait(&self, count: usize) -> Status {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = self.changed.wait_while(seen, |seen| seen.0 < count).unwrap_or_else(PoisonError::into_inner);
-        seen.1
-    }
-}
-
-/// # Safety
-/// `data` leads to an `Outcomes` that waits for this call.
-unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
-    // SAFETY: as above.
-    let outcomes = unsafe { &*data.cast_const().cast::<Outcomes>() };
-    // Notified with the lock held: the waiter cannot leave before we let go of it.
-    let mut seen = outcomes.seen.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.0 += 1;
-    if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
-        seen.1 = code;
-    }
-    outcomes.changed.notify_all();
 }
 
 fn server_infos(server: &Server) -> Infos {
@@ -200,28 +146,6 @@ fn server_infos(server: &Server) -> Infos {
         .flag(key::SERVER_SYSTEM_SUPPORT, false)
         .flag(key::SERVER_REMOTE_CONNECTIONS, false);
     infos
-}
-
-/// The variables that lead a rank's client to us.
-fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
-    let name = server.name_of(rank);
-    let mut variables: *mut *mut c_char = null_mut();
-    // SAFETY: the library appends to the array, which ends with a null pointer; all of it is malloc's.
-    let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
-    done(server, "PMIx_server_setup_fork", code)?;
-    // SAFETY: as above.
-    let texts = unsafe { crate::read::c_strs(variables) };
-    let texts: Vec<(Vec<u8>, *const c_char)> =
-        texts.iter().map(|text| (text.to_bytes().to_vec(), text.as_ptr())).collect();
-    let env = texts.into_iter().map(|(text, memory)| {
-        // SAFETY: each text is malloc's and ours; nobody reads it after this.
-        unsafe { libc::free(memory.cast_mut().cast()) };
-        text
-    });
-    let env = env.collect();
-    // SAFETY: the same for the array.
-    unsafe { libc::free(variables.cast()) };
-    Ok(env)
 }
 
 /// Longest wait for the library to take itself down: its agent waits two seconds for us.
@@ -254,14 +178,4 @@ fn take_down(server: &Server) {
         (functions.deregister_nspace)(nspace.as_ptr(), None, null_mut());
         (functions.server_finalize)();
     }
-}
-
-/// A blocking call's code: these say "operation succeeded" when they are done.
-fn done(server: &Server, call: &str, code: Status) -> Result<(), String> {
-    if code == status::SUCCESS || code == status::OPERATION_SUCCEEDED {
-        return Ok(());
-    }
-    // SAFETY: the library gives a text that lives as long as it does.
-    let words = unsafe { CStr::from_ptr((server.library.functions.error_string)(code)) };
-    Err(format!("{call}: {}", words.to_string_lossy()))
 }

@@ -40,6 +40,9 @@ pub struct Job {
     pub directory: String,
 }
 
+/// Most requests that wait for the agent at once: some hundred of each rank of a full node (chosen).
+const REQUESTS_MAX: usize = 1 << 16;
+
 /// Requests that the agent has not answered.
 #[derive(Default)]
 struct Asked {
@@ -94,6 +97,9 @@ impl Server {
     pub fn ask(&self, ask: Ask, waiting: Waiting) -> Status {
         let id = {
             let mut asked = self.asked();
+            if asked.waiting.len() >= REQUESTS_MAX {
+                return status::OUT_OF_RESOURCE;
+            }
             asked.next += 1;
             let id = asked.next;
             asked.waiting.insert(id, waiting);

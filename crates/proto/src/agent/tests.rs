@@ -6,6 +6,7 @@ mod groups;
 mod last_words;
 mod lazy;
 mod pmi_bench;
+mod pmix;
 mod starting;
 
 use super::*;

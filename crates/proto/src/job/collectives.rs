@@ -278,6 +278,10 @@ impl Job {
         let of_servers = self.pmix.as_ref().map(|pmix| &pmix.fences.exchanges);
         let all = [Some(&self.exchanges), of_servers].into_iter().flatten();
         let broken = all.filter_map(|exchanges| exchanges.broken().map(|broken| (broken, exchanges.arrived()))).next();
+        // Where somebody's patience ends the fence is over for all then, and nobody hangs.
+        let is_impatient = |epoch| self.pmix.as_ref().is_some_and(|pmix| pmix.fences.impatient.contains(&epoch));
+        let broken =
+            broken.filter(|((_, epoch, collective), _)| *collective != Collective::Modex || !is_impatient(*epoch));
         if let Some(((departed, epoch, collective), waiting)) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
             let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };

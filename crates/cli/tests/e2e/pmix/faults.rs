@@ -135,8 +135,8 @@ fn held() -> Option<Running> {
 #[test]
 fn a_server_that_is_killed_ends_the_job_and_is_named() {
     let Some(running) = held() else { return };
-    let servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
-    let server = servers.last().expect("a server process for each node");
+    let mut servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
+    let server = servers.next_back().expect("a server process for each node");
     kill_process(server.pid, Signal::KILL).expect("kill it");
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");

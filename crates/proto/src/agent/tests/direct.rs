@@ -86,8 +86,11 @@ fn on_link(outputs: &[Output], to: LinkId) -> Vec<(Kind, u16, u32)> {
     outputs.iter().filter_map(of).collect()
 }
 
-/// What left through the tree: to whom, the endpoint, the frame's number and `arg`.
-fn through_tree(outputs: &[Output], to: LinkId) -> Vec<(u32, Option<Endpoint>, Option<(u32, u32)>)> {
+/// To whom, the endpoint, the frame's number and `arg`.
+type Through = (u32, Option<Endpoint>, Option<(u32, u32)>);
+
+/// What left through the tree.
+fn through_tree(outputs: &[Output], to: LinkId) -> Vec<Through> {
     let of = |output: &Output| match output {
         Output::Send { link, frame } if *link == to && frame.kind == Kind::Routed => {
             let routed = Routed::unwrap(frame.clone()).unwrap();

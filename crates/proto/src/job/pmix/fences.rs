@@ -9,7 +9,8 @@
 //! Its node contributes [`Part::Gone`] in its stead.
 //!
 //! Patience: a fence of the whole job that takes too long for one is over for all (`Up::GiveUp`, `Down::Over`), so that no node
-//! counts another way than the others. A fence of some ranks is over for that node alone; what comes of it is not told.
+//! counts another way than the others; so a rank that has left does not end the job while somebody waits with patience that
+//! ends (`Up::Impatient`). A fence of some ranks is over for that node alone; what comes of it is not told.
 
 use super::super::groups::{ASK, OVER};
 use super::super::processes::Process;
@@ -20,7 +21,7 @@ use crate::groups::{Do, Groups, Left};
 use crate::pmi_link::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::block;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Frame, Kind};
@@ -28,7 +29,7 @@ use wireup_wire::group::{Group, Members};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank, NodeId};
 use wireup_wire::job::Modex;
 use wireup_wire::limits::{FRAME_PAYLOAD_MAX, GROUP_RANKS_MAX};
-use wireup_wire::modex::{Down, Part};
+use wireup_wire::modex::{Down, Part, Up};
 use wireup_wire::peer::{self, Cause, Departed};
 use wireup_wire::pmix::{Answer, Status};
 
@@ -42,6 +43,8 @@ pub struct Fences {
     pub exchanges: Exchanges,
     /// The request that waits for each epoch.
     asked: BTreeMap<Epoch, u64>,
+    /// Epochs that somebody below will give up in time.
+    pub impatient: BTreeSet<Epoch>,
     /// Epochs that were over before their time.
     given_up: BTreeMap<Epoch, Status>,
     pub groups: Groups,
@@ -69,6 +72,7 @@ impl Fences {
         Fences {
             exchanges: Exchanges::new(site),
             asked: BTreeMap::new(),
+            impatient: BTreeSet::new(),
             given_up: BTreeMap::new(),
             groups: Groups::new(children),
             rounds: BTreeMap::new(),
@@ -109,6 +113,11 @@ impl Job {
             return self.refuse_ask(id, status, cx);
         }
         fences.asked.insert(epoch, id);
+        if until.is_some() {
+            self.pmix_up(&Up::Impatient { epoch }, cx);
+        }
+        let Job { pmix: Some(pmix), processes, .. } = self else { return };
+        let fences = &mut pmix.fences;
         let mut next = Vec::new();
         for local in all {
             let entry = Entry::Modex { data: std::mem::take(&mut data) };
@@ -127,6 +136,9 @@ impl Job {
         let Outcome::Pairs(parts) = finished.outcome else {
             return self.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() }, cx);
         };
+        if let Some(pmix) = &mut self.pmix {
+            pmix.fences.impatient.remove(&finished.epoch);
+        }
         match joined(parts) {
             Ok(data) if data.len() <= FRAME_PAYLOAD_MAX => self.answer_ask(id, Answer::Fenced { data }, cx),
             Ok(data) => self.fail_pmix(too_much(data.len()), cx),
@@ -149,6 +161,7 @@ impl Job {
         }
         // Where it has an outcome already, some agents below may never say that their ranks were in.
         let mut next = Vec::new();
+        fences.impatient.remove(&epoch);
         fences.given_up.insert(epoch, status);
         fences.exchanges.give_up(cx.now, epoch, Collective::Modex, &mut next);
         let asked = fences.asked.remove(&epoch);

@@ -23,8 +23,6 @@ mod queries;
 mod requests;
 mod root;
 mod server;
-#[cfg(test)]
-mod tests;
 
 use super::{Context, Job};
 use crate::exchange::Site;
@@ -135,6 +133,9 @@ impl Job {
     }
 
     fn pmix_up(&mut self, message: &Up, cx: &mut Context<'_>) {
+        if let (Up::Impatient { epoch }, Some(pmix)) = (message, &mut self.pmix) {
+            pmix.fences.impatient.insert(*epoch);
+        }
         if self.root {
             // The root is a node like the others.
             self.at_root(message.clone(), cx);
@@ -146,7 +147,7 @@ impl Job {
     /// From the root to all nodes, itself included.
     fn pmix_all(&mut self, message: &Down, cx: &mut Context<'_>) {
         self.pmix_down(EVERYBODY, peer::encode(message).into(), cx);
-        self.from_root(message.clone(), cx);
+        self.on_roots_word(message.clone(), cx);
     }
 
     fn pmix_down(&self, to: u32, payload: Bytes, cx: &mut Context<'_>) {

@@ -45,7 +45,10 @@ impl Job {
             (Some(child), Kind::PmixUp) => match peer::decode::<Up>(&frame.payload) {
                 Ok(Up::Procs { query, procs }) => self.on_processes(child, query, procs, cx),
                 Ok(message) if self.root => self.at_root(message, cx),
-                Ok(_) => {
+                Ok(message) => {
+                    if let (Up::Impatient { epoch }, Some(pmix)) = (message, &mut self.pmix) {
+                        pmix.fences.impatient.insert(epoch);
+                    }
                     let frame = self.pmix_frame(Kind::PmixUp, 0, frame.payload);
                     cx.links.send_up(frame, cx.out);
                 }
@@ -61,7 +64,7 @@ impl Job {
                             self.pmix_down(frame.arg, frame.payload, cx);
                         }
                         if to_me || frame.arg == EVERYBODY {
-                            self.from_root(message, cx);
+                            self.on_roots_word(message, cx);
                         }
                     }
                     Err(error) => self.fail_frame(&error.to_string(), cx),
@@ -90,13 +93,16 @@ impl Job {
             Up::Event { code, from, affected, to, infos } => {
                 self.pmix_all(&Down::Event { code, from, affected, to, infos }, cx);
             }
+            Up::Impatient { epoch } => {
+                pmix.fences.impatient.insert(epoch);
+            }
             Up::GiveUp { epoch } => self.on_give_up(epoch, cx),
             Up::Procs { .. } => {}
         }
     }
 
     /// What the root says to this node.
-    pub(super) fn from_root(&mut self, message: Down, cx: &mut Context<'_>) {
+    pub(super) fn on_roots_word(&mut self, message: Down, cx: &mut Context<'_>) {
         let Some(pmix) = &mut self.pmix else { return };
         match message {
             Down::Answer { id, answer, .. } => self.answer_ask(id, answer, cx),

@@ -2,13 +2,22 @@
 //!
 //! Needs `libpmix-dev`; without it nothing is tested, which is said.
 
+macro_rules! need_headers {
+    () => {
+        if headers().is_none() {
+            eprintln!("skipped: the headers of libpmix-dev are not installed");
+            return;
+        }
+    };
+}
+
 mod agent;
+mod faults;
+mod times;
 
 use agent::{Agent, begin, client, headers};
 use bytes::Bytes;
-use std::time::{Duration, Instant};
 use wireup_wire::ids::{NodeId, Rank};
-use wireup_wire::job::Block;
 use wireup_wire::pmix::{
     Action, Answer, Ask, Event, FromServer, Item, Keep, Proc, ProcState, Range, Set, Status, ToServer,
 };
@@ -33,15 +42,6 @@ fn with_the_library_of_open_mpi_5() {
     let program = std::env::current_exe().unwrap();
     let outcome = std::process::Command::new(program).env(AGAIN, "1").env("LD_LIBRARY_PATH", place).output().unwrap();
     assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
-}
-
-macro_rules! need_headers {
-    () => {
-        if headers().is_none() {
-            eprintln!("skipped: the headers of libpmix-dev are not installed");
-            return;
-        }
-    };
 }
 
 #[test]
@@ -171,17 +171,6 @@ fn what_was_not_collected_is_asked_for() {
     };
     here.end();
     there.end();
-}
-
-#[test]
-fn a_request_for_a_rank_that_dies_is_answered() {
-    need_headers!();
-    let mut agent = Agent::start(begin("dies"));
-    agent.ready();
-    agent.send(&ToServer::ModexWanted { ticket: 5, rank: Rank(1) });
-    agent.send(&ToServer::Gone { rank: Rank(1) });
-    assert!(matches!(agent.next(), FromServer::Modex { ticket: 5, status: Status::NotFound, .. }));
-    agent.end();
 }
 
 #[test]
@@ -332,77 +321,6 @@ fn a_group_gets_a_context() {
 }
 
 #[test]
-fn an_abort_is_passed_on() {
-    need_headers!();
-    let mut agent = Agent::start(begin("abort"));
-    let env = agent.ready();
-    let client = client(&env[0], &["abort"]);
-    let FromServer::Abort { rank: Rank(0), code: 7, message } = agent.next_but_comings() else { panic!("no abort") };
-    assert_eq!(message, "enough");
-    drop(client);
-    agent.end();
-}
-
-#[test]
-fn a_client_of_another_user_is_refused() {
-    need_headers!();
-    if !rustix::process::getuid().is_root() {
-        eprintln!("skipped: only root can be another user");
-        return;
-    }
-    let mut agent = Agent::start(begin("uid"));
-    agent.open_directory();
-    let env = agent.ready();
-    let said = agent::said(agent::client_as(65534, &env[0], &["put"]));
-    assert!(said.starts_with("init "), "{said}");
-    // It has not been taken for a rank.
-    agent.end();
-}
-
-#[test]
-fn without_its_agent_the_process_leaves_and_takes_its_directory_along() {
-    need_headers!();
-    let mut agent = Agent::start(begin("alone"));
-    agent.ready();
-    assert!(agent.directory().exists());
-    let (code, _) = agent.abandon();
-    assert_eq!(code, Some(0));
-}
-
-#[test]
-fn what_is_no_message_ends_the_process_with_words() {
-    let agent = Agent::raw();
-    agent.send_bytes(&[0xff; 16]);
-    let (code, words) = agent.wait();
-    assert_eq!(code, Some(89));
-    assert!(words.contains("no message"), "{words}");
-}
-
-#[test]
-fn a_library_that_is_not_there_is_said_with_what_to_install() {
-    let mut begin = begin("missing");
-    begin.library = Some("/nowhere/libpmix.so.2".into());
-    let mut agent = Agent::start(begin);
-    let FromServer::Failed { problem } = agent.next() else { panic!("it did not fail") };
-    assert!(problem.contains("/nowhere/libpmix.so.2") && problem.contains("install libpmix2"), "{problem}");
-    assert_eq!(agent.wait().0, Some(0));
-}
-
-#[test]
-fn a_library_that_is_too_old_is_named_with_its_version() {
-    let Some(old) = agent::library_saying("OpenPMIx 3.2.5 (PMIx Standard: 3.2)") else {
-        eprintln!("skipped: no C compiler");
-        return;
-    };
-    let mut begin = begin("old");
-    begin.library = Some(old.to_string_lossy().into_owned());
-    let mut agent = Agent::start(begin);
-    let FromServer::Failed { problem } = agent.next() else { panic!("it did not fail") };
-    assert!(problem.contains("is PMIx 3.2.5, older than 4.2"), "{problem}");
-    assert_eq!(agent.wait().0, Some(0));
-}
-
-#[test]
 fn fences_back_to_back() {
     need_headers!();
     const ROUNDS: usize = 50;
@@ -419,85 +337,4 @@ fn fences_back_to_back() {
         assert_eq!(said.matches("fence SUCCESS").count(), ROUNDS, "{said}");
     }
     agent.end();
-}
-
-/// Not a test but a measurement: from the start of the process to `Ready`, for jobs of 256 ranks.
-#[test]
-#[ignore = "prints times"]
-fn how_long_until_ready() {
-    need_headers!();
-    for ppn in [1, 16, 64, 256] {
-        let mut times = Vec::new();
-        for round in 0..7 {
-            let nodes = 256 / ppn;
-            let mut begin = begin(&format!("ready{ppn}-{round}"));
-            begin.nodes = (0..nodes).map(|node| format!("n{node}")).collect();
-            begin.blocks = vec![Block { first_node: 0, nodes, ppn }];
-            begin.apps[0].ranks = 256;
-            begin.cpus = vec![None; ppn as usize];
-            let started = Instant::now();
-            let mut agent = Agent::start(begin);
-            agent.ready();
-            let ready = started.elapsed();
-            agent.end();
-            times.push((ready, started.elapsed() - ready));
-        }
-        times.sort();
-        println!("{ppn} ranks here: ready after {:.1?}, end {:.1?}", times[3].0, times[3].1);
-    }
-}
-
-/// Not a test but a measurement: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of 16
-/// ranks. Set `PMIX_MCA_gds` to compare stores.
-#[test]
-#[ignore = "prints times"]
-fn how_long_a_fence_takes() {
-    need_headers!();
-    const NODES: u32 = 16;
-    const PPN: u32 = 16;
-    let mut agents: Vec<Agent> = (0..NODES)
-        .map(|node| {
-            let mut begin = begin("fence");
-            begin.nodes = (0..NODES).map(|node| format!("n{node}")).collect();
-            begin.node = NodeId(node);
-            begin.blocks = vec![Block { first_node: 0, nodes: NODES, ppn: PPN }];
-            begin.apps[0].ranks = NODES * PPN;
-            begin.cpus = vec![None; PPN as usize];
-            begin.dir = format!("{}-{node}", begin.dir);
-            Agent::start(begin)
-        })
-        .collect();
-    let clients: Vec<_> =
-        agents.iter_mut().flat_map(|agent| agent.ready()).map(|env| client(&env, &["timed"])).collect();
-    let (mut bytes, mut exchange) = (0, Duration::ZERO);
-    let ran = |agents: &[Agent]| agents.iter().map(Agent::ran).sum::<Duration>();
-    let mut before = Duration::ZERO;
-    for round in 0..3 {
-        let asked: Vec<_> = agents.iter_mut().map(|agent| agent.fence(round == 2)).collect();
-        let started = Instant::now();
-        before = ran(&agents);
-        let data: Bytes = asked.iter().flat_map(|(_, data)| data.to_vec()).collect();
-        for (agent, (id, _)) in agents.iter().zip(&asked) {
-            agent.answer(*id, Answer::Fenced { data: data.clone() });
-        }
-        (bytes, exchange) = (data.len(), started.elapsed());
-    }
-    // One more exchange tells that the first is over in every server.
-    let entered: Vec<_> = agents.iter_mut().map(|agent| agent.fence(false)).collect();
-    let fence_cpu = ran(&agents) - before;
-    for (agent, (id, _)) in agents.iter().zip(&entered) {
-        agent.answer(*id, Answer::Fenced { data: Bytes::new() });
-    }
-    let memory: u64 = agents.iter().map(Agent::memory).sum();
-    let (mut fence, mut get) = (0f64, 0f64);
-    for client in clients {
-        let said = agent::said(client);
-        let mut times = said.lines().next().unwrap().rsplit(' ').map(|time| time.parse::<f64>().unwrap());
-        get = get.max(times.next().unwrap());
-        fence = fence.max(times.next().unwrap());
-    }
-    println!(
-        "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB"
-    );
-    agents.into_iter().for_each(Agent::end);
 }

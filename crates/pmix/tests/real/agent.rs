@@ -1,6 +1,6 @@
 //! The test's half: an agent with one server process, and the clients.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -94,13 +94,7 @@ impl Agent {
     }
 
     pub fn next(&mut self) -> FromServer {
-        self.next_within(PATIENCE)
-            .inspect(|m| {
-                if std::env::var_os("WT_TRACE").is_some() {
-                    eprintln!("{m:?}")
-                }
-            })
-            .unwrap_or_else(|| panic!("no message: {}", self.words()))
+        self.next_within(PATIENCE).unwrap_or_else(|| panic!("no message: {}", self.words()))
     }
 
     fn next_within(&mut self, patience: Duration) -> Option<FromServer> {
@@ -241,16 +235,22 @@ impl Drop for Client {
 
 /// A client with these variables that does these things.
 pub fn client(env: &[Vec<u8>], actions: &[&str]) -> Client {
-    start_client(env, actions, None)
+    start_client(program(), env, actions, None)
 }
 
-pub fn client_as(user: u32, env: &[Vec<u8>], actions: &[&str]) -> Client {
-    start_client(env, actions, Some(user))
+/// The same as another user, with what it says.
+pub fn said_by(user: u32, env: &[Vec<u8>], actions: &[&str]) -> String {
+    // Where every user may look.
+    let copy = std::env::temp_dir().join(format!("wireup-test-client-{}", std::process::id()));
+    std::fs::copy(program(), &copy).unwrap();
+    let said = said(start_client(&copy, env, actions, Some(user)));
+    std::fs::remove_file(copy).unwrap();
+    said
 }
 
-fn start_client(env: &[Vec<u8>], actions: &[&str], user: Option<u32>) -> Client {
+fn start_client(program: &Path, env: &[Vec<u8>], actions: &[&str], user: Option<u32>) -> Client {
     use std::os::unix::ffi::OsStrExt;
-    let mut command = Command::new(program());
+    let mut command = Command::new(program);
     for variable in env {
         let equals = variable.iter().position(|&byte| byte == b'=').unwrap();
         let (name, value) = (&variable[..equals], &variable[equals + 1..]);
@@ -271,33 +271,40 @@ pub fn said(mut client: Client) -> String {
     said
 }
 
-/// The client, compiled once, where every user can run it.
+/// The client, compiled once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let (include, library) = headers().unwrap();
-        let program = std::env::temp_dir().join(format!("wireup-test-client-{}", std::process::id()));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/client.c");
-        let status = Command::new("cc")
-            .args(["-O1", "-Wall", "-o"])
-            .arg(&program)
-            .arg(source)
-            .arg(format!("-I{}", include.display()))
-            .arg(format!("-L{}", library.display()))
-            .arg(format!("-Wl,-rpath,{}", library.display()))
-            .arg("-lpmix")
-            .status()
-            .unwrap();
-        assert!(status.success());
-        program
+        let library = library.display();
+        let flags = [format!("-I{}", include.display()), format!("-L{library}"), format!("-Wl,-rpath,{library}")];
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-Wall"]).arg(source).args(flags).arg("-lpmix");
+        built("client", command).expect("headers without a compiler")
     })
 }
 
 /// A library that gives this as its version and has nothing else.
 pub fn library_saying(version: &str) -> Option<PathBuf> {
-    let base = std::env::temp_dir().join(format!("wireup-test-old-{}", std::process::id()));
-    let (source, library) = (base.with_extension("c"), base.with_extension("so"));
-    std::fs::write(&source, format!("const char *PMIx_Get_version(void) {{ return \"{version}\"; }}\n")).ok()?;
-    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().ok()?;
-    status.success().then_some(library)
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-fPIC", "-x", "c", "-"]).stdin(Stdio::piped());
+    built_from("libold.so", command, &format!("const char *PMIx_Get_version(void) {{ return \"{version}\"; }}\n"))
+}
+
+fn built(name: &str, command: Command) -> Option<PathBuf> {
+    built_from(name, command, "")
+}
+
+/// What a compiler makes, put in its place at once: tests of two processes may build the same.
+fn built_from(name: &str, mut command: Command, source: &str) -> Option<PathBuf> {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let made = place.with_extension(std::process::id().to_string());
+    let mut compiler = command.arg("-o").arg(&made).spawn().ok()?;
+    if let Some(mut input) = compiler.stdin.take() {
+        input.write_all(source.as_bytes()).unwrap();
+    }
+    assert!(compiler.wait().unwrap().success());
+    std::fs::rename(made, &place).unwrap();
+    Some(place)
 }

@@ -1,0 +1,125 @@
+//! Runs all tasks in turns, a round after the other, and reads what ranks tell.
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use super::flags::Flags;
+use super::plan::{Client, Task};
+use super::report::Report;
+use crate::command::{Failure, Invocation};
+use crate::interrupt::Interrupt;
+use crate::metric::{Metric, Sample};
+use crate::programs::{Program, Scratch};
+use crate::{stamps, stats};
+
+/// Where everything is run.
+pub struct Place<'a> {
+    pub flags: &'a Flags,
+    pub wireup: &'a Path,
+    pub scratch: &'a Scratch,
+    pub interrupt: &'a Interrupt,
+}
+
+pub fn rounds(place: &Place, tasks: &[Task], report: &mut Report) {
+    for round in 0..=place.flags.rounds {
+        for task in tasks {
+            if place.interrupt.is_set() {
+                return;
+            }
+            // The first round warms up.
+            match once(place, task) {
+                Ok(sample) if round > 0 => report.add(task, sample),
+                Ok(_) | Err(Failure::Interrupted) => {}
+                Err(failure) => report.fail(task, failure.to_string()),
+            }
+        }
+    }
+}
+
+fn once(place: &Place, task: &Task) -> Result<Sample, Failure> {
+    let stamps = place.scratch.empty_file("stamps").map_err(wrong)?;
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.scratch.file(name));
+    let argv = match task.program {
+        Client::Ucx => vec![place.scratch.program(Program::UcxInit).into_os_string()],
+        _ => [launcher(place, task), client(place, task, &stamps)].concat(),
+    };
+    let limit = place.flags.limit;
+    let run = Invocation { argv, env: Vec::new(), stdout: Some(stdout.clone()), stderr, limit };
+    let mut sample = run.run(place.interrupt)?;
+    let size = task.nodes * task.ppn;
+    let text = |path: &Path| fs::read_to_string(path).map_err(wrong);
+    sample.0.extend(match task.program {
+        Client::Collect | Client::Direct { .. } => stamps::evaluate(&text(&stamps)?, size).map_err(wrong)?.0,
+        Client::Ucx => of_ucx(&text(&stdout)?).ok_or_else(|| wrong("no libucp here"))?,
+        Client::Oshmem => of_oshmem(&text(&stdout)?, size)?,
+    });
+    Ok(sample)
+}
+
+fn launcher(place: &Place, task: &Task) -> Vec<OsString> {
+    let flags = place.flags;
+    let mut words = vec!["run".to_owned(), "-n".into(), (task.nodes * task.ppn).to_string()];
+    if !flags.hosts.is_empty() {
+        let hosts = flags.hosts[..task.nodes as usize].join(",");
+        let shell = flags.remote_shell.clone();
+        words.extend(["--hosts".into(), hosts, "--ppn".into(), task.ppn.to_string(), "--remote-shell".into(), shell]);
+    } else if task.nodes > 1 {
+        words.extend(["--virtual-nodes".into(), task.nodes.to_string()]);
+    }
+    words.extend(["--pmi".into(), "pmix".into()]);
+    words.extend(task.arguments.iter().map(|word| (*word).to_owned()));
+    words.extend(flags.wireup_args.iter().cloned());
+    std::iter::once(place.wireup.as_os_str().to_owned()).chain(words.into_iter().map(OsString::from)).collect()
+}
+
+fn client(place: &Place, task: &Task, stamps: &Path) -> Vec<OsString> {
+    let exchange = |how: &str, further: &[&str]| {
+        let mut words: Vec<OsString> = vec![place.scratch.program(Program::PmixExchange).into()];
+        let (size, bytes) = ((task.nodes * task.ppn).to_string(), place.flags.bytes.to_string());
+        words.extend([OsString::from(size), how.into(), stamps.into(), bytes.into()]);
+        words.extend(further.iter().map(OsString::from));
+        words
+    };
+    match task.program {
+        Client::Collect => exchange("collect", &[]),
+        Client::Direct { spin: false } => exchange("direct", &[]),
+        Client::Direct { spin: true } => exchange("direct", &["spin"]),
+        Client::Oshmem => vec![place.flags.oshmem.clone().into(), "say".into()],
+        Client::Ucx => Vec::new(),
+    }
+}
+
+/// Opening, context, worker (ns).
+fn of_ucx(text: &str) -> Option<Vec<(Metric, f64)>> {
+    let parts: Vec<f64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let [_, _, _] = parts[..] else { return None };
+    Some(vec![(Metric::JoinMedian, parts.iter().sum::<f64>() / 1e9)])
+}
+
+/// A line of seconds from each.
+fn of_oshmem(text: &str, size: u32) -> Result<Vec<(Metric, f64)>, Failure> {
+    let times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    if times.len() != size as usize {
+        return Err(wrong(format!("{} of {size} ranks told their times", times.len())));
+    }
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    Ok(vec![(Metric::JoinMedian, stats::median(&times).unwrap_or(slowest)), (Metric::JoinMax, slowest)])
+}
+
+fn wrong(what: impl ToString) -> Failure {
+    Failure::Wrong(what.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_tell_is_read() {
+        assert_eq!(of_ucx("1000000 2000000 500000\n"), Some(vec![(Metric::JoinMedian, 0.0035)]));
+        assert_eq!(of_ucx(""), None);
+        let told = of_oshmem("0.25\n0.75\n0.5\n", 3).unwrap();
+        assert_eq!(told, [(Metric::JoinMedian, 0.5), (Metric::JoinMax, 0.75)]);
+        assert!(of_oshmem("0.25\n", 2).is_err());
+    }
+}

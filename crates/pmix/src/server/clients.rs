@@ -1,0 +1,94 @@
+//! Ranks made known to the library, and what leads them to it.
+
+use super::state::Server;
+use crate::sys::constants::status;
+use crate::sys::types::Status;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::null_mut;
+use std::sync::{Condvar, Mutex, PoisonError};
+use wireup_wire::ids::Rank;
+
+/// All of them at once: one wait instead of two changes of thread for each.
+pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
+    let outcomes = Outcomes::default();
+    let data = std::ptr::from_ref(&outcomes).cast_mut().cast();
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut waiting = 0;
+    let mut refused = status::SUCCESS;
+    for &rank in locals {
+        let name = server.name_of(rank);
+        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have come, which is waited for below. Ranks
+        // run as we do: anybody else's connection the library refuses.
+        let code =
+            unsafe { (server.library.functions.register_client)(&name, user, group, null_mut(), Some(outcome), data) };
+        match code {
+            status::SUCCESS => waiting += 1,
+            status::OPERATION_SUCCEEDED => {}
+            code => refused = code,
+        }
+    }
+    let code = outcomes.wait(waiting);
+    done(server, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
+}
+
+/// Counts callbacks.
+#[derive(Default)]
+struct Outcomes {
+    seen: Mutex<(usize, Status)>,
+    changed: Condvar,
+}
+
+impl Outcomes {
+    /// Waits for so many; gives the last error, if there is any.
+    fn wait(&self, count: usize) -> Status {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.changed.wait_while(seen, |seen| seen.0 < count).unwrap_or_else(PoisonError::into_inner);
+        seen.1
+    }
+}
+
+/// # Safety
+/// `data` leads to an `Outcomes` that waits for this call.
+unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
+    // SAFETY: as above.
+    let outcomes = unsafe { &*data.cast_const().cast::<Outcomes>() };
+    // Notified with the lock held: the waiter cannot leave before we let go of it.
+    let mut seen = outcomes.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.0 += 1;
+    if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
+        seen.1 = code;
+    }
+    outcomes.changed.notify_all();
+}
+
+/// The variables that lead a rank's client to us.
+pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
+    let name = server.name_of(rank);
+    let mut variables: *mut *mut c_char = null_mut();
+    // SAFETY: the library appends to the array, which ends with a null pointer; all of it is malloc's.
+    let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
+    done(server, "PMIx_server_setup_fork", code)?;
+    // SAFETY: as above.
+    let texts = unsafe { crate::read::c_strs(variables) };
+    let texts: Vec<(Vec<u8>, *const c_char)> =
+        texts.iter().map(|text| (text.to_bytes().to_vec(), text.as_ptr())).collect();
+    let env = texts.into_iter().map(|(text, memory)| {
+        // SAFETY: each text is malloc's and ours; nobody reads it after this.
+        unsafe { libc::free(memory.cast_mut().cast()) };
+        text
+    });
+    let env = env.collect();
+    // SAFETY: the same for the array.
+    unsafe { libc::free(variables.cast()) };
+    Ok(env)
+}
+
+/// A blocking call's code: these say "operation succeeded" when they are done.
+pub fn done(server: &Server, call: &str, code: Status) -> Result<(), String> {
+    if code == status::SUCCESS || code == status::OPERATION_SUCCEEDED {
+        return Ok(());
+    }
+    // SAFETY: the library gives a text that lives as long as it does.
+    let words = unsafe { CStr::from_ptr((server.library.functions.error_string)(code)) };
+    Err(format!("{call}: {}", words.to_string_lossy()))
+}

@@ -1,0 +1,89 @@
+//! Measurements: `cargo test -p wireup-pmix --test real -- --ignored --nocapture`.
+
+use super::agent::{self, Agent, begin, client, headers};
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+use wireup_wire::ids::NodeId;
+use wireup_wire::job::Block;
+use wireup_wire::pmix::Answer;
+
+/// Not a test but a measurement: from the start of the process to `Ready`, for jobs of 256 ranks.
+#[test]
+#[ignore = "prints times"]
+fn how_long_until_ready() {
+    need_headers!();
+    for ppn in [1, 16, 64, 256] {
+        let mut times = Vec::new();
+        for round in 0..7 {
+            let nodes = 256 / ppn;
+            let mut begin = begin(&format!("ready{ppn}-{round}"));
+            begin.nodes = (0..nodes).map(|node| format!("n{node}")).collect();
+            begin.blocks = vec![Block { first_node: 0, nodes, ppn }];
+            begin.apps[0].ranks = 256;
+            begin.cpus = vec![None; ppn as usize];
+            let started = Instant::now();
+            let mut agent = Agent::start(begin);
+            agent.ready();
+            let ready = started.elapsed();
+            agent.end();
+            times.push((ready, started.elapsed() - ready));
+        }
+        times.sort();
+        println!("{ppn} ranks here: ready after {:.1?}, end {:.1?}", times[3].0, times[3].1);
+    }
+}
+
+/// Not a test but a measurement: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of 16
+/// ranks. Set `PMIX_MCA_gds` to compare stores.
+#[test]
+#[ignore = "prints times"]
+fn how_long_a_fence_takes() {
+    need_headers!();
+    const NODES: u32 = 16;
+    const PPN: u32 = 16;
+    let mut agents: Vec<Agent> = (0..NODES)
+        .map(|node| {
+            let mut begin = begin("fence");
+            begin.nodes = (0..NODES).map(|node| format!("n{node}")).collect();
+            begin.node = NodeId(node);
+            begin.blocks = vec![Block { first_node: 0, nodes: NODES, ppn: PPN }];
+            begin.apps[0].ranks = NODES * PPN;
+            begin.cpus = vec![None; PPN as usize];
+            begin.dir = format!("{}-{node}", begin.dir);
+            Agent::start(begin)
+        })
+        .collect();
+    let clients: Vec<_> =
+        agents.iter_mut().flat_map(|agent| agent.ready()).map(|env| client(&env, &["timed"])).collect();
+    let (mut bytes, mut exchange) = (0, Duration::ZERO);
+    let ran = |agents: &[Agent]| agents.iter().map(Agent::ran).sum::<Duration>();
+    let mut before = Duration::ZERO;
+    for round in 0..3 {
+        let asked: Vec<_> = agents.iter_mut().map(|agent| agent.fence(round == 2)).collect();
+        let started = Instant::now();
+        before = ran(&agents);
+        let data: Bytes = asked.iter().flat_map(|(_, data)| data.to_vec()).collect();
+        for (agent, (id, _)) in agents.iter().zip(&asked) {
+            agent.answer(*id, Answer::Fenced { data: data.clone() });
+        }
+        (bytes, exchange) = (data.len(), started.elapsed());
+    }
+    // One more exchange tells that the first is over in every server.
+    let entered: Vec<_> = agents.iter_mut().map(|agent| agent.fence(false)).collect();
+    let fence_cpu = ran(&agents) - before;
+    for (agent, (id, _)) in agents.iter().zip(&entered) {
+        agent.answer(*id, Answer::Fenced { data: Bytes::new() });
+    }
+    let memory: u64 = agents.iter().map(Agent::memory).sum();
+    let (mut fence, mut get) = (0f64, 0f64);
+    for client in clients {
+        let said = agent::said(client);
+        let mut times = said.lines().next().unwrap().rsplit(' ').map(|time| time.parse::<f64>().unwrap());
+        get = get.max(times.next().unwrap());
+        fence = fence.max(times.next().unwrap());
+    }
+    println!(
+        "fence {fence:.3} s, {bytes} bytes, {exchange:.1?} in the test, servers {fence_cpu:.1?}; get of all {get:.3} s; servers {memory} KiB"
+    );
+    agents.into_iter().for_each(Agent::end);
+}
