@@ -51,7 +51,7 @@ fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let config = AgentConfig { agent: header.agent, session: header.session, born: header.born };
     let told = recording.map(|entry| {
         entry.map(|entry| match entry {
-            Entry::Launch(now, job) => Told::Launch(now, Box::new(job)),
+            Entry::Launch(now, job) => Told::Launch(now, job),
             Entry::Input(now, input) => Told::Input(now, input),
             Entry::Asked(digest) => Told::Asked(digest),
         })
