@@ -193,7 +193,7 @@ impl Serve {
                     self.stops.on_signal(slot, signal, monotonic_ns());
                     self.signal(slot, signal);
                 }
-                Request::Sweep => self.begin_sweep(),
+                Request::Sweep => self.begin_sweep(false),
                 Request::RemoveAtEnd { directory } => self.directories.push(directory),
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
             }
@@ -212,7 +212,7 @@ impl Serve {
         // Nobody hears of them any more.
         let _ = self.reactor.remove(&self.socket);
         self.outbox = Outbox::default();
-        self.begin_sweep();
+        self.begin_sweep(true);
     }
 
     fn stop_due(&mut self) {
@@ -336,9 +336,9 @@ impl Serve {
         self.outbox.push(&report, fds);
     }
 
-    fn begin_sweep(&mut self) {
+    fn begin_sweep(&mut self, patient: bool) {
         self.cancel_queue();
-        self.sweep.get_or_insert_with(Sweep::begin);
+        self.sweep.get_or_insert_with(|| Sweep::begin(patient));
     }
 
     fn kill_again(&mut self) {

@@ -2,28 +2,39 @@
 //!
 //! One listing may miss what is forked while it is read, and orphans come to the keeper only when their parents
 //! are gone, so rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
+//!
+//! Where the agent is gone, agents and keepers below this one have noticed as well: they end what is theirs and remove their
+//! directories, which nobody else knows. They get a moment for that.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::kill_descendants;
+use wireup_os::process::{descendants, kill_descendants};
 
 /// Between the rounds of a sweep.
 const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
 /// A sweep gives up on processes of another user after this time.
 const DENIED_NS: u64 = 2_000_000_000;
+/// For processes of wireup that end by themselves. Chosen: they need milliseconds, a busy machine some ten of them.
+const FELLOWS_NS: u64 = 500_000_000;
 
 /// When the next round is due.
 pub(super) struct Sweep {
     since_ns: u64,
     next_round_ns: u64,
     pause_ns: u64,
+    /// Until then processes of wireup are left alone.
+    patient_until_ns: u64,
 }
 
 impl Sweep {
-    pub fn begin() -> Sweep {
+    /// `patient`: processes of wireup are about to end by themselves.
+    pub fn begin(patient: bool) -> Sweep {
         let now = monotonic_ns();
-        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN }
+        let patient_until_ns = if patient { now + FELLOWS_NS } else { now };
+        Sweep { since_ns: now, next_round_ns: now, pause_ns: PAUSE_NS_MIN, patient_until_ns }
     }
 
     pub fn until_next(&self) -> Duration {
@@ -36,9 +47,18 @@ impl Sweep {
         if now < self.next_round_ns {
             return false;
         }
-        let round = kill_descendants(None, &[]);
+        let fellows = if now < self.patient_until_ns { fellows() } else { Vec::new() };
+        let round = kill_descendants(None, &fellows);
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS_MAX);
         self.next_round_ns = monotonic_ns() + self.pause_ns;
         round.denied > 0 && now - self.since_ns > DENIED_NS
     }
+}
+
+/// Descendants that run this same program.
+fn fellows() -> Vec<u32> {
+    let program =
+        |process: &str| fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino())).ok();
+    let Some(own) = program("self") else { return Vec::new() };
+    descendants().into_iter().filter(|pid| program(&pid.to_string()) == Some(own)).collect()
 }
