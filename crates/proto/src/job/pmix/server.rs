@@ -80,6 +80,10 @@ impl Server {
     }
 }
 
+/// How the names of variables begin that a server process is given.
+const LIBRARY_VARIABLES: [&[u8]; 8] =
+    [b"PMIX_", b"WIREUP_PMIX", b"HWLOC_", b"PRTE_", b"LD_LIBRARY_PATH=", b"HOME=", b"TMPDIR=", b"OPAL_PREFIX="];
+
 impl Job {
     /// Starts the process; the ranks wait for it.
     pub(in crate::job) fn start_server(&mut self, cx: &mut Context<'_>) {
@@ -114,7 +118,7 @@ impl Job {
         };
         let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
         let ranks_here = if shared { spec.job_size() } else { self.processes.len() as u32 };
-        PmixPlan { job: self.id(), begin, bind_to, ranks_here, env: spec.env.clone() }
+        PmixPlan { job: self.id(), begin, bind_to, ranks_here, env: variables(&spec.env) }
     }
 
     /// It can begin to serve: each rank gets its variables.
@@ -308,6 +312,13 @@ impl Job {
         if series(&known.version) == series(&below.version) {
             return;
         }
+        if self.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || below.version.is_empty()) {
+            // Who needs it there will say so; others have been told and do without.
+            if known.version.is_empty() {
+                pmix.opened = Some(below);
+            }
+            return;
+        }
         let name = |opened: &Opened| {
             let name = self.spec.nodes.get(opened.node.index()).map_or("", |node| node.name.as_str());
             match opened.version.as_str() {
@@ -327,6 +338,12 @@ impl Job {
     pub(in crate::job) fn opened(&self) -> Option<Opened> {
         self.pmix.as_ref().and_then(|pmix| pmix.opened.clone())
     }
+}
+
+/// What the library, and those that it loads, look at: the job's other variables are its own affair.
+fn variables(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let is_for_it = |variable: &&Vec<u8>| LIBRARY_VARIABLES.iter().any(|prefix| variable.starts_with(prefix));
+    env.iter().filter(is_for_it).cloned().collect()
 }
 
 /// `4.2` of `4.2.9`.
