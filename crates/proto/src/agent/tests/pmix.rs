@@ -5,10 +5,10 @@ use super::*;
 use crate::io::ExitStatus;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{AppSpec, Block, PmiFlavour};
+use wireup_wire::pmix::pack;
 use wireup_wire::pmix::{
     Action, Answer, Ask, FromServer, Item, Keep, ProcState, Range, Set, Status, ToServer, Unpacker,
 };
-use wireup_wire::pmix::pack;
 
 const JOB: JobId = JobId(1);
 
