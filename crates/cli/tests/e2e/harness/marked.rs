@@ -47,10 +47,11 @@ impl Mark {
 
     /// Every living process that carries the mark, zombies not counted.
     pub fn processes(&self) -> Vec<Process> {
-        let needle = format!("{}={}", Self::VARIABLE, self.text);
+        // A PMIx server gets few of the variables, the temporary folder among them.
+        let needles = [format!("{}={}", Self::VARIABLE, self.text), format!("TMPDIR={}", self.folder().display())];
         let entries = fs::read_dir("/proc").expect("read /proc").flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| carries(*pid, needle.as_bytes())).filter_map(process).collect()
+        pids.filter(|pid| carries(*pid, &needles)).filter_map(process).collect()
     }
 
     pub fn kill_all(&self) {
@@ -73,9 +74,9 @@ pub fn list(processes: &[Process]) -> String {
     lines.collect()
 }
 
-fn carries(pid: i32, needle: &[u8]) -> bool {
+fn carries(pid: i32, needles: &[String]) -> bool {
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environ.split(|byte| *byte == 0).any(|variable| variable == needle)
+    environ.split(|byte| *byte == 0).any(|variable| needles.iter().any(|needle| needle.as_bytes() == variable))
 }
 
 /// Nothing if it has gone, or is a zombie.
