@@ -70,14 +70,6 @@ fn an_armed_worker_wakes_its_owner() {
     assert_eq!(messages[0].bytes, "again");
 }
 
-#[test]
-fn nothing_is_left_in_the_environment() {
-    let before: Vec<_> = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCX")).collect();
-    let _ = Worker::open();
-    let after: Vec<_> = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCX")).collect();
-    assert_eq!(before, after);
-}
-
 /// What C says of sizes, offsets and constants.
 #[test]
 fn declarations_are_the_headers() {

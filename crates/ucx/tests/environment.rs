@@ -1,0 +1,12 @@
+//! In a process of its own: the library's settings are in the environment while it is opened, and tests beside this one open it too.
+
+use wireup_ucx::Worker;
+
+#[test]
+fn nothing_is_left_in_the_environment() {
+    let settings =
+        || -> Vec<_> { std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCX")).collect() };
+    let before = settings();
+    let _ = Worker::open();
+    assert_eq!(settings(), before);
+}
