@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod doctor;
+pub mod hosts;
 pub mod keeper;
 pub mod launcher;
 pub mod record;

@@ -17,7 +17,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
     };
     match &failure.cause {
         Cause::Exited(code) => *code,
-        Cause::Signalled { signal, .. } | Cause::Interrupted { signal } => of_signal(*signal),
+        Cause::Signalled { signal, .. } | Cause::Interrupted { signal } | Cause::ToldToEnd { signal } => of_signal(*signal),
         Cause::Spawn(error) => match error.step {
             SpawnStep::Find | SpawnStep::Exec if NOT_EXECUTABLE.contains(&error.errno) => 126,
             SpawnStep::Find => 127,

@@ -69,6 +69,11 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
              library",
             node(failure)
         ),
+        Cause::ToldToEnd { signal } => format!(
+            "{}: the batch system has told it to end ({}): cancelled, or its time limit was reached",
+            node(failure),
+            signals::name(*signal)
+        ),
         Cause::TimedOut { after_ns } => format!(
             "the job reached its time limit of {} and was ended; raise --timeout, or let --stall-report 10 name the \
              ranks that others wait for",

@@ -7,7 +7,7 @@ use super::Agent;
 use crate::io::{ExitStatus, ShellId};
 use crate::starts;
 use crate::time::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Cause;
 
@@ -36,7 +36,9 @@ impl Agent {
         }
         self.links.forget_child(agent);
         self.forget_wishes_below(agent);
-        if self.starts.has_linked(agent) && self.jobs.values().any(|job| job.has_child(agent)) {
+        if (self.starts.has_linked(agent) || self.steps.holds(agent))
+            && self.jobs.values().any(|job| job.has_child(agent))
+        {
             self.last_words.waiting.insert(agent, (now + LAST_WORDS_NS_MAX, problem));
         } else {
             let words = self.last_words.said.remove(&agent).unwrap_or_default();
@@ -53,6 +55,23 @@ impl Agent {
         match self.last_words.waiting.remove(&agent) {
             Some((_, problem)) => self.lose_child(now, agent, problem, &words),
             None => drop(self.last_words.said.insert(agent, words)),
+        }
+    }
+
+    /// What a batch system says of an agent that has linked.
+    pub(super) fn on_last_words(&mut self, now: Instant, agent: AgentId, words: String) {
+        match self.last_words.waiting.remove(&agent) {
+            Some((_, problem)) => self.lose_child(now, agent, problem, &words),
+            None => drop(self.last_words.said.insert(agent, words)),
+        }
+    }
+
+    /// The step of these agents is over: nothing more is said of them.
+    pub(super) fn end_last_words(&mut self, now: Instant, agents: &BTreeSet<AgentId>, words: &str) {
+        for &agent in agents {
+            if let Some((_, problem)) = self.last_words.waiting.remove(&agent) {
+                self.lose_child(now, agent, problem, words);
+            }
         }
     }
 
