@@ -1,6 +1,7 @@
 //! Joins the machines of `proto` to this machine: processes, sockets, clock, terminal.
 
 pub mod agent;
+pub mod devices;
 pub mod doctor;
 pub mod hosts;
 pub mod keeper;

@@ -316,6 +316,8 @@ pub struct SpawnPlan {
     pub stdin_inherit: bool,
     /// Give each rank a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
+    /// GPUs for each rank; 0: they are not divided.
+    pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
 }

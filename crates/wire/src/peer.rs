@@ -293,6 +293,8 @@ pub enum SpawnStep {
     /// Pipes, sockets, pseudo-terminals.
     Stdio,
     Fork,
+    /// Giving GPUs to ranks.
+    Devices,
 }
 
 impl SpawnStep {
@@ -305,6 +307,7 @@ impl SpawnStep {
             SpawnStep::Cwd => "changing to the working directory",
             SpawnStep::Stdio => "making pipes and sockets",
             SpawnStep::Fork => "creating a process",
+            SpawnStep::Devices => "giving GPUs to ranks",
         }
     }
 }

@@ -6,6 +6,7 @@ use super::layout::{self, Layout};
 use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::placement::{self, Places};
 use super::values;
+use crate::environment::Reached;
 use crate::here::Here;
 use crate::hosts::Hosts;
 use crate::program::flavour::{self, Choice, Context};
@@ -127,7 +128,12 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let job_env = environment::job_env(here.env.iter().cloned(), !local, &env);
+    let reached = match (local, &remote_shell) {
+        (true, _) => Reached::Here,
+        (false, RemoteShell::Srun(_)) => Reached::ByStep,
+        (false, _) => Reached::Elsewhere,
+    };
+    let job_env = environment::job_env(here.env.iter().cloned(), reached, &env);
     let library = low.pmix_library.as_deref().map(|path| pmix_library(path, &here, local)).transpose()?;
     let pmi = pmi(low.pmi, &apps, &Context { env: &job_env, own: &here.program, local, library: library.as_deref() });
     let options = JobOptions {
@@ -152,6 +158,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),
         pmix_library: library.or(pmi.library),
+        gpus_per_rank: low.gpus_per_rank.unwrap_or(0),
         stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
     let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);

@@ -29,7 +29,7 @@ use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, RemoteShell, Secret, SessionSpec, SpawnError, SpawnStep};
 
 /// Bytes of one read; large fences arrive in pieces of this size.
 const READ_BYTES_MAX: usize = 256 << 10;
@@ -444,8 +444,9 @@ impl AgentDriver {
             }
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
+                let by_step = matches!(self.agent.session().remote_shell, RemoteShell::Srun(_));
                 let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan)) {
+                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
                         job,

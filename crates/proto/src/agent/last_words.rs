@@ -58,19 +58,19 @@ impl Agent {
         }
     }
 
-    /// What a batch system says of an agent that has linked.
-    pub(super) fn on_last_words(&mut self, now: Instant, agent: AgentId, words: String) {
-        match self.last_words.waiting.remove(&agent) {
-            Some((_, problem)) => self.lose_child(now, agent, problem, &words),
-            None => drop(self.last_words.said.insert(agent, words)),
-        }
+    /// What a batch system says of an agent that has linked: that it was killed, perhaps before it says that all were.
+    pub(super) fn on_last_words(&mut self, agent: AgentId, words: String) {
+        self.last_words.said.insert(agent, words);
     }
 
-    /// The step of these agents is over: nothing more is said of them.
+    /// The step of these agents is over: nothing more is said of them. `words` are of all.
     pub(super) fn end_last_words(&mut self, now: Instant, agents: &BTreeSet<AgentId>, words: &str) {
         for &agent in agents {
-            if let Some((_, problem)) = self.last_words.waiting.remove(&agent) {
-                self.lose_child(now, agent, problem, words);
+            let said = self.last_words.said.remove(&agent).filter(|_| !starts::is_cancelled(words));
+            let words = said.unwrap_or_else(|| words.to_owned());
+            match self.last_words.waiting.remove(&agent) {
+                Some((_, problem)) => self.lose_child(now, agent, problem, &words),
+                None => drop(self.last_words.said.insert(agent, words)),
             }
         }
     }
@@ -80,7 +80,8 @@ impl Agent {
         let late: Vec<AgentId> = self.last_words.waiting.iter().filter_map(late).collect();
         for agent in late {
             if let Some((_, problem)) = self.last_words.waiting.remove(&agent) {
-                self.lose_child(now, agent, problem, "");
+                let words = self.last_words.said.remove(&agent).unwrap_or_default();
+                self.lose_child(now, agent, problem, &words);
             }
         }
     }

@@ -149,7 +149,7 @@ impl Agent {
             Hop::Child(child) if child == agent && self.children.is_starting(agent) => {
                 self.on_missing(now, agent, problem);
             }
-            Hop::Child(child) if child == agent => self.on_last_words(now, agent, problem),
+            Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
             Hop::Child(child) if self.children.is_lost(child) => {
                 let missing = vec![MissingAgent { agent, problem }];
                 self.with_all_jobs(now, |job, cx| {

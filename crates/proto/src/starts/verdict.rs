@@ -128,8 +128,20 @@ pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> String {
     }
 }
 
+/// What Slurm says of a step that somebody, or a limit, has ended.
+const CANCELLED: &str = " CANCELLED AT ";
+
+/// Whether these words are about the end of a whole step.
+pub fn is_cancelled(words: &str) -> bool {
+    words.contains(CANCELLED)
+}
+
 /// Why a step that is over has brought no agent. Batch systems say more than what is wrong.
 pub fn step_words(status: ExitStatus, stderr: &str) -> String {
+    if let Some(line) = stderr.lines().find(|line| is_cancelled(line)) {
+        let words = line.split_once("*** ").map_or(line, |(_, words)| words);
+        return words.trim_matches([' ', '*']).to_owned();
+    }
     let errors: Vec<&str> = stderr.lines().filter(|line| line.contains("error:")).collect();
     let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
     match status {
