@@ -8,5 +8,6 @@ mod lazy;
 mod pmi_bench;
 mod pmix;
 mod starting;
+mod step;
 
 use super::*;
