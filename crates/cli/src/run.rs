@@ -15,7 +15,6 @@ use wireup_node::trace;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
-use wireup_wire::peer::Cause;
 
 /// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -75,10 +74,7 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
         Ok(outcome) => outcome,
         Err(error) => return out::fail(&error.to_string()),
     };
-    // What never ran has not run alone.
-    let cause = outcome.ended.failure.as_ref().map(|failure| &failure.cause);
-    let ran = !matches!(cause, Some(Cause::Spawn(_) | Cause::AgentsMissing { .. }));
-    if let Some(hint) = linked::hint(&job, &outcome.ended.done).filter(|_| ran) {
+    if let Some(hint) = linked::hint(&job, &outcome.ended) {
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces, &tree);

@@ -112,6 +112,12 @@ fn a_library_that_cannot_be_used() {
     let none = folder.0.join("none.so");
     std::fs::write(&none, "nothing to load").expect("a file");
     with_library(&none).expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
+    if let Some(hello) = program(Flavour::OpenMpi5, "hello") {
+        let refused = Run::job("-n 2").arg("--pmix-library").arg(&none).arg(hello).finish();
+        refused.expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
+        assert_eq!(refused.err().matches("none.so").count(), 1, "{refused}");
+        assert!(!refused.err().contains("separate jobs"), "no rank began: {refused}");
+    }
     let (source, old) = (folder.0.join("old.c"), folder.0.join("libpmix.so.2"));
     std::fs::write(&source, "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3 (PMIx Standard: 3.2)\"; }\n")
         .expect("a source");
