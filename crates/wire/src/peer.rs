@@ -159,6 +159,8 @@ pub enum Note {
     NoUcx(MissingAgent),
     /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
+    /// The last that a node's PMIx server process wrote to its standard error, in a job that it did not fail.
+    PmixSaid { host: String, text: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.

@@ -128,6 +128,20 @@ fn a_library_that_cannot_be_used() {
     missing.expect_err_line(&["--pmix-library /no/such.so", "not there"]);
 }
 
+/// Bounded, with the node, for those who want to know.
+#[test]
+fn what_servers_said_is_shown_in_the_end() {
+    let run = |flags: &str| {
+        let run = Run::job(&format!("-n 2 --virtual-nodes 2 --pmi pmix {flags}")).env("PMIX_MCA_ptl_base_verbose", "5");
+        run.arg("/bin/true").succeed()
+    };
+    run("").expect_quiet();
+    let curious = run("--verbose");
+    for node in ["node0", "node1"] {
+        curious.expect_err_line(&[&format!("wireup: node {node}: its PMIx server said: "), "mca:ptl"]);
+    }
+}
+
 /// What one version packs the other need not understand: said before any rank runs on.
 #[test]
 fn nodes_with_different_libraries() {

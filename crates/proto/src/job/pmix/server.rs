@@ -184,6 +184,10 @@ impl Job {
                 }
             }
             Phase::Serving | Phase::Emptying => self.fail_pmix(format!("it {how}{said}"), cx),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone if !stderr.is_empty() => {
+                let note = Note::PmixSaid { host: self.host(), text: stderr.into() };
+                cx.links.control_up(self.id(), &Control::Note(note), cx.out);
+            }
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
         self.depart_without_goodbye(cx);
