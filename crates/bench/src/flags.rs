@@ -11,6 +11,7 @@ use crate::hosts;
 use crate::links;
 use crate::modex;
 use crate::startup::{self, Benchmark};
+use crate::words::{at_least_one, host_names};
 
 pub const HELP: &str = "\
 usage: wireup bench launch [FLAG..]
@@ -105,8 +106,8 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
             Long("remote-shell") => remote_shell = Some(one_word(parser.value()?.string()?)?),
             Long("shared") => flags.shared = Some(parser.value()?.into()),
             Long("list") => flags.list = true,
-            Long("rounds") => rounds = Some(at_least_one(parser.value()?.parse()?)?),
-            Long("limit") => limit = Some(at_least_one(parser.value()?.parse()?)?),
+            Long("rounds") => rounds = Some(at_least_one(&mut parser)?),
+            Long("limit") => limit = Some(at_least_one(&mut parser)?),
             Long("wireup") => flags.wireup = Some(parser.value()?.into()),
             Long("wireup-arg") => flags.wireup_args.push(parser.value()?.string()?),
             Long("peer") => {
@@ -140,20 +141,6 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
         case.limit = limit.map_or(case.limit, |seconds| Duration::from_secs(seconds.into()));
     }
     Ok(Wish::Launch(Box::new(flags)))
-}
-
-fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
-    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
-}
-
-/// Peers differ in how they write ranges, so there are only plain names.
-fn host_names(text: &str) -> Result<Vec<String>, lexopt::Error> {
-    let is_name =
-        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));
-    match text.split(',').find(|name| !is_name(name)) {
-        Some(name) => Err(format!("--hosts: {name:?} is no plain host name; expected A,B,..").into()),
-        None => Ok(text.split(',').map(str::to_owned).collect()),
-    }
 }
 
 /// Not every peer takes a remote shell with arguments of its own.

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use crate::cases::{Case, Work};
 use crate::contestant::{Contestant, Kind};
+use crate::error::{BenchError, io};
 use crate::flags::Flags;
+use crate::ground::Ground;
 use crate::hosts::{self, Remote};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
@@ -15,34 +17,17 @@ use crate::programs::Scratch;
 use crate::sample::Stage;
 use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
-use crate::{files, orphans, sample, table};
+use crate::{files, sample, table};
 
 /// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
-}
-
-pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
+pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     if flags.list {
         list(&flags.cases);
         return Ok(Summary { missed: 0, interrupted: false });
     }
-    let io = |what: &str| {
-        let what = what.to_owned();
-        move |source: io::Error| LaunchError::Io { what, source }
-    };
-    let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
-    orphans::adopt().map_err(|e| io("child subreaper")(e.into()))?;
-    let scratch = match flags.hosts.is_empty() {
-        true => Scratch::create(),
-        false => std::path::absolute(flags.shared.as_deref().unwrap_or(Path::new(".")))
-            .and_then(|dir| Scratch::create_in(&dir)),
-    };
-    let scratch = scratch.map_err(io("test programs"))?;
+    let Ground { scratch, interrupt } = Ground::prepare(&flags.hosts, flags.shared.as_deref())?;
     let machine = Machine::look();
 
     let (contestants, missing) = gather(flags, &scratch, &interrupt).map_err(io("wireup"))?;
@@ -77,10 +62,10 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
     }
     if let Some(path) = &flags.json {
         let text = format!("{:#}\n", files::json(&machine, &contestants, &missing, &all));
-        fs::write(path, text).map_err(io(&path.display().to_string()))?;
+        fs::write(path, text).map_err(io(path.display().to_string()))?;
     }
     if let Some(path) = &flags.csv {
-        fs::write(path, files::csv(&contestants, &all)).map_err(io(&path.display().to_string()))?;
+        fs::write(path, files::csv(&contestants, &all)).map_err(io(path.display().to_string()))?;
     }
     let summary = Summary { missed: missed(&all, &contestants), interrupted: interrupt.is_set() };
     if summary.missed > 0 {

@@ -11,9 +11,11 @@ mod cases;
 mod command;
 mod contestant;
 mod echo;
+mod error;
 mod files;
 mod flags;
 mod floor;
+mod ground;
 mod hosts;
 mod interrupt;
 mod launch;
@@ -33,7 +35,10 @@ mod stats;
 mod summary;
 mod table;
 mod traffic;
+mod turns;
+mod usual;
 mod verdict;
+mod words;
 
 use std::ffi::OsString;
 
