@@ -180,6 +180,15 @@ impl AgentDriver {
         end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
         loop {
             self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            if self.spin.may_read_first() {
+                let Self { reactor, links, inputs, buffer, .. } = self;
+                links.read_hot(&mut Turn { now_ns, reactor, buffer, inputs });
+                if !self.inputs.is_empty() {
+                    self.spin.on_result(true);
+                    self.spin.on_talk();
+                    return Ok(Some(Vec::new()));
+                }
+            }
             let events = self.reactor.wait(Some(Duration::ZERO))?;
             if !events.is_empty() || !self.inputs.is_empty() {
                 self.spin.on_result(true);
