@@ -1,9 +1,11 @@
 //! `wireup run`: from the words typed to the exit code.
 
 use crate::flags::FlagError;
+use crate::flags::chosen::may_name_hosts;
 use crate::flags::high::{self, High};
 use crate::flags::low::{self, Low, Wish};
 use crate::here::Here;
+use crate::hosts::allocation::Env;
 use crate::words::{self, Setting, Voice};
 use crate::{help, linked, out, show};
 use std::ffi::OsString;
@@ -34,7 +36,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
 }
 
 fn resolve(low: Low) -> Result<(High, Mapping), String> {
-    let here = Here::read(low.names_hosts())
+    let here = Here::read(|env| may_name_hosts(&low, Env(env)))
         .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
     let nodes = high.job.nodes.len() as u32;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -98,6 +98,9 @@ pub enum RemoteShell {
     Command(Vec<String>),
     /// `ssh` or what understands its command line: called as `argv… host "one line for the user's shell"`.
     Ssh(Vec<String>),
+    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. Each agent is told everything that all
+    /// are told, and finds itself by the name of its node.
+    Srun(Vec<String>),
 }
 
 /// What a starting agent reads from its standard input.
@@ -268,6 +271,8 @@ pub enum Cause {
     LeftGroup { group: String, exit: Option<u8> },
     /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
     PmixServer { problem: String },
+    /// The batch system has told the agent of a node to end, by this signal.
+    ToldToEnd { signal: i32 },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.
@@ -290,6 +295,8 @@ pub enum SpawnStep {
     /// Pipes, sockets, pseudo-terminals.
     Stdio,
     Fork,
+    /// Giving GPUs to ranks.
+    Devices,
 }
 
 impl SpawnStep {
@@ -302,6 +309,7 @@ impl SpawnStep {
             SpawnStep::Cwd => "changing to the working directory",
             SpawnStep::Stdio => "making pipes and sockets",
             SpawnStep::Fork => "creating a process",
+            SpawnStep::Devices => "giving GPUs to ranks",
         }
     }
 }

@@ -38,6 +38,7 @@ fn job() -> JobSpec {
             kill_grace_ns: 300,
             stall_report_ns: 400,
             stdin_inherit: true,
+            gpus_per_rank: 2,
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,

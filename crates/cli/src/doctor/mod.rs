@@ -6,10 +6,13 @@ mod judge;
 mod show;
 mod this_machine;
 
-use crate::flags::high::{self, SSH};
+use crate::flags::chosen::{self, Chosen};
+use crate::flags::high::{self, Reach, SSH};
+use crate::flags::low::Start;
 use crate::flags::machines::{self, Wish};
 use crate::here::Here;
 use crate::hosts::Host;
+use crate::hosts::allocation::Env;
 use crate::out;
 use crate::words::shell;
 use judge::{Case, Setting};
@@ -59,20 +62,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn run(wish: Wish) -> Result<u8, String> {
     let Wish::Examine { low, section, send } = wish else { return Ok(0) };
-    let here = Here::read(low.names_hosts())
+    let here = Here::read(|env| chosen::may_name_hosts(&low, Env(env)))
         .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
-    let hosts = high::hosts(&low, &here).map_err(|error| error.to_string())?;
+    let chosen = chosen::chosen(&low, &here).map_err(|error| error.to_string())?;
     let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Before anything is raised here.
     let facts = facts_here(low.interface.as_deref(), None, &cwd);
-    let Some(hosts) = hosts else {
+    let Some(Chosen { hosts, by_slurm, .. }) = chosen else {
         let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell =
-        high::remote_shell(low.remote_shell.as_deref(), true, &here).map_err(|error| error.to_string())?;
+    let remote_shell = high::remote_shell(low.remote_shell.as_deref(), Reach::of(true, by_slurm, Start::Tree), &here)
+        .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),
         remote_shell: remote_shell.clone(),

@@ -1,12 +1,14 @@
 //! What a command line means: one job and the session that runs it.
 
+use super::chosen::{self, Chosen};
 use super::error::FlagError;
 use super::layout::{self, Layout};
 use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::placement::{self, Places};
 use super::values;
+use crate::environment::Reached;
 use crate::here::Here;
-use crate::hosts::{self, Hosts, Names};
+use crate::hosts::Hosts;
 use crate::program::flavour::{self, Choice, Context};
 use crate::{env_file, environment};
 use std::ffi::OsString;
@@ -45,6 +47,22 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
+/// The options of the step that brings agents to the nodes of a Slurm allocation: it shares cpus, memory and devices with
+/// every other step, is bound to none of them, knows no PMI, and outlives the death of one of its tasks.
+const SRUN: [&str; 11] = [
+    "srun",
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--ntasks-per-node=1",
+    "--mpi=none",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--input=all",
+    "--export=ALL",
+    "--job-name=wireup",
+];
+
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct High {
@@ -64,6 +82,8 @@ pub struct High {
     /// Slots of each node, if any were stated.
     pub slots: Vec<u32>,
     pub start: Start,
+    /// Who named the hosts; empty: nobody.
+    pub hosts_from: String,
     /// Why the ranks are offered that PMI.
     pub pmi_why: String,
     /// One-line remarks that stop nothing.
@@ -72,7 +92,7 @@ pub struct High {
 
 /// Applies defaults, looks for contradictions.
 pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
-    let hosts = hosts(&low, &here)?;
+    let Named { hosts, origin, by_slurm } = Named::of(chosen::chosen(&low, &here)?);
     let start = start(&low, hosts.is_some())?;
     let places = match &hosts {
         Some(hosts) => Places::Hosts(hosts),
@@ -96,7 +116,8 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
     if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
         return Err(FlagError::EncryptedUcx);
     }
-    let remote_shell = remote_shell(low.remote_shell.as_deref(), hosts.is_some(), &here)?;
+    let reach = Reach::of(hosts.is_some(), by_slurm, start);
+    let remote_shell = remote_shell(low.remote_shell.as_deref(), reach, &here)?;
     let local = layout.is_alone() || remote_shell == RemoteShell::Local;
 
     let stdin = stdin_target(low.stdin, job_size)?;
@@ -107,7 +128,12 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let job_env = environment::job_env(here.env.iter().cloned(), !local, &env);
+    let reached = match (local, &remote_shell) {
+        (true, _) => Reached::Here,
+        (false, RemoteShell::Srun(_)) => Reached::ByStep,
+        (false, _) => Reached::Elsewhere,
+    };
+    let job_env = environment::job_env(here.env.iter().cloned(), reached, &env);
     let library = low.pmix_library.as_deref().map(|path| pmix_library(path, &here, local)).transpose()?;
     let pmi = pmi(low.pmi, &apps, &Context { env: &job_env, own: &here.program, local, library: library.as_deref() });
     let options = JobOptions {
@@ -132,6 +158,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),
         pmix_library: library.or(pmi.library),
+        gpus_per_rank: low.gpus_per_rank.unwrap_or(0),
         stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
     let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
@@ -175,27 +202,50 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             .filter(|hosts| hosts.stated && start != Start::Serial)
             .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
         start,
+        hosts_from: origin,
         pmi_why: pmi.why,
         warnings,
     })
 }
 
-/// The hosts of the job, if the user named any.
-pub fn hosts(low: &Low, here: &Here) -> Result<Option<Hosts>, FlagError> {
-    let mut entries = Vec::new();
-    match (low.hosts.is_empty(), low.host_files.is_empty()) {
-        (true, true) => return Ok(None),
-        (false, false) => return Err(FlagError::HostsTwice),
-        _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
-        (false, true) => entries = hosts::list(&low.hosts.join(",")).map_err(hosts::HostsError::List)?,
-        (true, false) => {
-            for file in &low.host_files {
-                entries.extend(hosts::read_file(file)?);
-            }
+/// The hosts of the job, in parts.
+#[derive(Default)]
+struct Named {
+    hosts: Option<Hosts>,
+    origin: String,
+    by_slurm: bool,
+}
+
+impl Named {
+    fn of(chosen: Option<Chosen>) -> Named {
+        chosen.map_or_else(Named::default, |Chosen { hosts, origin, by_slurm }| Named {
+            hosts: Some(hosts),
+            origin,
+            by_slurm,
+        })
+    }
+}
+
+/// How hosts are reached if nobody says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// There are none.
+    Here,
+    Ssh,
+    /// Slurm has given them; one step starts all agents, unless they are to be started in another way.
+    Slurm {
+        one_step: bool,
+    },
+}
+
+impl Reach {
+    pub fn of(hosts: bool, by_slurm: bool, start: Start) -> Reach {
+        match (hosts, by_slurm) {
+            (false, _) => Reach::Here,
+            (true, false) => Reach::Ssh,
+            (true, true) => Reach::Slurm { one_step: start == Start::Tree },
         }
     }
-    let names = Names::new(&here.host, here.addresses.clone(), &entries);
-    Ok(Some(Hosts::new(entries, low.slots, &names)?))
 }
 
 fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
@@ -208,12 +258,13 @@ fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
     }
 }
 
-/// `hosts`: some were named.
-pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
-    let mut words: Vec<String> = match command {
-        Some(command) => command.split_whitespace().map(str::to_owned).collect(),
-        None if hosts => SSH.map(str::to_owned).to_vec(),
-        None => return Ok(RemoteShell::Local),
+/// The remote shell, `command` if the user has named one.
+pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<RemoteShell, FlagError> {
+    let mut words: Vec<String> = match (command, reach) {
+        (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
+        (None, Reach::Here) => return Ok(RemoteShell::Local),
+        (None, Reach::Slurm { one_step: true }) => vec![SRUN[0].to_owned()],
+        (None, Reach::Ssh | Reach::Slurm { .. }) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not work in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
@@ -222,11 +273,19 @@ pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<R
     for word in words.iter_mut().skip(1) {
         *word = with_absolute_file(word, here);
     }
+    let is = |name: &str| words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|of| of == name));
     match words.first() {
         None => Err(FlagError::EmptyRemoteShell),
-        Some(program) if Path::new(program).file_name().is_some_and(|name| name == "ssh") => {
-            Ok(RemoteShell::Ssh(words))
-        }
+        Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
+        Some(_) if is(SRUN[0]) => match reach {
+            // The user's own options come last, and count.
+            Reach::Slurm { one_step: true } => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                Ok(RemoteShell::Srun(words))
+            }
+            Reach::Slurm { one_step: false } => Err(FlagError::SrunStarts),
+            Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
+        },
         Some(_) => Ok(RemoteShell::Command(words)),
     }
 }

@@ -36,6 +36,7 @@ pub enum Id {
     PmiFence,
     PmiVersion,
     BindTo,
+    GpusPerRank,
     Stdin,
     Label,
     OutputDir,
@@ -164,6 +165,13 @@ pub const FLAGS: &[Flag] = &[
         Word("WHAT"),
         Placement,
         "even (default): a node's allowed cpus divided among its ranks. none, core, thread, socket. Virtual nodes share the machine unbound.",
+    ),
+    flag(
+        Id::GpusPerRank,
+        &["gpus-per-rank"],
+        Word("N"),
+        Placement,
+        "Each rank sees N GPUs of its node: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK, divided where they are set, else of those that are there.",
     ),
     flag(
         Id::Hosts,

@@ -15,6 +15,7 @@ mod ranks;
 pub(crate) mod remote;
 mod shells;
 mod spin;
+mod step;
 pub mod token;
 mod turn;
 

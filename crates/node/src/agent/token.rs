@@ -23,7 +23,10 @@ pub enum Token {
     /// The socket of a job's PMIx server process, and its standard error.
     PmixServer(JobId),
     PmixError(JobId),
-    /// Something of the launcher's own, by number.
+    /// The standard input and output of a step.
+    StepIn(ShellId),
+    StepOut(ShellId),
+    /// Something that belongs to whoever holds the driver, by number.
     Launcher(u32),
     /// UCX' worker.
     Ucx,
@@ -43,6 +46,8 @@ impl Token {
             Token::Stdin(job, local) => (9, job, local.0.into()),
             Token::Launcher(number) => (10, JobId(0), number),
             Token::Ucx => (13, JobId(0), 0),
+            Token::StepIn(shell) => (14, JobId(0), shell.0),
+            Token::StepOut(shell) => (15, JobId(0), shell.0),
             Token::PmixServer(job) => (11, job, 0),
             Token::PmixError(job) => (12, job, 0),
         };
@@ -65,6 +70,8 @@ impl Token {
             9 => Token::Stdin(job, local),
             10 => Token::Launcher(index),
             13 => Token::Ucx,
+            14 => Token::StepIn(ShellId(index)),
+            15 => Token::StepOut(ShellId(index)),
             11 => Token::PmixServer(job),
             12 => Token::PmixError(job),
             _ => return None,
@@ -90,6 +97,8 @@ mod tests {
             Token::Pmi(job, local),
             Token::Stdin(job, local),
             Token::Launcher(3),
+            Token::StepIn(ShellId(u32::MAX)),
+            Token::StepOut(ShellId(2)),
             Token::Ucx,
         ] {
             assert_eq!(Token::unpack(token.pack()), Some(token));

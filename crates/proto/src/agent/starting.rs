@@ -26,7 +26,9 @@ impl Agent {
     pub(super) fn start_child(&mut self, now: Instant, agent: AgentId, job: JobId) {
         self.children.on_start(now, agent, self.start_by);
         self.links.expect_child(agent);
-        self.starts.wish(Wish { agent, jobs: vec![job], purpose: Purpose::Child });
+        if !self.is_by_step() {
+            self.starts.wish(Wish { agent, jobs: vec![job], purpose: Purpose::Child });
+        }
     }
 
     /// Calls remote shells while there is room.
@@ -113,6 +115,9 @@ impl Agent {
     }
 
     pub(super) fn on_shell_exited(&mut self, now: Instant, shell: ShellId, status: ExitStatus, stderr: &str) {
+        if self.on_step_exited(now, shell, status, stderr) {
+            return;
+        }
         self.on_linked_shell_exited(now, shell, status, stderr);
         match self.starts.on_exited(now, self.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
@@ -123,6 +128,9 @@ impl Agent {
     }
 
     pub(super) fn on_shell_failed(&mut self, now: Instant, shell: ShellId, problem: String) {
+        if self.on_step_failed(now, shell, &problem) {
+            return;
+        }
         if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
             self.on_start_lost(now, wish, problem);
         }
@@ -238,7 +246,7 @@ impl Agent {
     }
 
     /// A child is not there and will not come.
-    fn on_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
+    pub(super) fn on_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
         if !self.children.is_starting(agent) || !self.children.on_lost(agent) {
             return;
         }
@@ -269,8 +277,8 @@ impl Agent {
             return;
         }
         let mut below: BTreeSet<AgentId> = self.tree.subtree(child).filter(|agent| *agent != child).collect();
-        if !self.starts.is_remote() {
-            // All are this machine.
+        if !self.starts.is_remote() || self.is_by_step() {
+            // All are this machine, or the step says it.
             below.clear();
         }
         for &agent in &below {
@@ -300,7 +308,9 @@ impl Agent {
             }
         }
         for agent in self.children.late(now) {
-            let what = if self.starts.is_queued(agent) {
+            let what = if self.is_by_step() {
+                self.late_task(agent)
+            } else if self.starts.is_queued(agent) {
                 "its turn to be called did not come"
             } else {
                 "its remote shell did not bring an agent"
@@ -311,13 +321,16 @@ impl Agent {
             }
             self.give_up_child(agent);
             self.on_missing(now, agent, problem);
+            for below in self.unheard_below(agent) {
+                self.on_task_lost(now, below, self.too_late(self.late_task(below)));
+            }
         }
         for agent in self.children.suspects(now) {
             self.probe_below(agent);
         }
     }
 
-    fn too_late(&self, what: &str) -> String {
+    pub(super) fn too_late(&self, what: &str) -> String {
         let seconds = self.config.session.start_timeout_ns.div_ceil(1_000_000_000);
         format!("{what} within {seconds} s")
     }
@@ -372,7 +385,7 @@ impl Agent {
         }
     }
 
-    fn forget_starting(&mut self, now: Instant, agent: AgentId) {
+    pub(super) fn forget_starting(&mut self, now: Instant, agent: AgentId) {
         self.children.on_lost(agent);
         self.links.forget_child(agent);
         self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));

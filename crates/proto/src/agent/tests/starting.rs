@@ -61,6 +61,7 @@ pub(super) fn job(id: u32) -> JobSpec {
             kill_grace_ns: SECOND,
             stall_report_ns: 0,
             stdin_inherit: false,
+            gpus_per_rank: 0,
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,
