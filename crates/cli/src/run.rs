@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use wireup_coll::{Mapping, Tree};
 use wireup_node::keeper::Keeper;
-use wireup_node::launcher::{self, RunConfig, RunOutcome};
+use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::trace;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::clock_offset;
@@ -64,12 +64,11 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
     let profile = high.profile;
     let config = RunConfig {
         job: high.job,
-        session: high.session,
+        reach: Reach::OneShot { session: high.session, keeper },
         timeout_ns: high.timeout_ns,
         output_dir: high.output_dir,
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
-        keeper,
     };
     let mut outcome = match launcher::run(config, &mut |notice| voice.say(notice)) {
         Ok(outcome) => outcome,

@@ -5,5 +5,6 @@ pub mod doctor;
 pub mod keeper;
 pub mod launcher;
 pub mod record;
+pub mod session;
 pub mod trace;
 mod transport;

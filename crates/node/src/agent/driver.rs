@@ -4,6 +4,7 @@
 //! replies leave at once, since somebody waits for each of them.
 
 use super::keeper_link::KeeperLink;
+use super::keepers::Keepers;
 use super::link_config::LinkConfig;
 use super::links::{IN_MEMORY, LinkSet, ListenError};
 use super::memory::RankMemory;
@@ -46,8 +47,8 @@ pub struct AgentDriver {
     reactor: Reactor,
     links: LinkSet,
     jobs: BTreeMap<JobId, JobRanks>,
-    /// A keeper that waits for the first job.
-    spare: Option<Keeper>,
+    /// Keepers that wait for a job.
+    keepers: Keepers,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
@@ -95,7 +96,7 @@ impl AgentDriver {
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
-            spare: None,
+            keepers: Keepers::default(),
             shells: None,
             recorder,
             inputs: Vec::new(),
@@ -112,7 +113,15 @@ impl AgentDriver {
 
     /// A keeper forked beforehand, for the first job.
     pub fn set_spare_keeper(&mut self, keeper: Keeper) {
-        self.spare = Some(keeper);
+        self.keepers.add(keeper);
+    }
+
+    /// This agent serves one job after the other: keepers are forked ahead, and kept.
+    ///
+    /// # Errors
+    /// No process or descriptor is left.
+    pub fn stand(&mut self) -> io::Result<()> {
+        self.keepers.stand(&self.reactor)
     }
 
     pub fn reactor(&self) -> &Reactor {
@@ -201,7 +210,7 @@ impl AgentDriver {
     fn find_deadline_ns(&self) -> Option<u64> {
         let machine = self.agent.deadline().map(|at| at.0);
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
-        ranks.chain(machine).chain(self.links.deadline_ns()).min()
+        ranks.chain(machine).chain(self.links.deadline_ns()).chain(self.keepers.deadline_ns()).min()
     }
 
     /// Something may be due.
@@ -218,6 +227,7 @@ impl AgentDriver {
         for ranks in jobs.values_mut() {
             ranks.on_tick(turn);
         }
+        self.keepers.on_tick(now_ns, &self.reactor);
         self.inputs.push(Input::Tick);
         self.take_inputs();
     }
@@ -250,6 +260,7 @@ impl AgentDriver {
                     ranks.on_keeper(turn);
                 }
             }
+            Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),
             Token::Output(job, local, stream) => {
                 if let Some(ranks) = jobs.get_mut(job) {
                     ranks.on_output(*local, *stream, turn);
@@ -334,10 +345,10 @@ impl AgentDriver {
         {
             self.stop_recording();
         }
-        let Self { jobs, shells, spare, reactor, .. } = self;
-        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper(&reactor));
+        let Self { jobs, shells, keepers, reactor, .. } = self;
+        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
-        let keepers: Vec<Keeper> = jobs.chain(spare).chain(shells).collect();
+        let keepers: Vec<Keeper> = jobs.chain(keepers.into_keepers(&reactor)).chain(shells).collect();
         for keeper in keepers {
             // Reaped already or not: it is gone.
             let _ = keeper.close();
@@ -350,8 +361,7 @@ impl AgentDriver {
         let jobs = self.jobs.values().map(JobRanks::keeper);
         let keepers: Vec<&KeeperLink> = jobs.chain(self.shells.as_ref().map(Shells::keeper)).collect();
         let lost = keepers.iter().filter_map(|keeper| keeper.lost()).min();
-        let pids: Vec<u32> =
-            keepers.iter().map(|keeper| keeper.pid()).chain(self.spare.as_ref().map(Keeper::pid)).collect();
+        let pids: Vec<u32> = keepers.iter().map(|keeper| keeper.pid()).chain(self.keepers.pids()).collect();
         self.orphans_since = lost.or(self.orphans_since);
         kill_orphans(self.orphans_since, &pids);
     }
@@ -406,7 +416,7 @@ impl AgentDriver {
             }
             Output::CloseLink { link } => links.close(link),
             Output::StartPmix(plan) => {
-                let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
+                let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
                     inputs.push(Input::PmixFailed { job: plan.job, error });
                 }
@@ -418,7 +428,7 @@ impl AgentDriver {
             }
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
-                let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
+                let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan)) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
@@ -461,8 +471,7 @@ impl AgentDriver {
                     self.collect_orphans();
                 }
                 if let Some(ranks) = self.jobs.remove(&job) {
-                    // It has nothing left, or is given up: reaped or not, it is gone for us.
-                    let _ = ranks.into_keeper(&self.reactor).close();
+                    self.keepers.give_back(ranks.into_keeper(), &self.reactor);
                 }
             }
             Output::Exit => self.left = true,
@@ -554,12 +563,12 @@ impl AgentDriver {
 fn ranks_of<'j>(
     jobs: &'j mut BTreeMap<JobId, JobRanks>,
     job: JobId,
-    spare: &mut Option<Keeper>,
+    keepers: &mut Keepers,
     reactor: &Reactor,
 ) -> Result<&'j mut JobRanks, SpawnError> {
     match jobs.entry(job) {
         Slot::Occupied(ranks) => Ok(ranks.into_mut()),
-        Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, spare.take(), reactor)?)),
+        Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, keepers.take(reactor), reactor)?)),
     }
 }
 

@@ -27,6 +27,8 @@ pub enum Token {
     Launcher(u32),
     /// UCX' worker.
     Ucx,
+    /// A keeper without a job, by pid.
+    IdleKeeper(u32),
 }
 
 impl Token {
@@ -43,6 +45,7 @@ impl Token {
             Token::Stdin(job, local) => (9, job, local.0.into()),
             Token::Launcher(number) => (10, JobId(0), number),
             Token::Ucx => (13, JobId(0), 0),
+            Token::IdleKeeper(pid) => (14, JobId(0), pid),
             Token::PmixServer(job) => (11, job, 0),
             Token::PmixError(job) => (12, job, 0),
         };
@@ -65,6 +68,7 @@ impl Token {
             9 => Token::Stdin(job, local),
             10 => Token::Launcher(index),
             13 => Token::Ucx,
+            14 => Token::IdleKeeper(index),
             11 => Token::PmixServer(job),
             12 => Token::PmixError(job),
             _ => return None,
@@ -91,6 +95,7 @@ mod tests {
             Token::Stdin(job, local),
             Token::Launcher(3),
             Token::Ucx,
+            Token::IdleKeeper(4_194_304),
         ] {
             assert_eq!(Token::unpack(token.pack()), Some(token));
         }

@@ -23,6 +23,7 @@ struct Bench {
     keeper: Keeper,
     told: BTreeMap<u32, Told>,
     swept: usize,
+    renewed: usize,
     alive: Alive,
 }
 
@@ -57,7 +58,7 @@ impl Told {
 
 impl Bench {
     fn new() -> Bench {
-        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, alive: Alive::Yes }
+        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 
     fn request(&mut self, request: &Request) {
@@ -90,6 +91,7 @@ impl Bench {
                 assert!(told.exited.replace(status).is_none() && told.failed.is_none());
             }
             KeeperEvent::Swept => self.swept += 1,
+            KeeperEvent::Renewed => self.renewed += 1,
         }
     }
 

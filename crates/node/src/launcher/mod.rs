@@ -1,6 +1,7 @@
-//! The launcher's driver: a job's run from this process, with the session's root agent inside.
+//! The launcher's driver: a job's run from this process, with the root agent inside or in a standing session.
 
 mod driver;
+mod root;
 mod stdin;
 mod writer;
 
@@ -13,15 +14,25 @@ use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 /// All that a run needs to know.
 pub struct RunConfig {
     pub job: JobSpec,
-    pub session: SessionSpec,
+    pub reach: Reach,
     pub timeout_ns: Option<u64>,
     /// Files `rank.N.out` and `rank.N.err` instead of standard output and error.
     pub output_dir: Option<PathBuf>,
     /// `CLOCK_MONOTONIC` when the program began, and when its command line was understood (ns).
     pub process_start_ns: u64,
     pub resolved_ns: u64,
-    /// Forked at the very beginning, so that it gets ready while the command line is read.
-    pub keeper: Option<crate::keeper::Keeper>,
+}
+
+/// Where the root agent is.
+pub enum Reach {
+    /// In this very process: the session is the job's, and ends with it.
+    OneShot {
+        session: SessionSpec,
+        /// Forked at the very beginning, so that it gets ready while the command line is read.
+        keeper: Option<crate::keeper::Keeper>,
+    },
+    /// A standing session's.
+    Session(Box<crate::transport::link::Link>),
 }
 
 /// What a run came to.
