@@ -59,6 +59,7 @@ itself could not do what was asked, 126 if the program cannot be executed, 127 i
 const GROUPS: &[(Group, &str)] = &[
     (Group::Placement, "How many, and where"),
     (Group::Machines, "Machines"),
+    (Group::Session, "In a session (wireup up)"),
     (Group::Environment, "What ranks start with"),
     (Group::Output, "Standard input and output"),
     (Group::Ends, "Ends and hangs"),

@@ -32,8 +32,18 @@ pub enum FlagError {
     NotAVariable { flag: String, value: String },
     #[error("{flag} {value}: not valid UTF-8; use a name in UTF-8")]
     NotUtf8 { flag: String, value: String },
-    #[error("{word} says nothing to wireup doctor; it takes {takes}")]
-    NotOfDoctor { word: String, takes: String },
+    #[error("{word} says nothing to wireup {command}; it takes {takes}")]
+    NotOfCommand { word: String, command: &'static str, takes: String },
+    #[error("wireup {command} needs a {word}; wireup help {command} says more")]
+    MissingWord { command: &'static str, word: &'static str },
+    #[error("--session and --no-session contradict each other; leave one of them out")]
+    SessionTwice,
+    #[error("{flag} is decided where a session is begun; give it to wireup up, or run with --no-session")]
+    DecidedBySession { flag: String },
+    #[error("--detach needs a session that the job can go on in; begin one with wireup up")]
+    DetachWithoutSession,
+    #[error("--detach leaves nobody who could serve {flag}; leave one of them out")]
+    Detached { flag: &'static str },
     #[error("--pmix-library {path}: not there; name the file of a libpmix, such as /opt/openmpi/lib/libpmix.so.2")]
     PmixLibrary { path: String },
     #[error("no program to run; try: wireup run -n 4 ./app")]

@@ -5,12 +5,12 @@
 
 mod agent_bench;
 mod behind;
+pub mod command;
 pub mod error;
 pub mod high;
 mod interface;
 mod layout;
 pub mod low;
-pub mod machines;
 mod nearest;
 mod placement;
 pub mod table;

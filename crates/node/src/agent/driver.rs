@@ -15,10 +15,12 @@ use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
+use crate::transport::link::Link;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
@@ -126,6 +128,16 @@ impl AgentDriver {
 
     pub fn reactor(&self) -> &Reactor {
         &self.reactor
+    }
+
+    /// Takes in a launcher that has said which version it speaks, and what came behind that.
+    ///
+    /// # Errors
+    /// Its socket cannot be watched.
+    pub fn adopt_launcher(&mut self, socket: OwnedFd, early: Bytes) -> io::Result<()> {
+        self.links.adopt(Link::local(socket, early), &self.reactor, &mut self.inputs)?;
+        self.take_inputs();
+        Ok(())
     }
 
     /// Why the parent cannot be reached: the agent cannot be one.
@@ -296,7 +308,7 @@ impl AgentDriver {
                     pmix.on_error_text(turn.reactor);
                 }
             }
-            Token::Launcher(_) => {}
+            Token::Launcher(_) | Token::Caller(_) => {}
         }
         self.take_inputs();
         if let Token::Pmi(..) = token {

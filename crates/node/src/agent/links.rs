@@ -127,6 +127,21 @@ impl LinkSet {
         Ok(id)
     }
 
+    /// Takes a launcher in, whose greeting is over.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
+        let id = self.insert(link, Kind::Up, Interest::READABLE, reactor)?;
+        inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });
+        if let Some(entry) = self.links.get_mut(&id)
+            && let Received::Bytes(bytes) = entry.link.receive_early()
+        {
+            inputs.push(Input::LinkBytes { link: id, bytes });
+        }
+        Ok(())
+    }
+
     pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
         let Some(entry) = self.links.get_mut(&id) else {
             return;
@@ -242,7 +257,12 @@ impl LinkSet {
                 continue;
             };
             let flushed = entry.link.flush();
-            let interest = if entry.link.wants_to_write() { Interest::BOTH } else { Interest::READABLE };
+            let interest = match entry.link.wants_to_write() {
+                false => Interest::READABLE,
+                // Who does not take what it asked for is not heard until it does.
+                true if entry.link.is_local() => Interest::WRITABLE,
+                true => Interest::BOTH,
+            };
             match flushed {
                 Ok(true) if entry.closing => {
                     let _ = reactor.remove(entry.link.fd());

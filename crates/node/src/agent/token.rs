@@ -29,6 +29,8 @@ pub enum Token {
     Ucx,
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
+    /// Who has called at the session's socket and not said its version, by number.
+    Caller(u32),
 }
 
 impl Token {
@@ -46,6 +48,7 @@ impl Token {
             Token::Launcher(number) => (10, JobId(0), number),
             Token::Ucx => (13, JobId(0), 0),
             Token::IdleKeeper(pid) => (14, JobId(0), pid),
+            Token::Caller(number) => (15, JobId(0), number),
             Token::PmixServer(job) => (11, job, 0),
             Token::PmixError(job) => (12, job, 0),
         };
@@ -69,6 +72,7 @@ impl Token {
             10 => Token::Launcher(index),
             13 => Token::Ucx,
             14 => Token::IdleKeeper(index),
+            15 => Token::Caller(index),
             11 => Token::PmixServer(job),
             12 => Token::PmixError(job),
             _ => return None,
@@ -96,6 +100,7 @@ mod tests {
             Token::Launcher(3),
             Token::Ucx,
             Token::IdleKeeper(4_194_304),
+            Token::Caller(7),
         ] {
             assert_eq!(Token::unpack(token.pack()), Some(token));
         }

@@ -1,4 +1,14 @@
 //! Standing sessions: agents that wait for jobs, and the launchers that bring them.
+//!
+//! `place` is where a session is found, `daemon` its process, `callers` who calls there, `call` the call; `owner` is whose end
+//! ends it.
 
+pub mod call;
+mod callers;
+pub mod daemon;
 pub mod owner;
 pub mod place;
+
+pub use call::{Attached, CallError, Calling};
+pub use owner::Owner;
+pub use place::{Claim, DEFAULT_NAME, Place, PlaceError};
