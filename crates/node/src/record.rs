@@ -161,6 +161,7 @@ mod tests {
             record_dir: None,
             transport: Default::default(),
             link_delay_ns: 0,
+            standing: None,
         };
         Header { agent: AgentId(3), session, born: Born::default() }
     }

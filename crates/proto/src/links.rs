@@ -62,7 +62,7 @@ impl Links {
                     out.send(link, frame);
                 }
             }
-            Peer::Parent | Peer::Launcher => {
+            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => {
                 self.up = Some(link);
                 for frame in self.waiting_up.drain(..) {
                     out.send(link, frame);
@@ -79,7 +79,7 @@ impl Links {
             Peer::Child(agent) => {
                 self.children.remove(&agent);
             }
-            Peer::Parent | Peer::Launcher => self.up = None,
+            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => self.up = None,
             // What becomes of it is said with the reason.
             Peer::Direct(_) => {}
         }
@@ -283,7 +283,7 @@ impl Links {
         match peer {
             Peer::Parent => self.tree.parent(self.me),
             Peer::Child(agent) | Peer::Direct(agent) => Some(agent),
-            Peer::Launcher => None,
+            Peer::Launcher | Peer::Orphan { .. } => None,
         }
     }
 }

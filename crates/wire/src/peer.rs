@@ -6,13 +6,14 @@
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
+use crate::session::{JobEntry, Kin, NodeState, Standing, Welcome};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
@@ -67,6 +68,8 @@ pub struct SessionSpec {
     pub transport: AgentTransport,
     /// Frames of collectives wait so long before they leave (ns): a slow network where there is none, for measurements.
     pub link_delay_ns: u64,
+    /// The session outlives its jobs, launchers attach to its root; `None`: it is there for one job and one launcher.
+    pub standing: Option<Standing>,
 }
 
 /// How frames between agents that are no neighbours in the tree travel.
@@ -112,6 +115,8 @@ pub struct Bootstrap {
     pub session: SessionSpec,
     /// Jobs to start at once, without waiting for the link.
     pub jobs: Vec<JobSpec>,
+    /// Of a standing session.
+    pub kin: Kin,
 }
 
 /// Who dials, inside the handshake's first message.
@@ -131,6 +136,8 @@ pub enum Role {
     Child,
     /// Any other agent of the session: a link beside the tree.
     Direct,
+    /// An agent further down whose parent is gone: the one that listens is to be its parent. It lives this of its lives.
+    Orphan { life: u32 },
 }
 
 /// An agent that is not there: it could not be started, or did not link back.
@@ -187,8 +194,8 @@ pub enum Control {
     /// ↓ End the session: agents leave when their jobs have.
     Shutdown,
     /// ↑ Start this agent of mine in my stead, with these jobs: my remote shell does not reach its host. It is to dial me at
-    /// `parent`.
-    StartFor { agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String },
+    /// `parent`; of a standing session it is told of its `kin`.
+    StartFor { agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String, kin: Kin },
     /// ↓ Nobody on the way up to the root could start this agent; each hop passes it on towards its parent.
     NotStarted(MissingAgent),
     /// ↓ So much is left of the start time (ns). Told to a child that was long on its way, since it counts from its birth.
@@ -211,6 +218,35 @@ pub enum Control {
     ClockTell { asked_ns: u64, told_ns: u64 },
     /// Root to launcher: the job is over.
     Ended(Ended),
+
+    // Of standing sessions alone.
+    /// Root to launcher, first of all.
+    Welcome(Welcome),
+    /// Root to launcher: what was asked for is not done.
+    Refused { problem: String },
+    /// Root to launcher: what was asked for, and has no other answer, is done or begun.
+    Granted,
+    /// Launcher to root: which jobs are there?
+    AskJobs,
+    JobList(Vec<JobEntry>),
+    /// Launcher to root: which nodes are there?
+    AskNodes,
+    /// Also the answer to `Revive`, once all are up or known to be missing. A position is an `AgentId`.
+    Nodes(Vec<NodeState>),
+    /// Launcher to root: start the agents that are lost again.
+    Revive,
+    /// Launcher to root: send a signal to a job's ranks, whoever launched it; none: end it. `by` says who wants that.
+    KillJob { job: JobId, signal: Option<i32>, by: String },
+    /// ↓ Start a job; passed on towards its nodes. Of jobs up to `newest` only those of `live` may still have something to say.
+    Start { spec: JobSpec, newest: JobId, live: Vec<JobId> },
+    /// ↓ A job is over on all of its nodes.
+    Over,
+    /// ↑ These agents of the subtree are linked. With their new parent agents say it again.
+    Here(Vec<AgentId>),
+    /// ↓ An agent is lost, with its ranks. To the agent itself: others take it for lost, so it is to leave.
+    Lost { agent: AgentId },
+    /// ↓ These lost agents are started again by those above them, to live this of their lives.
+    Return { agents: Vec<AgentId>, life: u32 },
 }
 
 /// Which PMIx library a node has opened.
@@ -266,6 +302,10 @@ pub enum Cause {
     LeftGroup { group: String, exit: Option<u8> },
     /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
     PmixServer { problem: String },
+    /// Somebody else than its launcher wanted its end.
+    Killed { by: String },
+    /// The session is being ended.
+    SessionEnded { reason: String },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.

@@ -152,6 +152,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             record_dir: low.record.map(|directory| absolute(directory, &here)),
             transport: low.transport.unwrap_or_default(),
             link_delay_ns: low.link_delay_ns.unwrap_or(0),
+            standing: None,
         },
         job: JobSpec {
             job: JobId(0),

@@ -94,7 +94,7 @@ impl AgentDriver {
         let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            agent: Agent::with_memory(AgentConfig { agent: me, session: header.session, born }, Box::new(RankMemory)),
+            agent: Agent::with_memory(AgentConfig::new(me, header.session, born), Box::new(RankMemory)),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
@@ -416,6 +416,10 @@ impl AgentDriver {
             Output::Listen => self.listen_on_demand(),
             Output::Dial { agent, addresses, ucx } => {
                 links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
+            }
+            Output::Rejoin { .. } => {
+                let problem = "agents of a single run have one parent".to_owned();
+                inputs.push(Input::RejoinFailed { problem });
             }
             Output::OpenUcx => {
                 let result = links.open_ucx(reactor);

@@ -182,6 +182,7 @@ impl LinkSet {
         let peer = match (hello, kind) {
             (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
+            (Some(Hello { agent, role: Role::Orphan { life }, .. }), _) => Peer::Orphan { agent, life },
             (None, Kind::Dialled { target, .. }) => {
                 self.end_dial(target, turn.reactor);
                 if target == self.config.parent { Peer::Parent } else { Peer::Direct(target) }

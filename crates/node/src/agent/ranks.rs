@@ -147,7 +147,7 @@ impl JobRanks {
                 pmix.remove_directory();
             }
             self.read_what_is_left(turn);
-            turn.inputs.push(Input::KeeperLost);
+            turn.inputs.push(Input::KeeperLost { job: self.job });
         }
     }
 

@@ -37,6 +37,7 @@ use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
+use wireup_wire::session::Kin;
 use wireup_wire::peer::{self, Cause, Control, Failure, MissingAgent, RemoteShell, SessionSpec, SpawnStep};
 
 /// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
@@ -52,6 +53,16 @@ pub struct AgentConfig {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
+    /// Where its parent listens, best first; of a standing session.
+    pub parent: Vec<String>,
+    pub kin: Kin,
+}
+
+impl AgentConfig {
+    /// Of an agent that nobody has told about its kin.
+    pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
+        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default() }
+    }
 }
 
 pub struct Agent {
@@ -181,7 +192,8 @@ impl Agent {
             Input::PmixFailed { job, error } => {
                 self.with_job(now, job, |job, cx| job.on_pmix_failed(&error, cx));
             }
-            Input::KeeperLost => self.with_all_jobs(now, |job, cx| job.on_keeper_lost(cx)),
+            Input::KeeperLost { job } => self.with_job(now, job, |job, cx| job.on_keeper_lost(cx)),
+            Input::RejoinFailed { .. } | Input::EndSession { .. } => {}
             Input::Tick => self.on_tick(now),
         }
         self.stop_starting(now);
@@ -357,7 +369,7 @@ impl Agent {
         let id = JobId(frame.job);
         let from = match peer {
             Peer::Child(agent) => Some(agent),
-            Peer::Parent | Peer::Launcher => None,
+            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => None,
             Peer::Direct(agent) => {
                 self.on_beside(now, link, agent, frame);
                 return Ok(());
@@ -394,7 +406,7 @@ impl Agent {
             }
             (None, Control::TimeLeft { left_ns }) => self.on_time_left(now, left_ns),
             (None, Control::Probed { agent, asker, problem }) => self.on_probed_above(now, agent, asker, problem),
-            (Some(branch), Control::StartFor { agent, jobs, parent, problem }) => {
+            (Some(branch), Control::StartFor { agent, jobs, parent, problem, .. }) => {
                 let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent } };
                 self.on_start_for(now, branch, wish, problem);
             }
@@ -419,7 +431,7 @@ impl Agent {
     fn on_link_down(&mut self, now: Instant, link: LinkId, problem: String) {
         match self.links.on_down(link) {
             None => {}
-            Some(Peer::Parent | Peer::Launcher) => self.leave(),
+            Some(Peer::Parent | Peer::Launcher | Peer::Orphan { .. }) => self.leave(),
             Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
             Some(Peer::Direct(agent)) => self.links.on_direct_lost(agent, link, &problem, &mut self.out),
         }

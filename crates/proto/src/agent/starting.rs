@@ -49,7 +49,7 @@ impl Agent {
         // Of an agent that another call may have brought, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| self.specs.get(job)).map(|spec| (**spec).clone()).collect();
-        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs })
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, kin: Default::default() })
     }
 
     pub(super) fn on_child_up(&mut self, now: Instant, agent: AgentId, address: String) {
@@ -185,7 +185,7 @@ impl Agent {
     }
 
     fn ask_above(&mut self, agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String) {
-        let message = Control::StartFor { agent, jobs, parent, problem };
+        let message = Control::StartFor { agent, jobs, parent, problem, kin: Default::default() };
         self.links.control_up(JobId(0), &message, &mut self.out);
     }
 

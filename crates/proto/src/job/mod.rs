@@ -248,7 +248,21 @@ impl Job {
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
-            | Control::Ended(_) => {}
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::Start { .. }
+            | Control::Over
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. } => {}
         }
     }
 
@@ -288,7 +302,21 @@ impl Job {
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
-            | Control::Ended(_) => {}
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::Start { .. }
+            | Control::Over
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. } => {}
         }
     }
 
