@@ -48,7 +48,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
 fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
-    let config = AgentConfig::new(header.agent, header.session, header.born);
+    let config = AgentConfig::from(header);
     let told = recording.map(|entry| {
         entry.map(|entry| match entry {
             Entry::Launch(now, job) => Told::Launch(now, job),
@@ -105,7 +105,7 @@ mod tests {
             link_delay_ns: 0,
             standing: None,
         };
-        let header = Header { agent: AgentId(0), session, born: Born::default() };
+        let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
         recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("written");
         recorder.flush().expect("written");

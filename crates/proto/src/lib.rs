@@ -33,6 +33,7 @@ pub use agent::{Agent, AgentConfig};
 pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
+pub use outbox::control_frame;
 pub use output::MIXED;
 pub use starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

@@ -28,11 +28,11 @@ use wireup_os::process;
 use wireup_os::reactor::{Event, Reactor};
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::Shared;
-use wireup_proto::{Agent, AgentConfig, Born, Instant};
+use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Bootstrap, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
 
 /// Bytes of one read; large fences arrive in pieces of this size.
 const READ_BYTES_MAX: usize = 256 << 10;
@@ -82,19 +82,19 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    pub fn new(session: SessionSpec, me: AgentId, secret: Option<Secret>, born: Born) -> Result<Self, BeginError> {
-        let header = Header { agent: me, session, born };
-        let recorder = match &header.session.record_dir {
+    pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
+        let recorder = match &config.session.record_dir {
             None => None,
             Some(directory) => Some(
-                Recorder::create(Path::new(directory), &header)
+                Recorder::create(Path::new(directory), &Header::from(&config))
                     .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
             ),
         };
-        let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
+        let me = config.agent;
+        let links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            agent: Agent::with_memory(AgentConfig::new(me, header.session, born), Box::new(RankMemory)),
+            agent: Agent::with_memory(config, Box::new(RankMemory)),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
@@ -417,10 +417,7 @@ impl AgentDriver {
             Output::Dial { agent, addresses, ucx } => {
                 links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
             }
-            Output::Rejoin { .. } => {
-                let problem = "agents of a single run have one parent".to_owned();
-                inputs.push(Input::RejoinFailed { problem });
-            }
+            Output::Rejoin { ancestors, life } => links.rejoin(ancestors, life, reactor, inputs),
             Output::OpenUcx => {
                 let result = links.open_ucx(reactor);
                 inputs.push(Input::UcxOpened { result });

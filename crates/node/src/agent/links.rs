@@ -7,6 +7,7 @@
 mod delay;
 mod dialling;
 mod guests;
+mod rejoin;
 mod ucx;
 
 use super::link_config::LinkConfig;
@@ -18,6 +19,7 @@ use crate::transport::listener::Listener;
 use delay::DelayLine;
 use dialling::Dial;
 pub use guests::ListenError;
+use rejoin::Rejoin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -60,6 +62,8 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
+    /// The parent is gone, another one is looked for.
+    rejoin: Option<Rejoin>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
     /// Once the library is open.
@@ -103,6 +107,7 @@ impl LinkSet {
             next: 1,
             dirty: Vec::new(),
             unreachable: None,
+            rejoin: None,
             look_ns: None,
             ucx: None,
         }
@@ -185,7 +190,12 @@ impl LinkSet {
             (Some(Hello { agent, role: Role::Orphan { life }, .. }), _) => Peer::Orphan { agent, life },
             (None, Kind::Dialled { target, .. }) => {
                 self.end_dial(target, turn.reactor);
-                if target == self.config.parent { Peer::Parent } else { Peer::Direct(target) }
+                if target == self.config.parent {
+                    self.rejoin = None;
+                    Peer::Parent
+                } else {
+                    Peer::Direct(target)
+                }
             }
             (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
         };

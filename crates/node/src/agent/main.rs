@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use wireup_os::clock::monotonic_ns;
-use wireup_proto::{Born, NEEDED, NEEDED_WORDS};
+use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 
 #[derive(thiserror::Error, Debug)]
@@ -79,9 +79,11 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
         return Ok(());
     };
     let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
-    let mut driver = AgentDriver::new(bootstrap.session, bootstrap.agent, Some(bootstrap.secret), born)?;
-    driver.dial(&bootstrap.parent, bootstrap.by_parent)?;
-    for job in bootstrap.jobs {
+    let Bootstrap { secret, agent, parent, by_parent, session, jobs, kin } = bootstrap;
+    let config = AgentConfig { agent, session, born, parent: parent.clone(), kin };
+    let mut driver = AgentDriver::new(config, Some(secret))?;
+    driver.dial(&parent, by_parent)?;
+    for job in jobs {
         driver.launch(job);
     }
     driver.settle();

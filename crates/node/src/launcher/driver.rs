@@ -15,7 +15,7 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
-use wireup_proto::{Born, Instant, Launcher, LauncherConfig};
+use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
@@ -76,12 +76,12 @@ impl<'w> LauncherDriver<'w> {
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
         let one_shot = matches!(config.reach, Reach::OneShot { .. });
         let root = match config.reach {
-            Reach::Session(link) => Root::session(*link).map_err(system("watching the session's socket"))?,
+            Reach::Session(session) => Root::session(*session).map_err(system("watching the session's socket"))?,
             Reach::OneShot { session, keeper } => {
                 check_open_files(&config.job)?;
                 wireup_os::process::set_subreaper().map_err(system("becoming a subreaper"))?;
                 let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
-                let mut agent = AgentDriver::new(session, AgentId(0), None, born)?;
+                let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None)?;
                 if let Some(keeper) = keeper {
                     agent.set_spare_keeper(keeper);
                 }

@@ -5,6 +5,7 @@ mod root;
 mod stdin;
 mod writer;
 
+use crate::session::Attached;
 use std::io;
 use std::path::PathBuf;
 use wireup_proto::launcher_io::Notice;
@@ -32,7 +33,7 @@ pub enum Reach {
         keeper: Option<crate::keeper::Keeper>,
     },
     /// A standing session's.
-    Session(Box<crate::transport::link::Link>),
+    Session(Box<Attached>),
 }
 
 /// What a run came to.

@@ -3,6 +3,7 @@
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
+use crate::session::Attached;
 use crate::transport::link::{Link, Received};
 use bytes::Bytes;
 use std::io;
@@ -52,7 +53,8 @@ impl Root {
 
     /// # Errors
     /// No descriptor is left.
-    pub fn session(mut link: Link) -> io::Result<Root> {
+    pub fn session(session: Attached) -> io::Result<Root> {
+        let mut link = session.into_link()?;
         let reactor = Reactor::new()?;
         reactor.add(link.fd(), SOCKET_TOKEN.pack(), Interest::READABLE)?;
         let received = match link.receive_early() {

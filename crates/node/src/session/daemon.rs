@@ -12,6 +12,7 @@
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
+use super::facts::Facts;
 use super::owner::Owner;
 use super::place::Place;
 use crate::agent::driver::{AgentDriver, BeginError};
@@ -25,8 +26,8 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Fork, SignalFd};
 use wireup_os::reactor::{Event, Interest};
 use wireup_os::{files, local};
-use wireup_proto::Born;
 use wireup_proto::io::Input;
+use wireup_proto::{AgentConfig, Born};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 
@@ -63,9 +64,16 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> DaemonError {
 ///
 /// # Errors
 /// Why there is no session; then nothing of it is left.
-pub fn begin(place: &Place, session: SessionSpec, owner: Option<Owner>, process_ns: u64) -> Result<(), DaemonError> {
+pub fn begin(
+    place: &Place,
+    session: SessionSpec,
+    facts: &Facts,
+    owner: Option<Owner>,
+    process_ns: u64,
+) -> Result<(), DaemonError> {
     // What a session that was killed has left.
     place.clear().map_err(system("clearing the session's directory"))?;
+    facts.write(place).map_err(system("writing into the session's directory"))?;
     let (reader, writer) = files::pipe().map_err(system("making a pipe"))?;
     match process::fork().map_err(system("creating the session's process"))? {
         Fork::Child => {
@@ -160,7 +168,8 @@ impl<'p> Daemon<'p> {
         warden.request(&Request::RemoveUnclaimed { directory: place.path().as_os_str().as_bytes().to_vec() });
         // A new socket has room for it.
         warden.flush().map_err(system("speaking to a process of our own"))?;
-        let agent = AgentDriver::new(session, AgentId(0), None, Born { process_ns, bootstrap_ns: monotonic_ns() })?;
+        let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
+        let agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None)?;
         let reactor = agent.reactor();
         let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGTERM]).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");

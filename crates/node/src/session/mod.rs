@@ -6,9 +6,11 @@
 pub mod call;
 mod callers;
 pub mod daemon;
+mod facts;
 pub mod owner;
 pub mod place;
 
 pub use call::{Attached, CallError, Calling};
+pub use facts::Facts;
 pub use owner::Owner;
 pub use place::{Claim, DEFAULT_NAME, Place, PlaceError};
