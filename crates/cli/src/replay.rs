@@ -48,7 +48,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
 fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
-    let config = AgentConfig::from(header);
+    let config = AgentConfig::from(header.clone());
     let told = recording.map(|entry| {
         entry.map(|entry| match entry {
             Entry::Launch(now, job) => Told::Launch(now, job),

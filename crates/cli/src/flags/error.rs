@@ -101,6 +101,8 @@ pub enum FlagError {
         "--start {start} lets the root start all agents, --fanout says how many each starts; leave one of them out"
     )]
     FanoutContradicts { start: &'static str },
+    #[error("--start serial-ssh starts a remote shell per rank, a session has none; leave it out")]
+    SerialSession,
     #[error("--start serial-ssh starts a remote shell per rank; say where with --hosts or --hostfile")]
     SerialWithoutHosts,
     #[error("{flag} {value}: {problem}; give an interface (eth0), an address of one, or a network (10.1.0.0/16)")]

@@ -7,6 +7,7 @@ mod agent_bench;
 mod behind;
 pub mod command;
 pub mod error;
+pub mod ground;
 pub mod high;
 mod interface;
 mod layout;

@@ -96,7 +96,10 @@ impl<'w> LauncherDriver<'w> {
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
         let writer =
-            |stream| Writer::new(stream, config.output_dir.clone()).map_err(system("making an event descriptor"));
+            |stream| {
+            let written = Writer::new(stream, config.output_dir.clone(), config.spool.clone());
+            written.map_err(system("making an event descriptor"))
+        };
         let output = [writer(Stream::Out)?, writer(Stream::Err)?];
         for (writer, token) in output.iter().zip([STDOUT_TOKEN, STDERR_TOKEN]) {
             reactor.add(writer.fd(), token.pack(), Interest::READABLE).map_err(system("watching descriptors"))?;

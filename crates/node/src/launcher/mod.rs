@@ -6,8 +6,10 @@ mod stdin;
 mod writer;
 
 use crate::session::Attached;
+use crate::session::spool::Spool;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
@@ -19,6 +21,8 @@ pub struct RunConfig {
     pub timeout_ns: Option<u64>,
     /// Files `rank.N.out` and `rank.N.err` instead of standard output and error.
     pub output_dir: Option<PathBuf>,
+    /// Instead of standard output and error, where the job is detached.
+    pub spool: Option<Arc<Spool>>,
     /// `CLOCK_MONOTONIC` when the program began, and when its command line was understood (ns).
     pub process_start_ns: u64,
     pub resolved_ns: u64,

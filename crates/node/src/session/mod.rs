@@ -1,7 +1,8 @@
 //! Standing sessions: agents that wait for jobs, and the launchers that bring them.
 //!
 //! `place` is where a session is found, `daemon` its process, `callers` who calls there, `call` the call; `owner` is whose end
-//! ends it.
+//! ends it. `spool` keeps what a
+//! detached job writes.
 
 pub mod call;
 mod callers;
@@ -9,6 +10,7 @@ pub mod daemon;
 mod facts;
 pub mod owner;
 pub mod place;
+pub mod spool;
 
 pub use call::{Attached, CallError, Calling};
 pub use facts::Facts;

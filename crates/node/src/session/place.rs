@@ -121,6 +121,29 @@ impl Place {
         &self.path
     }
 
+    /// Whether no session lives in it.
+    pub fn is_free(&self) -> bool {
+        match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {
+                let _ = rustix::fs::flock(&self.directory, FlockOperation::Unlock);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Place> {
+        Ok(Place { path: self.path.clone(), directory: self.directory.try_clone()? })
+    }
+
+    #[cfg(test)]
+    pub fn at(path: &Path) -> Place {
+        let directory = rustix::fs::open(path, OPEN, Mode::empty()).expect("it is there");
+        Place { path: path.to_owned(), directory }
+    }
+
     /// A path to something in it that leads nowhere else, for as long as this lives: for system calls that take no
     /// descriptor, and no long names (a socket's has 107 bytes).
     pub fn inside(&self, name: &str) -> PathBuf {
@@ -343,13 +366,9 @@ mod tests {
     #[test]
     fn one_claims_it_and_all_goes_with_it() {
         let folder = Folder::new("claim");
-        let at = |path: &Path| {
-            let directory = rustix::fs::open(path, OPEN, Mode::empty()).unwrap();
-            Place { path: path.to_owned(), directory }
-        };
         let path = folder.0.join("base/s");
         fs::create_dir_all(&path).unwrap();
-        let (first, second) = (at(&path), at(&path));
+        let (first, second) = (Place::at(&path), Place::at(&path));
         let lock = |place: &Place| rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive);
         lock(&first).unwrap();
         assert_eq!(lock(&second), Err(Errno::WOULDBLOCK));
