@@ -19,7 +19,7 @@ pub struct PeerProcess {
 /// A non-blocking stream socket that listens at `path`, which must not be there.
 ///
 /// # Errors
-/// `AddrInUse`: something is there. `InvalidInput`: the path is longer than 107 bytes.
+/// `AddrInUse`: something is there. `InvalidFilename`: the path is longer than 107 bytes.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     let socket = stream(SocketFlags::NONBLOCK)?;
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -85,6 +85,6 @@ mod tests {
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(listen(Path::new(&"x".repeat(120)), 4).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(listen(Path::new(&"x".repeat(120)), 4).unwrap_err().kind(), io::ErrorKind::InvalidFilename);
     }
 }

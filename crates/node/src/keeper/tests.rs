@@ -1,5 +1,7 @@
 //! Keepers with real processes, driven as an agent drives them.
 
+mod renewal;
+
 use super::*;
 use std::collections::BTreeMap;
 use std::io::Read;
