@@ -222,7 +222,7 @@ impl Launcher {
             | Control::Revive
             | Control::KillJob { .. }
             | Control::Start { .. }
-            | Control::Over
+            | Control::Over { .. }
             | Control::Here(_)
             | Control::Lost { .. }
             | Control::Return { .. } => {}

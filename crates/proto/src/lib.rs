@@ -29,7 +29,7 @@ mod pmi_state;
 pub mod starts;
 pub mod time;
 
-pub use agent::{Agent, AgentConfig};
+pub use agent::{Agent, AgentConfig, Holds};
 pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};

@@ -225,7 +225,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("revive", Control::Revive),
         ("kill-job", Control::KillJob { job: JobId(1), signal: Some(10), by: "me".into() }),
         ("start", Control::Start { spec: job(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
-        ("over", Control::Over),
+        ("over", Control::Over { agents: vec![agent] }),
         ("here", Control::Here(vec![agent, asker])),
         ("lost", Control::Lost { agent }),
         ("return", Control::Return { agents: vec![agent], life: 2 }),
@@ -258,7 +258,9 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ..TracePart::default()
     };
     all.push(("control", "trace", encode(&trace)));
-    for (name, role) in [("hello", Role::Child), ("hello-direct", Role::Direct), ("hello-orphan", Role::Orphan { life: 1 })] {
+    for (name, role) in
+        [("hello", Role::Child), ("hello-direct", Role::Direct), ("hello-orphan", Role::Orphan { life: 1 })]
+    {
         let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7, role };
         all.push(("control", name, encode(&hello)));
     }

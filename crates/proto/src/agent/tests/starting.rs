@@ -30,8 +30,7 @@ pub(super) fn agent(me: u32) -> Agent {
         link_delay_ns: 0,
         standing: None,
     };
-    let mut agent =
-        Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
+    let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
     agent.handle(T, Input::LinkUp { link: UP, peer, local: String::new() });
     // Where children dial in, as its driver tells before a shell can end.
@@ -121,7 +120,13 @@ fn root() -> (Agent, LinkId, Vec<(ShellId, u32)>) {
 
 fn start_for(agent: u32) -> Control {
     let parent = vec!["10.0.0.1:5".into()];
-    Control::StartFor { agent: AgentId(agent), jobs: vec![JobId(1)], parent, problem: String::new(), kin: Default::default() }
+    Control::StartFor {
+        agent: AgentId(agent),
+        jobs: vec![JobId(1)],
+        parent,
+        problem: String::new(),
+        kin: Default::default(),
+    }
 }
 
 #[test]
