@@ -51,6 +51,7 @@ fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let config = AgentConfig::from(header.clone());
     let told = recording.map(|entry| {
         entry.map(|entry| match entry {
+            Entry::Begin(now) => Told::Begin(now),
             Entry::Launch(now, job) => Told::Launch(now, job),
             Entry::Input(now, input) => Told::Input(now, input),
             Entry::Asked(digest) => Told::Asked(digest),

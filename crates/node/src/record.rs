@@ -49,6 +49,8 @@ impl From<Header> for AgentConfig {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Entry {
+    /// The session stands.
+    Begin(Instant),
     /// A job of the bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),

@@ -118,14 +118,6 @@ impl AgentDriver {
         self.keepers.add(keeper);
     }
 
-    /// This agent serves one job after the other: keepers are forked ahead, and kept.
-    ///
-    /// # Errors
-    /// No process or descriptor is left.
-    pub fn stand(&mut self) -> io::Result<()> {
-        self.keepers.stand(&self.reactor)
-    }
-
     pub fn reactor(&self) -> &Reactor {
         &self.reactor
     }
@@ -148,6 +140,18 @@ impl AgentDriver {
     /// Dials the parent; `by_parent` as in the bootstrap message.
     pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
         self.links.dial(parent, by_parent, &self.reactor).map_err(BeginError::Dial)
+    }
+
+    /// Begins a standing session's agent: others are started, keepers wait for jobs. To be called once, before all else;
+    /// does nothing in the session of a single job.
+    pub fn begin_standing(&mut self) {
+        if self.agent.session().standing.is_none() {
+            return;
+        }
+        let now = Instant(monotonic_ns());
+        self.record(|| Entry::Begin(now));
+        self.agent.begin(now);
+        self.keepers.stand(now.0);
     }
 
     /// A job that came with the bootstrap message.

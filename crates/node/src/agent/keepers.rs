@@ -43,13 +43,11 @@ impl Keepers {
         self.idle.insert(keeper.pid(), keeper);
     }
 
-    /// From now on keepers are kept.
-    pub fn stand(&mut self, reactor: &Reactor) -> io::Result<()> {
+    /// From now on keepers are kept; some are forked with the next tick.
+    pub fn stand(&mut self, now_ns: u64) {
+        assert!(self.idle.is_empty(), "a standing session's agent is not given keepers");
         self.standing = true;
-        for keeper in self.idle.values() {
-            watch(keeper, reactor)?;
-        }
-        self.fill(reactor)
+        self.settle_ns = Some(now_ns);
     }
 
     /// One that is ready, if there is one.

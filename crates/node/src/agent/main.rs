@@ -83,6 +83,7 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     let config = AgentConfig { agent, session, born, parent: parent.clone(), kin };
     let mut driver = AgentDriver::new(config, Some(secret))?;
     driver.dial(&parent, by_parent)?;
+    driver.begin_standing();
     for job in jobs {
         driver.launch(job);
     }
