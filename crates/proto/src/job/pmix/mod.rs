@@ -147,7 +147,7 @@ impl Job {
             // The root is a node like the others.
             self.at_root(message.clone(), cx);
         } else {
-            cx.links.send_up(self.pmix_frame(Kind::PmixUp, 0, peer::encode(message).into()), cx.out);
+            cx.send_up(self.pmix_frame(Kind::PmixUp, 0, peer::encode(message).into()));
         }
     }
 
@@ -160,7 +160,7 @@ impl Job {
     fn pmix_down(&self, to: u32, payload: Bytes, cx: &mut Context<'_>) {
         for child in self.children.iter().filter(|child| child.done.is_none()) {
             if to == EVERYBODY || self.whereabouts.tree.subtree_contains(child.agent, AgentId(to)) {
-                cx.links.send_child(child.agent, self.pmix_frame(Kind::PmixDown, to, payload.clone()), cx.out);
+                cx.send_child(child.agent, self.pmix_frame(Kind::PmixDown, to, payload.clone()));
             }
         }
     }
