@@ -17,14 +17,17 @@ pub enum Program {
     Startup,
     PmixExchange,
     UcxInit,
-    /// A shared object.
+    SpawnJobs,
+    Misbehave,
+    /// Shared objects.
     MpiShim,
+    PrunShim,
 }
 
 use Program::*;
 
 impl Program {
-    const ALL: [Program; 12] = [
+    const ALL: [Program; 15] = [
         True,
         PmiInit,
         PmiBare,
@@ -36,7 +39,10 @@ impl Program {
         Startup,
         PmixExchange,
         UcxInit,
+        SpawnJobs,
+        Misbehave,
         MpiShim,
+        PrunShim,
     ];
 
     fn name(self) -> &'static str {
@@ -52,7 +58,10 @@ impl Program {
             Startup => "startup",
             PmixExchange => "pmix-exchange",
             UcxInit => "ucx-init",
+            SpawnJobs => "spawn-jobs",
+            Misbehave => "misbehave",
             MpiShim => "mpi-shim.so",
+            PrunShim => "prun-shim.so",
         }
     }
 
@@ -69,7 +78,10 @@ impl Program {
             Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
             UcxInit => include_bytes!(concat!(env!("OUT_DIR"), "/ucx_init")),
             PmixExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmix_exchange")),
+            SpawnJobs => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_jobs")),
+            Misbehave => include_bytes!(concat!(env!("OUT_DIR"), "/misbehave")),
             MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
+            PrunShim => include_bytes!(concat!(env!("OUT_DIR"), "/prun_shim")),
         }
     }
 }
