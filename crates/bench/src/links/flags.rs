@@ -23,7 +23,8 @@ all agents, by every algorithm and transport.
   --rounds N         rounds that count, after one that warms up (default: 5)
   --only A,B,..      only contestants whose name begins so, such as tcp, tree, ucx, bare, log/tcp
   --peer NAME=CMD    coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in
-                     nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.. (repeatable)
+                     nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with
+                     its arguments that does put, commit and collecting fence for each of them (repeatable)
   --wireup PATH      the wireup to time (default: this one)
   --wireup-arg ARG   a further argument of wireup run (repeatable), such as --encrypt
   --limit SECONDS    bound on each run (default: 120)
