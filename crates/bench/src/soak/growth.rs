@@ -64,11 +64,11 @@ impl Growth {
         };
         let sum = |of: fn(&Agent) -> usize| move |at: &Snapshot| at.agents.iter().map(|a| of(a) as u64).sum::<u64>();
         let mut rows = vec![head];
-        let memory: [(&str, fn(&[u64]) -> u64); 2] = [
-            ("memory, all agents", |bytes| bytes.iter().sum()),
-            ("memory, largest agent", |bytes| bytes.iter().copied().max().unwrap_or(0)),
-        ];
-        for (what, of) in memory {
+        type Of = fn(&[u64]) -> u64;
+        let largest: Of = |bytes| bytes.iter().copied().max().unwrap_or(0);
+        for (what, of) in
+            [("memory, all agents", (|bytes| bytes.iter().sum()) as Of), ("memory, largest agent", largest)]
+        {
             let bytes =
                 |at: &Snapshot| of(&at.agents.iter().map(|agent| agent.memory_bytes).collect::<Vec<_>>()) as f64;
             let (old, new) = (bytes(old), bytes(new));
@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn anything_else_may_not() {
-        let changes: [(&str, fn(&mut Snapshot)); 7] = [
+        type Change = fn(&mut Snapshot);
+        let changes: [(&str, Change); 7] = [
             ("descriptors", |at| at.agents[0].descriptors += 1),
             ("threads", |at| at.agents[0].threads += 1),
             ("children", |at| at.agents[0].children += 1),
