@@ -6,7 +6,8 @@ use std::env;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cases::{self, Against, Asked, Case, NoCase, OpenMpi, Place, Work};
+use crate::asked::{Against, Asked, first_get_asked};
+use crate::cases::{Case, NoCase, OpenMpi, Place, Work};
 use crate::command::{Failure, Invocation};
 use crate::interrupt::Interrupt;
 use crate::metric::Metric;
@@ -19,7 +20,7 @@ const SSH: &str = "ssh";
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
 /// The default set across hosts: name without its shell, and whether it is about ssh.
-const TABLE: [(&str, bool); 16] = [
+pub const TABLE: [(&str, bool); 16] = [
     ("true-16x16", false),
     ("true-64x16", false),
     ("true-64x1", true),
@@ -38,12 +39,6 @@ const TABLE: [(&str, bool); 16] = [
     ("pmix-direct-16x16", false),
 ];
 
-/// Processes, and the whole start of that many by one ssh after the other (s): W. Yu, J. Wu, D. K. Panda, Fast and
-/// Scalable Startup of MPI Programs in InfiniBand Clusters, 2004, table 1, SSH-DR. Their model has 0.1 s per process
-/// for the initiation alone.
-const PUBLISHED: [(u32, f64); 6] = [(4, 0.58), (8, 0.94), (16, 1.69), (32, 3.37), (64, 6.77), (128, 13.45)];
-const PUBLISHED_PER_PROCESS_S: f64 = 0.1;
-
 /// Where a job runs that leaves this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
@@ -54,6 +49,12 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// The first so many hosts.
+    pub fn first(&self, node_count: u32) -> Remote {
+        let hosts = self.hosts.iter().take(node_count as usize).cloned().collect();
+        Remote { hosts, shell: self.shell.clone() }
+    }
+
     pub fn list(&self) -> String {
         self.hosts.join(",")
     }
@@ -65,17 +66,27 @@ impl Remote {
 }
 
 /// The cases across `hosts`: those named, `WORK-NODESxPPN[@SHELL]`, or the table.
-pub fn cases(names: &[String], hosts: &[String], shell: Option<&str>) -> Result<Vec<Case>, NoCase> {
-    let plain = shell.unwrap_or(if is_on_path(PLAIN_SHELL) { PLAIN_SHELL } else { SSH });
+pub fn cases(
+    names: &[String],
+    table: &[(&str, bool)],
+    hosts: &[String],
+    shell: Option<&str>,
+) -> Result<Vec<Case>, NoCase> {
+    let plain = plain_shell(shell);
     let with = |name: &str, shell: &str| {
         let (name, shell) = name.split_once('@').unwrap_or((name, shell));
         Case::on_hosts(name, hosts, shell)
     };
     if names.is_empty() {
         let shell_of = |about_ssh| if about_ssh { shell.unwrap_or(SSH) } else { plain };
-        return TABLE.iter().map(|(name, about_ssh)| with(name, shell_of(*about_ssh))).collect();
+        return table.iter().map(|(name, about_ssh)| with(name, shell_of(*about_ssh))).collect();
     }
     names.iter().map(|name| with(name, plain)).collect()
+}
+
+/// The one that is wanted, or that costs least.
+pub fn plain_shell(wanted: Option<&str>) -> &str {
+    wanted.unwrap_or(if is_on_path(PLAIN_SHELL) { PLAIN_SHELL } else { SSH })
 }
 
 fn is_on_path(program: &str) -> bool {
@@ -100,6 +111,7 @@ pub fn limit(place: Place) -> Duration {
 pub fn reference(work: Work) -> Against {
     match work {
         Work::True | Work::Memory => Against::Bare,
+        Work::Jobs => Against::Floor,
         Work::PmiInit | Work::PmiBare | Work::MpiInit => Against::Hydra5,
         Work::Exchange => Against::Echo,
         Work::Initiation => Against::Serial,
@@ -131,22 +143,10 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
             ask(Metric::GetAll, Against::Srun, 1.0),
             ask(Metric::NetBytes, Against::Srun, 0.5),
         ],
-        (Work::PmixDirect, _, _) => vec![cases::first_get_asked()],
+        (Work::PmixDirect, _, _) => vec![first_get_asked()],
         (Work::Initiation, 16, 8) => vec![wall(Against::Serial, 0.2)],
         _ => Vec::new(),
     }
-}
-
-/// Figures of others for the same work, not compared with: their machine was another one.
-pub fn published(case: &Case) -> Option<String> {
-    let job_size = case.place.job_size();
-    let (_, start_s) = PUBLISHED.iter().find(|(processes, _)| *processes == job_size)?;
-    let initiation_s = PUBLISHED_PER_PROCESS_S * f64::from(job_size);
-    (case.work == Work::Initiation).then(|| {
-        format!(
-            "published (Yu 2004, SSH-DR, {job_size} processes): start {start_s:.2} s, of which initiation {initiation_s:.1} s by its model"
-        )
-    })
 }
 
 /// Whether every host answers and sees the test programs.
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_table_has_targets_and_a_shell_for_every_case() {
-        let cases = cases(&[], &hosts(64), Some("/opt/rsh")).unwrap();
+        let cases = cases(&[], &TABLE, &hosts(64), Some("/opt/rsh")).unwrap();
         let names: Vec<String> = cases.iter().map(Case::name).collect();
         assert_eq!(names[..3], ["true-16x16@rsh", "true-64x16@rsh", "true-64x1@rsh"]);
         assert_eq!(cases[0].remote.as_ref().unwrap().list(), hosts(16).join(","));
@@ -187,15 +187,8 @@ mod tests {
     #[test]
     fn a_case_may_name_its_shell() {
         let names = ["true-64x1@ssh".to_owned(), "true-2x3".to_owned()];
-        let cases = cases(&names, &hosts(64), Some("rsh")).unwrap();
+        let cases = cases(&names, &TABLE, &hosts(64), Some("rsh")).unwrap();
         assert_eq!(cases.iter().map(Case::name).collect::<Vec<_>>(), ["true-64x1@ssh", "true-2x3@rsh"]);
         assert_eq!(cases[0].asked.len(), 1);
-    }
-
-    #[test]
-    fn what_is_published_stands_beside_its_size_alone() {
-        let at = |name: &str| published(&Case::on_hosts(name, &hosts(16), "ssh").unwrap());
-        assert!(at("initiation-16x8").unwrap().contains("start 13.45 s, of which initiation 12.8 s"));
-        assert_eq!((at("initiation-3x1"), at("true-16x8")), (None, None));
     }
 }

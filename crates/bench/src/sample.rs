@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::cases::{Case, OpenMpi, SLEEP_S, Work};
+use crate::cases::{Case, OpenMpi, SLEEP_S, Stream, Work};
 use crate::command::{Failure, Invocation};
 use crate::contestant::{Contestant, Kind};
 use crate::interrupt::Interrupt;
@@ -30,6 +30,8 @@ pub struct Stage<'a> {
     pub interrupt: &'a Interrupt,
     pub mpi_program: Option<&'a Path>,
     pub mpi_env: &'a [(OsString, OsString)],
+    /// Further arguments of `wireup up`.
+    pub up_args: &'a [String],
 }
 
 impl Stage<'_> {
@@ -66,6 +68,7 @@ impl Stage<'_> {
             Work::PmixDirect => self.run_pmix(case, contestant, "direct"),
             Work::Exchange => self.run_exchange(case, contestant),
             Work::Memory => self.run_held(case, contestant),
+            Work::Jobs => self.run_jobs(case, contestant, warm_up),
         }
     }
 
@@ -110,11 +113,26 @@ impl Stage<'_> {
     fn run_counted(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
         let file = self.empty_file("started")?;
         let sample = self.run_plain(case, contestant, vec![self.program(Program::True), file.clone().into()])?;
-        let started = fs::metadata(file).map_err(wrong)?.len();
-        let expected = contestant.process_count(case);
-        if started != u64::from(expected) {
-            return Err(wrong(format!("{started} of {expected} ranks were started")));
+        expect(&file, contestant.process_count(case))?;
+        Ok(sample)
+    }
+
+    /// A slice of the stream; the warm-up is a shorter one, and counted.
+    fn run_jobs(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+        let Stream { jobs, in_flight } = case.stream;
+        let jobs = if warm_up { jobs.min(2 * in_flight) } else { jobs };
+        let (started, mut program) = (self.empty_file("started")?, vec![self.program(Program::True)]);
+        if warm_up {
+            program.push(started.clone().into());
         }
+        let mut argv = vec![self.program(Program::SpawnJobs), jobs.to_string().into(), in_flight.to_string().into()];
+        argv.extend(contestant.argv(self.scratch, case, program));
+        let mut sample = Invocation { argv, ..self.invocation(case, contestant, Vec::new()) }.run(self.interrupt)?;
+        if warm_up {
+            expect(&started, jobs * contestant.process_count(case))?;
+        }
+        let rate = sample.get(Metric::Wall).map(|wall| (Metric::JobRate, f64::from(jobs) / wall));
+        sample.0.extend(rate);
         Ok(sample)
     }
 
@@ -161,9 +179,10 @@ impl Stage<'_> {
     }
 
     fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
+        let mpi_env = if case.work.is_mpi() { self.mpi_env } else { &[] };
         Invocation {
             argv: contestant.argv(self.scratch, case, program),
-            env: if case.work.is_mpi() { self.mpi_env.to_vec() } else { Vec::new() },
+            env: [contestant.env_of_launcher(self.scratch), mpi_env.to_vec()].concat(),
             stdout: None,
             stderr: self.scratch.file("stderr"),
             limit: case.limit,
@@ -190,6 +209,15 @@ pub fn open_mpi_program(version: OpenMpi) -> &'static Path {
         OpenMpi::V4 => "target/programs/openmpi4/initfin",
         OpenMpi::V5 => "target/programs/openmpi5/initfin",
     })
+}
+
+/// Every rank that is started appends a byte.
+fn expect(file: &Path, expected: u32) -> Result<(), Failure> {
+    let started = fs::metadata(file).map_err(wrong)?.len();
+    match started == u64::from(expected) {
+        true => Ok(()),
+        false => Err(wrong(format!("{started} of {expected} ranks were started"))),
+    }
 }
 
 fn less(mut sample: Sample, own_s: f64) -> Sample {
