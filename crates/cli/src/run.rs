@@ -75,7 +75,9 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
     let mapping = mapping(&high)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
-        out::tell(&format!("left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"));
+        out::tell(&format!(
+            "left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"
+        ));
     }
     if !detach || high.dry_run {
         return Ok(start(high, &mapping, Reach::Session(Box::new(session)), None, process_ns));
@@ -102,8 +104,7 @@ fn refuse_detached(low: &Low) -> Result<(), String> {
 }
 
 fn look_around(low: &Low) -> Result<Here, String> {
-    Here::read(low.names_hosts())
-        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))
+    Here::read(low.names_hosts()).map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))
 }
 
 fn mapping(high: &High) -> Result<Mapping, String> {

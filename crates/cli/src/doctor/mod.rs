@@ -6,8 +6,8 @@ mod judge;
 mod show;
 mod this_machine;
 
-use crate::flags::high::{self, SSH};
 use crate::flags::command::{Command, Own, Typed};
+use crate::flags::high::{self, SSH};
 use crate::flags::table::Id;
 use crate::here::Here;
 use crate::hosts::Host;

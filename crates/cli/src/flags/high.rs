@@ -185,13 +185,7 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
 }
 
 /// The session of a job's own, or the one that `wireup up` begins.
-fn session(
-    low: &Low,
-    here: &Here,
-    hosts: bool,
-    layout: &Layout,
-    name: String,
-) -> Result<SessionSpec, FlagError> {
+fn session(low: &Low, here: &Here, hosts: bool, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
     if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
         return Err(FlagError::EncryptedUcx);
     }
