@@ -247,7 +247,13 @@ pub const FLAGS: &[Flag] = &[
         Session,
         "Run in this session, which wireup up has begun. Default: the one called default, if there is one and it has the nodes that are asked for.",
     ),
-    flag(Id::NoSession, &["no-session"], Nothing, Session, "Start agents for this job alone, whatever sessions there are."),
+    flag(
+        Id::NoSession,
+        &["no-session"],
+        Nothing,
+        Session,
+        "Start agents for this job alone, whatever sessions there are.",
+    ),
     flag(
         Id::Detach,
         &["detach"],
