@@ -111,8 +111,8 @@ impl Contestant {
                 (shell(&script), false)
             }
             Contestant::Peer { command, .. } => {
-                let program = place.scratch.program(Program::PmixExchange).display().to_string();
-                let count = if flags.hosts.is_empty() { flags.nodes as usize } else { flags.hosts.len() };
+                let program = place.ground.scratch.program(Program::PmixExchange).display().to_string();
+                let count = if flags.across.hosts.is_empty() { flags.nodes as usize } else { flags.across.hosts.len() };
                 let ranks = format!("{program} {count} allgather {steps}");
                 (shell(&command.replace("{steps}", &steps).replace("{pmix}", &ranks)), false)
             }
