@@ -158,7 +158,7 @@ impl Job {
         }
         self.stop_server(cx);
         self.on_opened(Opened { node, version: String::new() }, cx);
-        cx.links.control_up(self.id(), &Control::Note(Note::NoPmix { node, host, problem }), cx.out);
+        cx.control_up(self.id(), &Control::Note(Note::NoPmix { node, host, problem }));
         self.spawn_held(cx);
     }
 
