@@ -451,7 +451,10 @@ mod tests {
         let mut pmi1 = link(Dialect::Pmi1);
         assert_eq!(pmi1.put(b"k", b"a b", &mut out), Err(Unsendable::BadByte { what: "value" }));
         assert!(matches!(pmi1.put(&[b'k'; 65], b"v", &mut out), Err(Unsendable::TooLong { limit: 64, .. })));
-        assert!(matches!(pmi1.request(&Request::GetNodeAttr { key: b"k", wait: true }, &mut out), Err(Unsendable::NotInDialect(_))));
+        assert!(matches!(
+            pmi1.request(&Request::GetNodeAttr { key: b"k", wait: true }, &mut out),
+            Err(Unsendable::NotInDialect(_))
+        ));
         assert!(pmi1.is_idle() && out.is_empty(), "a refused request leaves the link as it was");
         assert_eq!(link(Dialect::Pmi2).put(b"k", b"a b", &mut out), Ok(()));
     }

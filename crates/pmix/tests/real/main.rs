@@ -259,8 +259,7 @@ fn a_group_gets_a_context() {
         env_here.iter().chain(&env_there).map(|env| client(env, &["put", "group-g", "get-3"])).collect();
     let mut asked = Vec::new();
     for agent in [&mut here, &mut there] {
-        let FromServer::Ask { id, ask: Ask::Group { name, set, wants_context, data, .. } } =
-            agent.next_but_comings()
+        let FromServer::Ask { id, ask: Ask::Group { name, set, wants_context, data, .. } } = agent.next_but_comings()
         else {
             panic!("no group")
         };
