@@ -1,48 +1,29 @@
 //! `wireup bench launch`, `start` and `jobs`: runs the cases with those who were gathered, shows the results.
 use std::fs;
-use std::io;
-use std::path::Path;
 
 use crate::cases::{Case, Work};
 use crate::contestant::Contestant;
+use crate::error::{BenchError, io};
+use crate::ground::Ground;
 use crate::hosts::{self, Remote};
-use crate::interrupt::Interrupt;
 use crate::launch_flags::Flags;
 use crate::machine::Machine;
 use crate::measure::{Measured, measure};
 use crate::metric::Metric;
-use crate::programs::Scratch;
 use crate::sample::Stage;
 use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
-use crate::{files, gather, initiation, orphans, published, sample, soak, table};
+use crate::{files, gather, initiation, published, sample, soak, table};
 
 /// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
-}
-
-pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
+pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     if flags.list {
         list(&flags.cases);
         return Ok(Summary { missed: 0, interrupted: false });
     }
-    let io = |what: &str| {
-        let what = what.to_owned();
-        move |source: io::Error| LaunchError::Io { what, source }
-    };
-    let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
-    orphans::adopt().map_err(|e| io("child subreaper")(e.into()))?;
-    let scratch = match flags.hosts.is_empty() {
-        true => Scratch::create(),
-        false => std::path::absolute(flags.shared.as_deref().unwrap_or(Path::new(".")))
-            .and_then(|dir| Scratch::create_in(&dir)),
-    };
-    let scratch = scratch.map_err(io("test programs"))?;
+    let Ground { scratch, interrupt } = Ground::prepare(&flags.hosts, flags.shared.as_deref())?;
     let machine = Machine::look();
     let wireup = gather::wireup(flags, &scratch, &interrupt).map_err(io("wireup"))?;
     let mpi_program =
@@ -85,15 +66,15 @@ pub fn launch(flags: &Flags) -> Result<Summary, LaunchError> {
     }
     if let Some(path) = &flags.json {
         let text = format!("{:#}\n", files::json(flags.benchmark.name(), &machine, &contestants, &missing, &all));
-        fs::write(path, text).map_err(io(&path.display().to_string()))?;
+        fs::write(path, text).map_err(io(path.display().to_string()))?;
     }
     if let Some(path) = &flags.csv {
-        fs::write(path, files::csv(&contestants, &all)).map_err(io(&path.display().to_string()))?;
+        fs::write(path, files::csv(&contestants, &all)).map_err(io(path.display().to_string()))?;
     }
     if let (Some(folder), Some(chart)) = (&flags.svg, initiation::chart(&all, &contestants, machine.cores)) {
-        fs::create_dir_all(folder).map_err(io(&folder.display().to_string()))?;
+        fs::create_dir_all(folder).map_err(io(folder.display().to_string()))?;
         let path = folder.join(format!("{}.svg", chart.name));
-        fs::write(&path, chart.draw().unwrap_or_default()).map_err(io(&path.display().to_string()))?;
+        fs::write(&path, chart.draw().unwrap_or_default()).map_err(io(path.display().to_string()))?;
     }
     let summary = Summary { missed: missed(&all, &contestants), interrupted: interrupt.is_set() };
     if summary.missed > 0 {

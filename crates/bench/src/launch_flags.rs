@@ -8,6 +8,7 @@ use lexopt::prelude::*;
 use crate::cases::{Case, NoCase, TABLE};
 use crate::hosts;
 use crate::in_session::Wanted;
+use crate::words::{at_least_one, host_names};
 
 pub const HELP: &str = "\
 usage: wireup bench launch|start|jobs [FLAG..]
@@ -123,15 +124,15 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
             Long("remote-shell") => remote_shell = Some(one_word(parser.value()?.string()?)?),
             Long("shared") => flags.shared = Some(parser.value()?.into()),
             Long("list") => flags.list = true,
-            Long("rounds") => rounds = Some(at_least_one(parser.value()?.parse()?)?),
-            Long("limit") => limit = Some(at_least_one(parser.value()?.parse()?)?),
+            Long("rounds") => rounds = Some(at_least_one(parser)?),
+            Long("limit") => limit = Some(at_least_one(parser)?),
             Long("wireup") => flags.wireup = Some(parser.value()?.into()),
             Long("wireup-arg") => flags.wireup_args.push(parser.value()?.string()?),
             Long("up-arg") => flags.up_args.push(parser.value()?.string()?),
-            Long("jobs") => jobs = at_least_one(parser.value()?.parse()?)?,
-            Long("in-flight") => in_flight = at_least_one(parser.value()?.parse()?)?,
-            Long("soak") => soaked = Some(at_least_one(parser.value()?.parse()?)?),
-            Long("nodes") => node_count = at_least_one(parser.value()?.parse()?)?,
+            Long("jobs") => jobs = at_least_one(parser)?,
+            Long("in-flight") => in_flight = at_least_one(parser)?,
+            Long("soak") => soaked = Some(at_least_one(parser)?),
+            Long("nodes") => node_count = at_least_one(parser)?,
             Long("peer") => {
                 let (name, path) = pair(parser.value()?.string()?)?;
                 flags.peers.push((name, path.into()));
@@ -184,20 +185,6 @@ fn launch_cases(wanted: &Wanted) -> Result<Vec<Case>, NoCase> {
     match wanted.names.is_empty() {
         true => TABLE.iter().map(|name| name.parse()).collect(),
         false => wanted.names.iter().map(|name| name.parse()).collect(),
-    }
-}
-
-fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
-    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
-}
-
-/// Peers differ in how they write ranges, so there are only plain names.
-fn host_names(text: &str) -> Result<Vec<String>, lexopt::Error> {
-    let is_name =
-        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));
-    match text.split(',').find(|name| !is_name(name)) {
-        Some(name) => Err(format!("--hosts: {name:?} is no plain host name; expected A,B,..").into()),
-        None => Ok(text.split(',').map(str::to_owned).collect()),
     }
 }
 

@@ -13,10 +13,12 @@ mod cases;
 mod command;
 mod contestant;
 mod echo;
+mod error;
 mod files;
 mod flags;
 mod floor;
 mod gather;
+mod ground;
 mod hosts;
 mod in_session;
 mod initiation;
@@ -44,7 +46,10 @@ mod stream;
 mod summary;
 mod table;
 mod traffic;
+mod turns;
+mod usual;
 mod verdict;
+mod words;
 
 use std::ffi::OsString;
 

@@ -88,14 +88,23 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
     let agents = high.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
     format!(
-        "{} on {} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
+        "{} on {}{} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
         count(job.job_size(), "rank"),
         nodes(high),
+        named_by(high),
         placement(high),
         binding(high, shared, elsewhere, fullest),
         tree(high, agents),
         links(high),
     )
+}
+
+/// Who named the nodes, if it was not the command line.
+fn named_by(high: &High) -> String {
+    match high.hosts_from.as_str() {
+        "" | "--hosts" | "--hostfile" => String::new(),
+        origin => format!(" from {origin}"),
+    }
 }
 
 /// Agents are reached by a remote shell.
@@ -125,10 +134,13 @@ fn placement(high: &High) -> String {
 }
 
 fn tree(high: &High, agents: u32) -> String {
-    if agents <= 1 {
+    if agents <= 1 && !high.in_session {
         return "tree: one agent, in this process".to_owned();
     }
     let fanout = high.session.fanout;
+    if high.in_session {
+        return format!("session {}: {agents} agents, fan-out {fanout}", high.session.name);
+    }
     let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
     let why = match high.start {
         Start::Flat => "--start ssh-flat",
@@ -146,7 +158,8 @@ fn tree(high: &High, agents: u32) -> String {
 /// What links between machines may use.
 fn links(high: &High) -> String {
     let session = &high.session;
-    if !is_remote(high) && session.interface.is_none() && !session.encrypt {
+    // A session's are as it was begun.
+    if high.in_session || (!is_remote(high) && session.interface.is_none() && !session.encrypt) {
         return String::new();
     }
     let interface =

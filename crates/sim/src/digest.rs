@@ -83,11 +83,15 @@ impl Digest {
             | Input::UcxOpened { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
+            | Input::StepTold { .. }
+            | Input::ToldToEnd { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }
             | Input::PmixGone { .. }
             | Input::PmixFailed { .. }
-            | Input::KeeperLost => self.debug(input),
+            | Input::KeeperLost { .. }
+            | Input::RejoinFailed { .. }
+            | Input::EndSession { .. } => self.debug(input),
         }
     }
 

@@ -14,8 +14,8 @@ use serde_json::json;
 use crate::cases::{Case, Stream};
 use crate::command::Failure;
 use crate::contestant::{Contestant, Kind};
+use crate::error::{BenchError, io};
 use crate::in_session;
-use crate::launch::LaunchError;
 use crate::launch_flags::{Flags, Soak};
 use crate::machine::Machine;
 use crate::orphans;
@@ -43,7 +43,7 @@ pub fn run(
     stage: &Stage,
     wireup: Contestant,
     machine: Machine,
-) -> Result<Summary, LaunchError> {
+) -> Result<Summary, BenchError> {
     let session = Contestant { kind: Kind::Session, ..wireup };
     println!("{}\nwireup: {} {}", machine.describe(), session.path.display(), session.version);
     eprintln!("wireup bench: {} jobs through a session of {} nodes", wanted.jobs, wanted.node_count);
@@ -65,8 +65,7 @@ pub fn run(
             "soak": { "jobs": wanted.jobs, "in_flight": wanted.in_flight, "node_count": wanted.node_count },
             "growth": growth,
         });
-        let source = fs::write(path, format!("{value:#}\n"));
-        source.map_err(|source| LaunchError::Io { what: path.display().to_string(), source })?;
+        fs::write(path, format!("{value:#}\n")).map_err(io(path.display().to_string()))?;
     }
     Ok(Summary { missed, interrupted: stage.interrupt.is_set() })
 }

@@ -6,10 +6,14 @@ mod judge;
 mod show;
 mod this_machine;
 
-use crate::flags::high::{self, SSH};
-use crate::flags::machines::{self, Wish};
+use crate::flags::chosen::{self, Chosen};
+use crate::flags::command::{Command, Own, Typed};
+use crate::flags::high::{self, Reach, SSH};
+use crate::flags::low::Start;
+use crate::flags::table::Id;
 use crate::here::Here;
 use crate::hosts::Host;
+use crate::hosts::allocation::Env;
 use crate::out;
 use crate::words::shell;
 use judge::{Case, Setting};
@@ -40,6 +44,13 @@ And its own:
 Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 nothing could be asked.
 ";
 
+const COMMAND: Command = Command {
+    name: "doctor",
+    shared: &[Id::Hosts, Id::HostFile, Id::RemoteShell, Id::Interface, Id::StartTimeout, Id::Wdir],
+    own: &[Own { name: "send", value: None }],
+    words: &[],
+};
+
 /// For each host. Chosen: a person waits for it; a log-in takes a second or two.
 const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Some host has a problem.
@@ -47,32 +58,33 @@ const PROBLEM: u8 = 1;
 
 /// Examines what `args`, behind the word `doctor`, name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
-    match machines::parse(args) {
-        Ok(Wish::Help) => {
+    match COMMAND.parse(args) {
+        Ok(None) => {
             out::print(HELP);
             0
         }
-        Ok(wish) => run(wish).unwrap_or_else(|problem| out::fail(&problem)),
+        Ok(Some(typed)) => run(typed).unwrap_or_else(|problem| out::fail(&problem)),
         Err(error) => out::fail(&error.to_string()),
     }
 }
 
-fn run(wish: Wish) -> Result<u8, String> {
-    let Wish::Examine { low, section, send } = wish else { return Ok(0) };
-    let here = Here::read(low.names_hosts())
+fn run(typed: Typed) -> Result<u8, String> {
+    let send = typed.has("send");
+    let Typed { low, section, .. } = typed;
+    let here = Here::read(|env| chosen::may_name_hosts(&low, Env(env)))
         .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
-    let hosts = high::hosts(&low, &here).map_err(|error| error.to_string())?;
+    let chosen = chosen::chosen(&low, &here).map_err(|error| error.to_string())?;
     let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Before anything is raised here.
     let facts = facts_here(low.interface.as_deref(), None, &cwd);
-    let Some(hosts) = hosts else {
+    let Some(Chosen { hosts, by_slurm, .. }) = chosen else {
         let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell =
-        high::remote_shell(low.remote_shell.as_deref(), true, &here).map_err(|error| error.to_string())?;
+    let remote_shell = high::remote_shell(low.remote_shell.as_deref(), Reach::of(true, by_slurm, Start::Tree), &here)
+        .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),
         remote_shell: remote_shell.clone(),

@@ -1,12 +1,15 @@
 //! What a command line means: one job and the session that runs it.
 
+use super::chosen::{self, Chosen};
 use super::error::FlagError;
+use super::ground::{Ground, Told};
 use super::layout::{self, Layout};
 use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::placement::{self, Places};
 use super::values;
+use crate::environment::Reached;
 use crate::here::Here;
-use crate::hosts::{self, Hosts, Names};
+use crate::hosts::Hosts;
 use crate::program::flavour::{self, Choice, Context};
 use crate::{env_file, environment};
 use std::ffi::OsString;
@@ -16,6 +19,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, PmiFlavour, PtySpec, StdinTarget};
 use wireup_wire::peer::{AgentTransport, RemoteShell, SessionSpec};
+use wireup_wire::session::Standing;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
@@ -45,11 +49,29 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
+/// The options of the step that brings agents to the nodes of a Slurm allocation: it shares cpus, memory and devices with
+/// every other step, is bound to none of them, knows no PMI, and outlives the death of one of its tasks.
+const SRUN: [&str; 11] = [
+    "srun",
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--ntasks-per-node=1",
+    "--mpi=none",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--input=all",
+    "--export=ALL",
+    "--job-name=wireup",
+];
+
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct High {
     pub job: JobSpec,
     pub session: SessionSpec,
+    /// The session stands, and goes on after the job.
+    pub in_session: bool,
     pub timeout_ns: Option<u64>,
     pub output_dir: Option<PathBuf>,
     pub profile: Option<PathBuf>,
@@ -64,6 +86,8 @@ pub struct High {
     /// Slots of each node, if any were stated.
     pub slots: Vec<u32>,
     pub start: Start,
+    /// Who named the hosts; empty: nobody.
+    pub hosts_from: String,
     /// Why the ranks are offered that PMI.
     pub pmi_why: String,
     /// One-line remarks that stop nothing.
@@ -72,32 +96,51 @@ pub struct High {
 
 /// Applies defaults, looks for contradictions.
 pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
-    let hosts = hosts(&low, &here)?;
+    resolve_on(None, low, here)
+}
+
+/// The same for a job of a standing session.
+pub fn resolve_in(ground: Ground, low: Low, here: Here) -> Result<High, FlagError> {
+    resolve_on(Some(ground), low, here)
+}
+
+fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, FlagError> {
+    let Named { hosts, origin, by_slurm } = match &ground {
+        Some(ground) => Named { hosts: ground.hosts.clone(), origin: String::new(), by_slurm: false },
+        None => Named::of(chosen::chosen(&low, &here)?),
+    };
     let start = start(&low, hosts.is_some())?;
+    let nodes_here = ground.as_ref().map_or(low.virtual_nodes.unwrap_or(1), |ground| ground.nodes.len() as u32);
     let places = match &hosts {
         Some(hosts) => Places::Hosts(hosts),
-        None => Places::Here { nodes: low.virtual_nodes.unwrap_or(1), cpus: here.cpus },
+        None => Places::Here { nodes: nodes_here, cpus: here.cpus },
     };
     let ranks = placement::ranks_per_app(&low, places)?;
     let job_size: u32 = ranks.iter().sum();
     let mut blocks = placement::blocks(&low, job_size, places)?;
     let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
     let mut mapping = placed(&blocks, places.nodes())?;
-    let layout = match &hosts {
-        Some(hosts) if start == Start::Serial => {
+    let layout = match (&hosts, &ground) {
+        (_, Some(ground)) => Layout { agents: ground.session.agents.clone(), nodes: ground.nodes.clone() },
+        (Some(hosts), None) if start == Start::Serial => {
             let layout = Layout::of_ranks(hosts, &mapping, &here.host);
             blocks = layout::rank_blocks(job_size);
             mapping = placed(&blocks, job_size)?;
             layout
         }
-        Some(hosts) => Layout::of_hosts(hosts, &here.host),
-        None => Layout::here(low.virtual_nodes, &here.host),
+        (Some(hosts), None) => Layout::of_hosts(hosts, &here.host),
+        (None, None) => Layout::here(low.virtual_nodes, &here.host),
     };
-    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
-        return Err(FlagError::EncryptedUcx);
-    }
-    let remote_shell = remote_shell(low.remote_shell.as_deref(), hosts.is_some(), &here)?;
-    let local = layout.is_alone() || remote_shell == RemoteShell::Local;
+    let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
+    let in_session = ground.is_some();
+    let (job_id, session) = match ground {
+        Some(ground) => (ground.job, SessionSpec { verbose: low.verbose, ..ground.session }),
+        None => {
+            let reach = Reach::of(hosts.is_some(), by_slurm, start);
+            (JobId(0), session(&low, &here, reach, &layout, nspace.clone())?)
+        }
+    };
+    let local = layout.is_alone() || session.remote_shell == RemoteShell::Local;
 
     let stdin = stdin_target(low.stdin, job_size)?;
     let pty = pty_spec(low.pty, job_size, here.terminal)?;
@@ -107,7 +150,12 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let job_env = environment::job_env(here.env.iter().cloned(), !local, &env);
+    let reached = match (local, &session.remote_shell) {
+        (true, _) => Reached::Here,
+        (false, RemoteShell::Srun(_)) => Reached::ByStep,
+        (false, _) => Reached::Elsewhere,
+    };
+    let job_env = environment::job_env(here.env.iter().cloned(), reached, &env);
     let library = low.pmix_library.as_deref().map(|path| pmix_library(path, &here, local)).transpose()?;
     let pmi = pmi(low.pmi, &apps, &Context { env: &job_env, own: &here.program, local, library: library.as_deref() });
     let options = JobOptions {
@@ -132,29 +180,13 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),
         pmix_library: library.or(pmi.library),
-        stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
+        gpus_per_rank: low.gpus_per_rank.unwrap_or(0),
+        stdin_inherit: !in_session && may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
-    let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
     Ok(High {
-        session: SessionSpec {
-            name: nspace.clone(),
-            fanout: layout.fanout(start, low.fanout),
-            agents: layout.agents,
-            remote_shell,
-            shells_max: layout::shells_max(start),
-            program: here.program.clone(),
-            start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
-            node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
-            encrypt: low.encrypt,
-            interface: low.interface,
-            verbose: low.verbose,
-            hold_ranks: false,
-            record_dir: low.record.map(|directory| absolute(directory, &here)),
-            transport: low.transport.unwrap_or_default(),
-            link_delay_ns: low.link_delay_ns.unwrap_or(0),
-        },
+        session,
         job: JobSpec {
-            job: JobId(0),
+            job: job_id,
             nspace,
             nodes: layout.nodes,
             blocks,
@@ -162,6 +194,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             env: environment::for_pmi(job_env, pmi.flavour, here.tag, pmi.prefix.as_deref()),
             options,
         },
+        in_session,
         timeout_ns: low.timeout_ns,
         output_dir: low.output_dir,
         profile: low.profile,
@@ -175,27 +208,113 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             .filter(|hosts| hosts.stated && start != Start::Serial)
             .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
         start,
+        hosts_from: origin,
         pmi_why: pmi.why,
         warnings,
     })
 }
 
-/// The hosts of the job, if the user named any.
-pub fn hosts(low: &Low, here: &Here) -> Result<Option<Hosts>, FlagError> {
-    let mut entries = Vec::new();
-    match (low.hosts.is_empty(), low.host_files.is_empty()) {
-        (true, true) => return Ok(None),
-        (false, false) => return Err(FlagError::HostsTwice),
-        _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
-        (false, true) => entries = hosts::list(&low.hosts.join(",")).map_err(hosts::HostsError::List)?,
-        (true, false) => {
-            for file in &low.host_files {
-                entries.extend(hosts::read_file(file)?);
-            }
+/// The hosts of the job, in parts.
+#[derive(Default)]
+struct Named {
+    hosts: Option<Hosts>,
+    origin: String,
+    by_slurm: bool,
+}
+
+impl Named {
+    fn of(chosen: Option<Chosen>) -> Named {
+        chosen.map_or_else(Named::default, |Chosen { hosts, origin, by_slurm }| Named {
+            hosts: Some(hosts),
+            origin,
+            by_slurm,
+        })
+    }
+}
+
+/// The session of a job's own, or the one that `wireup up` begins.
+fn session(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
+    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
+        return Err(FlagError::EncryptedUcx);
+    }
+    let start = start(low, reach != Reach::Here)?;
+    Ok(SessionSpec {
+        name,
+        fanout: layout.fanout(start, low.fanout),
+        agents: layout.agents.clone(),
+        remote_shell: remote_shell(low.remote_shell.as_deref(), reach, here)?,
+        shells_max: layout::shells_max(start),
+        program: here.program.clone(),
+        start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
+        node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
+        encrypt: low.encrypt,
+        interface: low.interface.clone(),
+        verbose: low.verbose,
+        hold_ranks: false,
+        record_dir: low.record.clone().map(|directory| absolute(directory, here)),
+        transport: low.transport.unwrap_or_default(),
+        link_delay_ns: low.link_delay_ns.unwrap_or(0),
+        standing: None,
+    })
+}
+
+/// A session for `wireup up`, with the slots that were stated.
+pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
+    let Named { hosts, by_slurm, .. } = Named::of(chosen::chosen(low, here)?);
+    if low.start == Some(Start::Serial) {
+        return Err(FlagError::SerialSession);
+    }
+    let layout = match &hosts {
+        Some(hosts) => Layout::of_hosts(hosts, &here.host),
+        None => Layout::here(low.virtual_nodes, &here.host),
+    };
+    let reach = match (&hosts, by_slurm) {
+        (None, _) => Reach::Here,
+        (Some(_), false) => Reach::Ssh,
+        (Some(_), true) => Reach::Slurm(Step::EachHost),
+    };
+    let spec = session(low, here, reach, &layout, name.to_owned())?;
+    // Agents that are no node take no rank.
+    let mut slots = vec![0; layout.agents.len()];
+    let mut told = Told { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
+    for (index, node) in layout.nodes.iter().enumerate() {
+        let host = hosts.as_ref().map(|hosts| &hosts.list[index]);
+        slots[node.agent.index()] = host.map_or(1, |host| host.slots);
+        told.slots_max[node.agent.index()] = host.and_then(|host| host.slots_max);
+    }
+    told.slots_stated = hosts.is_some_and(|hosts| hosts.stated);
+    Ok((SessionSpec { standing: Some(Standing { slots }), ..spec }, told))
+}
+
+/// How hosts are reached if nobody says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// There are none.
+    Here,
+    Ssh,
+    /// Slurm has given them.
+    Slurm(Step),
+}
+
+/// What Slurm starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// All agents, by one step.
+    All,
+    /// One agent each time: those of standing sessions are started again when they are lost.
+    EachHost,
+    /// None: they are to be started in another way.
+    Nothing,
+}
+
+impl Reach {
+    pub fn of(hosts: bool, by_slurm: bool, start: Start) -> Reach {
+        match (hosts, by_slurm) {
+            (false, _) => Reach::Here,
+            (true, false) => Reach::Ssh,
+            (true, true) => Reach::Slurm(if start == Start::Tree { Step::All } else { Step::Nothing }),
         }
     }
-    let names = Names::new(&here.host, here.addresses.clone(), &entries);
-    Ok(Some(Hosts::new(entries, low.slots, &names)?))
 }
 
 fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
@@ -208,12 +327,13 @@ fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
     }
 }
 
-/// `hosts`: some were named.
-pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
-    let mut words: Vec<String> = match command {
-        Some(command) => command.split_whitespace().map(str::to_owned).collect(),
-        None if hosts => SSH.map(str::to_owned).to_vec(),
-        None => return Ok(RemoteShell::Local),
+/// The remote shell, `command` if the user has named one.
+pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<RemoteShell, FlagError> {
+    let mut words: Vec<String> = match (command, reach) {
+        (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
+        (None, Reach::Here) => return Ok(RemoteShell::Local),
+        (None, Reach::Slurm(Step::All | Step::EachHost)) => vec![SRUN[0].to_owned()],
+        (None, Reach::Ssh | Reach::Slurm(Step::Nothing)) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not work in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
@@ -222,11 +342,25 @@ pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<R
     for word in words.iter_mut().skip(1) {
         *word = with_absolute_file(word, here);
     }
+    let is = |name: &str| words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|of| of == name));
     match words.first() {
         None => Err(FlagError::EmptyRemoteShell),
-        Some(program) if Path::new(program).file_name().is_some_and(|name| name == "ssh") => {
-            Ok(RemoteShell::Ssh(words))
-        }
+        Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
+        Some(_) if is(SRUN[0]) => match reach {
+            // The user's own options come last, and count.
+            Reach::Slurm(Step::All) => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                Ok(RemoteShell::Srun(words))
+            }
+            Reach::Slurm(Step::EachHost) => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                // The host comes next.
+                words.extend(["--nodes=1", "--ntasks=1", "-w"].map(str::to_owned));
+                Ok(RemoteShell::Command(words))
+            }
+            Reach::Slurm(Step::Nothing) => Err(FlagError::SrunStarts),
+            Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
+        },
         Some(_) => Ok(RemoteShell::Command(words)),
     }
 }

@@ -45,6 +45,9 @@ pub struct Low {
     pub node_timeout_ns: Option<u64>,
     pub link_delay_ns: Option<u64>,
     pub bench: Option<AgentBench>,
+    pub session: Option<String>,
+    pub no_session: bool,
+    pub detach: bool,
     pub env_files: Vec<PathBuf>,
     /// `NAME=VALUE`, in the order typed.
     pub genv: Vec<Vec<u8>>,
@@ -53,6 +56,7 @@ pub struct Low {
     pub modex: Option<Modex>,
     pub pmix_library: Option<PathBuf>,
     pub bind_to: Option<BindTo>,
+    pub gpus_per_rank: Option<u32>,
     pub stdin: Option<Stdin>,
     pub label: bool,
     pub output_dir: Option<PathBuf>,
@@ -184,6 +188,23 @@ impl Low {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
+    /// Flags that say how agents are started and linked: a session's have been.
+    pub fn decided_by_session(&self) -> Option<Id> {
+        let given = [
+            (self.start.is_some(), Id::Start),
+            (self.fanout.is_some(), Id::Fanout),
+            (self.remote_shell.is_some(), Id::RemoteShell),
+            (self.interface.is_some(), Id::Interface),
+            (self.encrypt, Id::Encrypt),
+            (self.start_timeout_ns.is_some(), Id::StartTimeout),
+            (self.node_timeout_ns.is_some(), Id::NodeTimeout),
+            (self.transport.is_some(), Id::AgentTransport),
+            (self.link_delay_ns.is_some(), Id::InjectLinkDelay),
+            (self.record.is_some(), Id::Record),
+        ];
+        given.into_iter().find_map(|(given, id)| given.then_some(id))
+    }
+
     pub(super) fn apply<W: Iterator<Item = OsString>>(
         &mut self,
         section: &mut Section,
@@ -213,6 +234,9 @@ impl Low {
             Id::StartTimeout => self.start_timeout_ns = Some(behind.some_seconds_ns()?),
             Id::AgentBench => self.bench = Some(agent_bench::parse(&behind.name.clone(), behind.text()?)?),
             Id::InjectLinkDelay => self.link_delay_ns = Some(behind.some_seconds_ns()?),
+            Id::Session => self.session = Some(behind.text()?),
+            Id::NoSession => self.no_session = true,
+            Id::Detach => self.detach = true,
             Id::NodeTimeout => self.node_timeout_ns = Some(behind.some_seconds_ns()?),
             Id::EnvFile => self.env_files.push(behind.word()?.into()),
             Id::Fanout => self.fanout = Some(behind.number(1)?),
@@ -265,6 +289,7 @@ impl Low {
                 self.pmi_version = Some(behind.choice(&list, "choose 1.1 or 1.2")?);
             }
             Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS, "choose even, none, core, thread or socket")?),
+            Id::GpusPerRank => self.gpus_per_rank = Some(behind.number(1)?),
             Id::Stdin => self.stdin = Some(behind.stdin()?),
             Id::Label => self.label = true,
             Id::OutputDir => self.output_dir = Some(behind.word()?.into()),

@@ -22,6 +22,7 @@ mod pmix;
 mod profile;
 mod record;
 mod sent;
+mod sessions;
 mod signals;
 mod slurm;
 mod ssh;

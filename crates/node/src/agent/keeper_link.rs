@@ -3,6 +3,7 @@
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::io;
+use std::os::fd::BorrowedFd;
 use wireup_os::process::start_ticks;
 use wireup_os::reactor::{Interest, Reactor};
 
@@ -29,6 +30,10 @@ impl KeeperLink {
 
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.keeper.fd()
     }
 
     pub fn request(&mut self, request: &Request) {
@@ -66,6 +71,14 @@ impl KeeperLink {
     /// Whether the keeper died on its own, and when it was born.
     pub fn lost(&self) -> Option<u64> {
         self.gone.then_some(self.born)
+    }
+
+    /// Under another name for the reactor.
+    pub fn moved(mut self, token: Token, reactor: &Reactor) -> KeeperLink {
+        let interest = if self.blocked { Interest::BOTH } else { Interest::READABLE };
+        let _ = reactor.modify(self.keeper.fd(), token.pack(), interest);
+        self.token = token;
+        self
     }
 
     /// Lets the keeper go; it kills what is left and leaves.

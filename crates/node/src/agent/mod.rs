@@ -4,6 +4,7 @@ mod crowd;
 pub mod driver;
 pub(crate) mod impatient;
 mod keeper_link;
+mod keepers;
 mod link_config;
 mod links;
 mod main;
@@ -15,6 +16,7 @@ mod ranks;
 pub(crate) mod remote;
 mod shells;
 mod spin;
+mod step;
 pub mod token;
 mod turn;
 

@@ -34,6 +34,7 @@ const FAILED: u8 = 89;
 
 /// The process from its first line to its last; its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
+    wireup_os::process::ignore(&SIGNALS);
     match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
     {
         Ok(()) => 0,
@@ -43,6 +44,10 @@ pub fn main() -> u8 {
         }
     }
 }
+
+/// What a batch system, or a user by it, sends to all processes of a step and means for ranks: HUP, INT, QUIT, USR1, USR2,
+/// ALRM, TERM, TSTP. The end of this process is its agent's affair.
+const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 20];
 
 /// From `Begin` to `End`, or until the agent is gone.
 fn serve(socket: OwnedFd) -> Result<(), String> {

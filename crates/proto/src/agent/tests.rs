@@ -10,3 +10,5 @@ mod pmix;
 mod starting;
 
 use super::*;
+use bytes::Bytes;
+use wireup_wire::frame::{Frame, Kind};

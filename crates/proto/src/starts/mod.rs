@@ -17,10 +17,11 @@ mod verdict;
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{NEEDED, NEEDED_WORDS, last_words};
+pub use verdict::{NEEDED, NEEDED_WORDS, is_cancelled, last_words, step_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
+use wireup_wire::session::Kin;
 
 /// The first pause (ns), which doubles; and the longest.
 const PAUSE_NS: u64 = 200_000_000;
@@ -39,7 +40,7 @@ pub enum Purpose {
     /// A child of this agent.
     Child,
     /// An agent below `branch`, a child of this agent; it is to dial `parent`.
-    Stead { branch: AgentId, parent: Vec<String> },
+    Stead { branch: AgentId, parent: Vec<String>, kin: Kin },
     /// Nothing is started. The child `below` is in doubt.
     Probe { below: AgentId },
     /// Nothing is started. `asker`, in the subtree of `branch`, wants to know.
@@ -96,7 +97,7 @@ enum State {
 impl Starts {
     pub fn new(me: AgentId, shell: &RemoteShell, max: u32) -> Self {
         let first = match shell {
-            RemoteShell::Local | RemoteShell::Command(_) => How::Plain,
+            RemoteShell::Local | RemoteShell::Command(_) | RemoteShell::Srun(_) => How::Plain,
             RemoteShell::Ssh(_) => How::Look,
         };
         Starts {
@@ -129,11 +130,17 @@ impl Starts {
             return None;
         }
         let call = self.queue.pop_front()?;
-        let shell = ShellId(self.next);
-        self.next += 1;
+        let shell = self.new_shell();
         let (wish, how) = (call.wish.clone(), call.how);
         self.calls.insert(shell, (call, State::Running));
         Some((shell, wish, how))
+    }
+
+    /// The number of the next call, whoever makes it.
+    pub fn new_shell(&mut self) -> ShellId {
+        let shell = ShellId(self.next);
+        self.next += 1;
+        shell
     }
 
     fn running(&self) -> impl Iterator<Item = &Call> {

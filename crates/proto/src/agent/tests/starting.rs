@@ -28,9 +28,9 @@ pub(super) fn agent(me: u32) -> Agent {
         record_dir: None,
         transport: Default::default(),
         link_delay_ns: 0,
+        standing: None,
     };
-    let mut agent =
-        Agent::new(AgentConfig { agent: AgentId(me), session, born: Born { process_ns: T.0, bootstrap_ns: T.0 } });
+    let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
     agent.handle(T, Input::LinkUp { link: UP, peer, local: String::new() });
     // Where children dial in, as its driver tells before a shell can end.
@@ -61,6 +61,7 @@ pub(super) fn job(id: u32) -> JobSpec {
             kill_grace_ns: SECOND,
             stall_report_ns: 0,
             stdin_inherit: false,
+            gpus_per_rank: 0,
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,
@@ -120,7 +121,13 @@ fn root() -> (Agent, LinkId, Vec<(ShellId, u32)>) {
 
 fn start_for(agent: u32) -> Control {
     let parent = vec!["10.0.0.1:5".into()];
-    Control::StartFor { agent: AgentId(agent), jobs: vec![JobId(1)], parent, problem: String::new() }
+    Control::StartFor {
+        agent: AgentId(agent),
+        jobs: vec![JobId(1)],
+        parent,
+        problem: String::new(),
+        kin: Default::default(),
+    }
 }
 
 #[test]
@@ -327,7 +334,7 @@ fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
     let mut session = root.session().clone();
     session.hold_ranks = true;
     let born = Born { process_ns: T.0, bootstrap_ns: T.0 };
-    let mut held = Agent::new(AgentConfig { agent: AgentId(5), session, born });
+    let mut held = Agent::new(AgentConfig::new(AgentId(5), session, born));
     held.launch(T, job(1));
     let spawned = |outputs: &[Output]| outputs.iter().any(|output| matches!(output, Output::Spawn(_)));
     assert!(!spawned(&outputs(&mut held)));

@@ -308,17 +308,17 @@ impl Job {
             match one {
                 Do::Up { group, pairs } => {
                     if let Some(frame) = self.subset_frame(Kind::GroupUp, OVER, 0, &group, &pairs, cx) {
-                        cx.links.send_up(frame, cx.out);
+                        cx.send_up(frame);
                     }
                 }
                 Do::Down { group, child, pairs } => {
                     if let Some(frame) = self.subset_frame(Kind::GroupDown, OVER, 0, &group, &pairs, cx) {
-                        cx.links.send_child(self.children[child].agent, frame, cx.out);
+                        cx.send_child(self.children[child].agent, frame);
                     }
                 }
                 Do::Ask { group, child, seen } => {
                     if let Some(frame) = self.subset_frame(Kind::GroupDown, ASK, seen, &group, &[], cx) {
-                        cx.links.send_child(self.children[child].agent, frame, cx.out);
+                        cx.send_child(self.children[child].agent, frame);
                     }
                 }
                 Do::Over { group, pairs, .. } => self.on_subset_over(&group, pairs, cx),

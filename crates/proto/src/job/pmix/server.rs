@@ -159,7 +159,7 @@ impl Job {
         }
         self.stop_server(cx);
         self.on_opened(Opened { node, version: String::new() }, cx);
-        cx.links.control_up(self.id(), &Control::Note(Note::NoPmix { node, host, problem }), cx.out);
+        cx.control_up(self.id(), &Control::Note(Note::NoPmix { node, host, problem }));
         self.spawn_held(cx);
     }
 
@@ -184,6 +184,10 @@ impl Job {
                 }
             }
             Phase::Serving | Phase::Emptying => self.fail_pmix(format!("it {how}{said}"), cx),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone if !stderr.is_empty() => {
+                let note = Note::PmixSaid { host: self.host(), text: stderr.into() };
+                cx.links.control_up(self.id(), &Control::Note(note), cx.out);
+            }
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
         self.depart_without_goodbye(cx);
