@@ -188,7 +188,7 @@ impl Case {
             place,
             rounds: hosts::rounds(work, place),
             limit: hosts::limit(place),
-            reference: hosts::reference(work),
+            reference: hosts::reference(work, &remote),
             asked: hosts::asked_of(work, place, &remote),
             remote: Some(remote),
             is_standing: false,
@@ -262,7 +262,7 @@ impl Case {
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
             Work::Initiation => &[Metric::Wall],
-            Work::Jobs => &[Metric::JobRate, Metric::Wall, Metric::Cpu],
+            Work::Jobs => &[Metric::JobRate, Metric::Wall],
             Work::OpenMpi(_) | Work::PmixSleep => &[Metric::Wall, Metric::Overhead],
             Work::PmixExchange if self.remote.is_some() => {
                 &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes]

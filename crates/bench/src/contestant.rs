@@ -76,6 +76,13 @@ impl Contestant {
             _ if work == Work::Jobs => return self.takes_jobs(case),
             _ => {}
         }
+        if case.remote.as_ref().is_some_and(Remote::is_allocation) {
+            return match self.kind {
+                Kind::Wireup => true,
+                Kind::Peer(peer) => peer == PeerKind::Srun && self.can(peer, work),
+                _ => false,
+            };
+        }
         if case.remote.is_some() {
             return match self.kind {
                 Kind::Floor { spawners } => work == Work::True && spawners == 1,
@@ -188,6 +195,9 @@ impl Contestant {
 
     fn wireup_on_hosts(&self, remote: &Remote, case: &Case) -> Vec<String> {
         let (size, ppn) = (case.place.job_size().to_string(), case.place.ppn.to_string());
+        if remote.is_allocation() {
+            return words(&["run", "-n", &size, "--ppn", &ppn]);
+        }
         let mut options =
             words(&["run", "--hosts", &remote.list(), "-n", &size, "--ppn", &ppn, "--remote-shell", &remote.shell]);
         match (case.work, self.kind) {
@@ -282,6 +292,41 @@ mod tests {
             tell(Kind::Peer(PeerKind::Srun), &there("exchange-2x4")),
             "-n 8 --overcommit --mpi=pmi2 -N 2 --ntasks-per-node 4 --nodelist p,q a b"
         );
+    }
+
+    #[test]
+    fn in_an_allocation_nobody_is_told_of_hosts_that_finds_them() {
+        let hosts = ["p".to_owned(), "q".to_owned()];
+        let case = Case::on_hosts("mpi-init-2x4", &hosts, "srun").unwrap();
+        assert_eq!(tell(Kind::Wireup, &case), "run -n 8 --ppn 4 a b");
+        let takes_part = |kind| Contestant::embedded("x".into(), kind).takes_part(&case);
+        assert!(takes_part(Kind::Wireup) && takes_part(Kind::Peer(PeerKind::Srun)));
+        assert!(!takes_part(Kind::Peer(PeerKind::Hydra)) && !takes_part(Kind::Session));
+    }
+
+    #[test]
+    fn sessions_and_what_is_like_them_are_told_where_they_stand() {
+        let name = session_name();
+        let standing = |case: Case| Case { is_standing: true, ..case };
+        assert_eq!(tell(Kind::Session, &standing(here("true-1x8"))), format!("run --session {name} -n 8 a b"));
+        let run = format!("run --session {name} -n 8 --ppn 4 a b");
+        assert_eq!(tell(Kind::Session, &standing(there("true-2x4"))), run);
+        let prun = tell(Kind::Prun, &standing(there("true-2x4")));
+        assert_eq!(
+            prun,
+            "--allow-run-as-root --dvm-uri file:DIR/dvm-uri -n 8 --map-by :OVERSUBSCRIBE --bind-to none a b"
+        );
+    }
+
+    #[test]
+    fn many_jobs_are_of_one_host_though_a_session_has_more() {
+        let hosts = ["p".to_owned(), "q".to_owned()];
+        let case = Case::stream("jobs-1x1", &hosts, Some("rsh")).unwrap();
+        assert_eq!(tell(Kind::Wireup, &case), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b");
+        assert_eq!(tell(Kind::LauncherFloor, &case), "--version");
+        let scratch = Scratch::create().unwrap();
+        assert_eq!(Contestant::floor(1).argv(&scratch, &case, vec!["a".into()]), ["a"]);
+        assert!(Contestant::floor(1).takes_part(&case) && !Contestant::floor(2).takes_part(&case));
     }
 
     #[test]

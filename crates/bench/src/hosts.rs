@@ -3,6 +3,7 @@
 //! Hosts and shell are whatever the benchmark's surroundings have; on one machine `wireup-testbed run` makes them.
 //! Every host must see the test programs, so that nobody's copying is timed.
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,15 +17,18 @@ use crate::programs::{Program, Scratch};
 /// The testbed's remote shell without cryptography, used where it is installed: it costs next to nothing itself.
 const PLAIN_SHELL: &str = "plainsh";
 const SSH: &str = "ssh";
+/// In place of a shell: the hosts are those of a Slurm allocation that this process is in, and nobody is told of them.
+const SRUN: &str = "srun";
 /// For a shell to every host at once, before anything is timed (chosen).
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
 /// The default set across hosts: name without its shell, and whether it is about ssh.
-pub const TABLE: [(&str, bool); 16] = [
+pub const TABLE: [(&str, bool); 17] = [
     ("true-16x16", false),
     ("true-64x16", false),
     ("true-64x1", true),
     ("mpi-init-4x4", false),
+    ("mpi-init-4x4@srun", false),
     ("exchange-16x16", false),
     ("exchange-64x4", false),
     ("initiation-4x1", true),
@@ -57,6 +61,11 @@ impl Remote {
 
     pub fn list(&self) -> String {
         self.hosts.join(",")
+    }
+
+    /// Whether launchers find the hosts in the environment, as Slurm's.
+    pub fn is_allocation(&self) -> bool {
+        self.shell == SRUN
     }
 
     /// The shell's name for the case's name.
@@ -108,8 +117,9 @@ pub fn limit(place: Place) -> Duration {
 }
 
 /// What ratios in the table are to.
-pub fn reference(work: Work) -> Against {
+pub fn reference(work: Work, remote: &Remote) -> Against {
     match work {
+        _ if remote.is_allocation() => Against::Srun,
         Work::True | Work::Memory => Against::Bare,
         Work::Jobs => Against::Floor,
         Work::PmiInit | Work::PmiBare | Work::MpiInit => Against::Hydra5,
@@ -130,6 +140,7 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
         (Work::True, 16, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75)],
         (Work::True, 64, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75), net],
         (Work::True, 64, 1) if remote.shell_name() == SSH => vec![wall(Against::Bare, 1.15)],
+        (Work::MpiInit, 4, 4) if remote.is_allocation() => vec![wall(Against::Srun, 1.0)],
         (Work::MpiInit, 4, 4) => vec![wall(Against::Hydra5, 0.8)],
         (Work::Exchange, 16, 16) => [vec![fence(1.0)], gets.to_vec()].concat(),
         (Work::Exchange, 64, 4) => [vec![fence(0.5)], gets.to_vec()].concat(),
@@ -156,8 +167,13 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
 pub fn reach(remote: &Remote, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
     let seen = scratch.program(Program::True);
     let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());
-    let words = [scratch.program(Program::Shells).into(), remote.list().into(), remote.shell.clone().into()];
-    let argv = words.into_iter().chain(["{host}".into(), script.into()]).collect();
+    let called: &[&str] = match remote.is_allocation() {
+        true => &[SRUN, "--overlap", "-N", "1", "-n", "1", "-w", "{host}", "/bin/sh", "-c"],
+        false => &[&remote.shell, "{host}"],
+    };
+    let mut argv: Vec<OsString> = vec![scratch.program(Program::Shells).into(), remote.list().into()];
+    argv.extend(called.iter().map(OsString::from));
+    argv.push(script.into());
     let stderr = scratch.file("stderr");
     Invocation { argv, env: Vec::new(), stdout: None, stderr, limit: REACH_LIMIT }.run(interrupt).map(drop)
 }

@@ -1,10 +1,9 @@
 //! The cases of `wireup bench start` and `jobs`: what is timed while a session stands, and what is asked of jobs in it.
-use std::time::Duration;
-
 use crate::asked::{Against, Asked};
 use crate::cases::{Case, NoCase, Place, Stream, Work};
 use crate::hosts;
 use crate::metric::Metric;
+use crate::stream;
 
 /// The default set of `start` on virtual nodes.
 const START: [&str; 2] = ["true-64x4", "true-16x16"];
@@ -23,8 +22,6 @@ const START_ON_HOSTS: [(&str, bool); 8] = [
 const JOBS: &str = "jobs-1x1";
 /// Each is so many jobs of the stream: all are disturbed alike (chosen).
 const SLICES: u32 = 5;
-/// A job that takes longer than this hangs (chosen; srun's steps on two cores took a tenth).
-const JOB_LIMIT: Duration = Duration::from_secs(2);
 
 /// Where and with which stream.
 pub struct Wanted<'a> {
@@ -52,7 +49,7 @@ impl Wanted<'_> {
         let stream = Stream { jobs: jobs.div_ceil(slices), in_flight };
         let table = [JOBS.to_owned()];
         let names = if self.names.is_empty() { &table } else { self.names };
-        let limit = Duration::from_secs(60) + JOB_LIMIT * stream.jobs;
+        let limit = stream::limit(stream.jobs);
         let case = |name: &String| {
             let case = Case::stream(name, self.hosts, self.shell)?;
             Ok(Case {

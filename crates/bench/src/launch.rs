@@ -97,6 +97,9 @@ fn obstacle(case: &Case, stage: &Stage, reached: &mut Vec<(Remote, Option<String
     if remote.hosts.len() < case.place.node_count as usize {
         return Some(format!("needs {} hosts", case.place.node_count));
     }
+    if remote.is_allocation() && std::env::var_os("SLURM_JOB_ID").is_none() {
+        return Some("needs a Slurm allocation of these hosts: run it in salloc".into());
+    }
     if let Some((_, failure)) = reached.iter().find(|(known, _)| known == remote) {
         return failure.clone();
     }

@@ -42,6 +42,7 @@ mod stamps;
 mod standing;
 mod startup;
 mod stats;
+mod stream;
 mod summary;
 mod table;
 mod traffic;

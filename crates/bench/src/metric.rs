@@ -69,6 +69,8 @@ pub enum Metric {
     FramesIn,
     /// Jobs that were started and waited for, a second.
     JobRate,
+    /// Jobs that did not end.
+    Hung,
 }
 
 impl Metric {
@@ -110,6 +112,7 @@ impl Metric {
             Metric::DirectInPerValue => "direct-in-per-value",
             Metric::FramesIn => "frames-in",
             Metric::JobRate => "job-rate",
+            Metric::Hung => "hung",
         }
     }
 
@@ -118,7 +121,7 @@ impl Metric {
             Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
             Metric::ClientMemory | Metric::SharedMemory | Metric::InPerValue | Metric::InPerValueMean => Unit::Bytes,
             Metric::UpInPerValue | Metric::DownInPerValue | Metric::DirectInPerValue => Unit::Bytes,
-            Metric::FramesIn => Unit::Count,
+            Metric::FramesIn | Metric::Hung => Unit::Count,
             Metric::JobRate => Unit::PerSecond,
             Metric::Overlap => Unit::Share,
             _ => Unit::Seconds,

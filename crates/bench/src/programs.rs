@@ -44,9 +44,8 @@ programs! {
     UcxInit: "ucx-init" from "ucx_init",
     SpawnJobs: "spawn-jobs" from "spawn_jobs",
     Misbehave: "misbehave" from "misbehave",
-    /// A shared object.
+    /// Shared objects.
     MpiShim: "mpi-shim.so" from "mpi_shim",
-    /// A shared object.
     PrunShim: "prun-shim.so" from "prun_shim",
 }
 

@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
-use crate::{stamps, traffic};
+use crate::{stamps, stream, traffic};
 
 /// How often the ranks' file is looked at while they arrive; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
@@ -125,15 +125,19 @@ impl Stage<'_> {
         if warm_up {
             program.push(started.clone().into());
         }
-        let mut argv = vec![self.program(Program::SpawnJobs), jobs.to_string().into(), in_flight.to_string().into()];
-        argv.extend(contestant.argv(self.scratch, case, program));
-        let mut sample = Invocation { argv, ..self.invocation(case, contestant, Vec::new()) }.run(self.interrupt)?;
-        if warm_up {
+        let argv = contestant.argv(self.scratch, case, program);
+        let (stream, env) = (Stream { jobs, in_flight }, contestant.env_of_launcher(self.scratch));
+        let ended = stream::run(stream, argv, env, case.limit, self.scratch, self.interrupt)?;
+        // What others lose is told; that they go on is their best.
+        if ended.badly > 0 || ended.well == 0 || contestant.is_judged(case) && ended.hung > 0 {
+            return Err(wrong(format!("of {jobs} jobs {} ended badly, {} hung", ended.badly, ended.hung)));
+        }
+        if warm_up && ended.hung == 0 {
             expect(&started, jobs * contestant.process_count(case))?;
         }
-        let rate = sample.get(Metric::Wall).map(|wall| (Metric::JobRate, f64::from(jobs) / wall));
-        sample.0.extend(rate);
-        Ok(sample)
+        let rate = f64::from(ended.well) / ended.elapsed_s;
+        let hung = f64::from(ended.hung);
+        Ok(Sample(vec![(Metric::JobRate, rate), (Metric::Wall, ended.elapsed_s), (Metric::Hung, hung)]))
     }
 
     fn run_exchange(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {

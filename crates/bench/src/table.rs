@@ -86,6 +86,10 @@ pub fn warnings(measured: &Measured, contestants: &[Contestant]) -> Vec<String> 
             let give_up = if series.given_up { "; given up" } else { "" };
             lines.push(format!("{name}: {failed} of {} runs failed{give_up}: {failure}", series.runs.len()));
         }
+        let hung: f64 = series.values(Metric::Hung).into_iter().flatten().sum();
+        if hung > 0.0 {
+            lines.push(format!("{name}: {hung:.0} jobs did not end and were killed; their time is not counted"));
+        }
         if series.left_behind > 0 {
             lines.push(format!("{name}: left {} processes behind, killed", series.left_behind));
         }

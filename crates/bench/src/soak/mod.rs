@@ -8,22 +8,21 @@ mod snapshot;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::cases::Case;
-use crate::command::{Failure, Invocation};
+use crate::cases::{Case, Stream};
+use crate::command::Failure;
 use crate::contestant::{Contestant, Kind};
+use crate::error::{BenchError, io};
 use crate::in_session;
-use crate::error::BenchError;
 use crate::launch_flags::{Flags, Soak};
 use crate::machine::Machine;
 use crate::orphans;
 use crate::programs::Program;
 use crate::sample::Stage;
 use crate::standing::{Standing, session_name};
+use crate::stream::{self, Ended};
 use crate::summary::Summary;
 use crate::table;
 use crate::verdict::Verdict;
@@ -38,16 +37,6 @@ const GOOD_OF_20: u32 = 17;
 const WARM_UP: u32 = 200;
 /// One in so many slices has a rank on every node.
 const WIDE_EVERY: u32 = 5;
-/// Bound on a job, with those beside it (chosen).
-const JOB_LIMIT: Duration = Duration::from_secs(2);
-
-/// What was run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ended {
-    well: u32,
-    badly: u32,
-}
-
 pub fn run(
     flags: &Flags,
     wanted: Soak,
@@ -61,7 +50,7 @@ pub fn run(
     let soaked = soak(&session, wanted, stage);
     orphans::settle(&[]);
     let (text, growth) = match soaked {
-        Ok((ended, growth, elapsed)) => (describe(wanted, ended, &growth, elapsed), Some(growth)),
+        Ok((ended, growth)) => (describe(wanted, ended, &growth), Some(growth)),
         Err(failure) => (format!("\nsoak: failed: {failure}\n"), None),
     };
     print!("{text}");
@@ -76,13 +65,12 @@ pub fn run(
             "soak": { "jobs": wanted.jobs, "in_flight": wanted.in_flight, "node_count": wanted.node_count },
             "growth": growth,
         });
-        let source = fs::write(path, format!("{value:#}\n"));
-        source.map_err(|source| BenchError::Io { what: path.display().to_string(), source })?;
+        fs::write(path, format!("{value:#}\n")).map_err(io(path.display().to_string()))?;
     }
     Ok(Summary { missed, interrupted: stage.interrupt.is_set() })
 }
 
-fn soak(session: &Contestant, wanted: Soak, stage: &Stage) -> Result<(Ended, Growth, Duration), Failure> {
+fn soak(session: &Contestant, wanted: Soak, stage: &Stage) -> Result<(Ended, Growth), Failure> {
     let case = in_session::soaked(wanted.node_count);
     let standing = Standing::raise(session, &case, stage)?.ok_or_else(|| Failure::Wrong("nothing stands".into()))?;
     let looked = looked_at(session, &case, wanted, stage, &standing);
@@ -96,14 +84,12 @@ fn looked_at(
     wanted: Soak,
     stage: &Stage,
     standing: &Standing,
-) -> Result<(Ended, Growth, Duration), Failure> {
+) -> Result<(Ended, Growth), Failure> {
     let run = |jobs: u32| jobs_of(session, case, jobs, wanted.in_flight, stage);
     let look = || Snapshot::when_quiet(&standing.pids, &session.path, &stage.scratch.file("")).map_err(wrong);
     run(WARM_UP)?;
     let before = look()?;
-    let begin = Instant::now();
     let ended = run(wanted.jobs)?;
-    let elapsed = begin.elapsed();
     let after = look()?;
     let mut growth = growth::judge(before, after);
     let expected = expected_well(wanted.jobs);
@@ -111,47 +97,32 @@ fn looked_at(
     let is_met = ended.well == expected && ended.badly == wanted.jobs - expected;
     let verdict = if is_met { Verdict::Met(figure) } else { Verdict::Missed(figure) };
     growth.judged.insert(0, ("jobs that end well".into(), verdict));
-    Ok((ended, growth, elapsed))
+    Ok((ended, growth))
 }
 
 /// Slices of jobs, the last one shorter.
 fn jobs_of(session: &Contestant, case: &Case, jobs: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
-    let mut ended = Ended::default();
+    let mut ended = Ended { well: 0, badly: 0, hung: 0, elapsed_s: 0.0 };
     for (number, begin) in (0..jobs).step_by(SLICE as usize).enumerate() {
         let count = SLICE.min(jobs - begin);
         let is_wide = number as u32 % WIDE_EVERY == WIDE_EVERY - 1;
         let size = if is_wide { case.place.node_count } else { 1 };
         let slice = slice(session, count, size, in_flight, stage)?;
-        ended = Ended { well: ended.well + slice.well, badly: ended.badly + slice.badly };
+        ended.well += slice.well;
+        ended.badly += slice.badly;
+        ended.hung += slice.hung;
+        ended.elapsed_s += slice.elapsed_s;
     }
     Ok(ended)
 }
 
 fn slice(session: &Contestant, count: u32, size: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
-    let scratch = stage.scratch;
-    let mut argv: Vec<OsString> = vec![scratch.program(Program::SpawnJobs).into()];
-    argv.extend([count.to_string(), in_flight.to_string(), "--any".into()].map(OsString::from));
-    argv.push(session.path.clone().into());
+    let mut argv: Vec<OsString> = vec![session.path.clone().into()];
     argv.extend(["run", "--session", &session_name(), "-n", &size.to_string(), "--ppn", "1"].map(OsString::from));
     argv.extend(session.extra.iter().map(OsString::from));
-    argv.extend([scratch.program(Program::Misbehave).into(), "{i}".into()]);
-    let told = scratch.file("soak-stdout");
-    let invocation = Invocation {
-        argv,
-        env: Vec::new(),
-        stdout: Some(told.clone()),
-        stderr: scratch.file("stderr"),
-        limit: Duration::from_secs(60) + JOB_LIMIT * count,
-    };
-    invocation.run(stage.interrupt)?;
-    read(&told).ok_or_else(|| Failure::Wrong("spawn-jobs did not tell what it has run".into()))
-}
-
-/// `WELL BADLY`, after whatever the jobs wrote.
-fn read(told: &Path) -> Option<Ended> {
-    let text = fs::read_to_string(told).ok()?;
-    let (well, badly) = text.lines().last()?.split_once(' ')?;
-    Some(Ended { well: well.parse().ok()?, badly: badly.parse().ok()? })
+    argv.extend([stage.scratch.program(Program::Misbehave).into(), "{i}".into()]);
+    let stream = Stream { jobs: count, in_flight };
+    stream::run(stream, argv, Vec::new(), stream::limit(count), stage.scratch, stage.interrupt)
 }
 
 /// Jobs of slices that are all numbered from 0.
@@ -160,11 +131,11 @@ fn expected_well(jobs: u32) -> u32 {
     jobs / 20 * GOOD_OF_20 + (0..jobs % 20).filter(is_well).count() as u32
 }
 
-fn describe(wanted: Soak, ended: Ended, growth: &Growth, elapsed: Duration) -> String {
-    let rate = f64::from(wanted.jobs) / elapsed.as_secs_f64();
+fn describe(wanted: Soak, ended: Ended, growth: &Growth) -> String {
+    let rate = f64::from(wanted.jobs) / ended.elapsed_s;
     let mut text = format!(
-        "\nsoak: {} jobs through a session of {} nodes, {} in flight, {rate:.0} a second; {} ended well, {} badly\n",
-        wanted.jobs, wanted.node_count, wanted.in_flight, ended.well, ended.badly
+        "\nsoak: {} jobs through a session of {} nodes, {} in flight, {rate:.0} a second; {} ended well, {} badly, {} hung\n",
+        wanted.jobs, wanted.node_count, wanted.in_flight, ended.well, ended.badly, ended.hung
     );
     text += &table::align(&growth.rows(), &[false, true, true, true]);
     for (what, verdict) in &growth.judged {
