@@ -10,6 +10,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
   sbatch -N 4 --wrap 'wireup run ./app'       in an allocation: its nodes, its number of ranks
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
+  wireup up --hosts n[0-63]                   a session there: runs find its agents and start at once
   wireup doctor --hosts n[0-63]               whether these machines are fit for it
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
@@ -17,6 +18,12 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
 
 Commands:
   run       start a job
+  up        begin a session, whose agents serve many runs
+  down      end it
+  status    its nodes
+  jobs      its jobs
+  kill      end one of them, or send it a signal
+  attach    show a job of wireup run --detach
   doctor    whether machines are fit for a run: each line ok or the cure
   pmi       a PMI client for tests
   bench     measure launchers side by side
@@ -63,6 +70,7 @@ itself could not do what was asked, 126 if the program cannot be executed, 127 i
 const GROUPS: &[(Group, &str)] = &[
     (Group::Placement, "How many, and where"),
     (Group::Machines, "Machines"),
+    (Group::Session, "In a session (wireup up)"),
     (Group::Environment, "What ranks start with"),
     (Group::Output, "Standard input and output"),
     (Group::Ends, "Ends and hangs"),
@@ -87,7 +95,7 @@ pub fn run() -> String {
 }
 
 /// The flag with its short names and its value.
-fn shown(flag: &Flag) -> String {
+pub fn shown(flag: &Flag) -> String {
     let short = flag.names[1..].iter().filter(|name| name.len() == 1 || **name == "np");
     let mut names: Vec<String> = short.map(|name| table::dashed(name)).collect();
     names.push(flag.name());
@@ -102,7 +110,7 @@ fn shown(flag: &Flag) -> String {
 }
 
 /// One entry, its text broken into lines.
-fn entry(name: &str, help: &str) -> String {
+pub fn entry(name: &str, help: &str) -> String {
     let mut text = String::new();
     let mut line = format!("  {name:<width$}", width = TEXT_COLUMN - 2);
     for word in help.split(' ') {

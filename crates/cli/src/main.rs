@@ -18,6 +18,7 @@ mod pmi;
 mod program;
 mod replay;
 mod run;
+mod session;
 mod show;
 mod words;
 
@@ -27,7 +28,10 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
 
-const COMMANDS: [&str; 9] = ["run", "doctor", "pmi", "bench", "agent", "replay", "install", "help", "version"];
+const COMMANDS: [&str; 15] = [
+    "run", "up", "down", "status", "jobs", "kill", "attach", "doctor", "pmi", "bench", "agent", "replay", "install",
+    "help", "version",
+];
 
 /// The C library calls it once, with one thread.
 // SAFETY: the program has no other symbol `main`.
@@ -56,6 +60,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
 fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
     match command {
         "run" => run::main(args, process_ns),
+        "up" | "down" | "status" | "jobs" | "kill" | "attach" => session::main(command, args, process_ns),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),
         "doctor" => doctor::main(args),
@@ -90,6 +95,9 @@ fn pmix_server() -> u8 {
 fn help(topic: Option<&str>) -> u8 {
     match topic {
         Some("run") => out::print(&help::run()),
+        Some(command @ ("up" | "down" | "status" | "jobs" | "kill" | "attach")) => {
+            out::print(&session::help::of(command));
+        }
         Some("doctor") => out::print(doctor::HELP),
         Some("replay") => out::print(replay::HELP),
         Some("install") => out::print(install::HELP),

@@ -48,9 +48,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
 fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
-    let config = AgentConfig { agent: header.agent, session: header.session, born: header.born };
+    let config = AgentConfig::from(header.clone());
     let told = recording.map(|entry| {
         entry.map(|entry| match entry {
+            Entry::Begin(now) => Told::Begin(now),
             Entry::Launch(now, job) => Told::Launch(now, job),
             Entry::Input(now, input) => Told::Input(now, input),
             Entry::Asked(digest) => Told::Asked(digest),
@@ -103,8 +104,9 @@ mod tests {
             record_dir: None,
             transport: Default::default(),
             link_delay_ns: 0,
+            standing: None,
         };
-        let header = Header { agent: AgentId(0), session, born: Born::default() };
+        let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
         recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("written");
         recorder.flush().expect("written");

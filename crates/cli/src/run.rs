@@ -2,51 +2,120 @@
 
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
+use crate::flags::ground::Ground;
 use crate::flags::high::{self, High};
-use crate::flags::low::{self, Low, Wish};
+use crate::flags::low::{self, Low, Stdin, Wish};
 use crate::here::Here;
 use crate::hosts::allocation::Env;
+use crate::hosts::collapse_short;
+use crate::session::detach::{self, Background, Side};
+use crate::session::{self, Found};
 use crate::words::{self, Setting, Voice};
 use crate::{help, linked, out, show};
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 use wireup_coll::{Mapping, Tree};
 use wireup_node::keeper::Keeper;
-use wireup_node::launcher::{self, RunConfig, RunOutcome};
+use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
+use wireup_node::session::Attached;
 use wireup_node::trace;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
-use wireup_wire::peer::Cause;
+use wireup_proto::launcher_io::Notice;
 
 /// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
-    // If it fails here it is tried again, and told, when it is needed.
-    let keeper = Keeper::fork().ok();
     match low::parse(args) {
         Ok(Wish::Help) => {
             out::print(&help::run());
             0
         }
-        Ok(Wish::Run(low)) => match resolve(*low) {
-            Ok((high, mapping)) => start(high, &mapping, keeper, process_ns),
-            Err(problem) => out::fail(&problem),
-        },
+        Ok(Wish::Run(low)) => prepare(*low, process_ns).unwrap_or_else(|problem| out::fail(&problem)),
         Err(error) => out::fail(&error.to_string()),
     }
 }
 
-fn resolve(low: Low) -> Result<(High, Mapping), String> {
-    let here = Here::read(|env| may_name_hosts(&low, Env(env)))
-        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+/// A session is called, or a keeper forked, before all else: each gets ready while the rest is found out.
+fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
+    let (detach, verbose) = (low.detach, low.verbose);
+    let mut alone = None;
+    if let Found::Session(calling) = session::find(&low)? {
+        let here = look_around(&low)?;
+        let session = calling.finish().map_err(|error| error.to_string())?;
+        match session::ground(&low, &here, &session)? {
+            Ok(ground) => return in_session(low, here, session, ground, process_ns),
+            Err(why) => alone = Some(why),
+        }
+    }
+    if detach {
+        return Err(FlagError::DetachWithoutSession.to_string());
+    }
+    // If it fails here it is tried again, and told, when it is needed.
+    let keeper = Keeper::fork().ok();
+    let here = look_around(&low)?;
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
-    let nodes = high.job.nodes.len() as u32;
-    let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), nodes);
-    let mapping = mapping.map_err(|error| FlagError::Placement(error).to_string())?;
-    Ok((high, mapping))
+    let mapping = mapping(&high)?;
+    if let Some(why) = alone.filter(|_| verbose) {
+        out::tell(&format!("{why}: agents are started for this job alone"));
+    }
+    let reach = Reach::OneShot { session: high.session.clone(), keeper };
+    Ok(start(high, &mapping, reach, None, process_ns))
 }
 
-fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64) -> u8 {
+/// A job of a standing session.
+fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_ns: u64) -> Result<u8, String> {
+    let detach = low.detach;
+    if detach {
+        refuse_detached(&low)?;
+    }
+    let (name, lost) = (ground.session.name.clone(), ground.lost.clone());
+    let low = if detach { Low { stdin: Some(Stdin::None), ..low } } else { low };
+    let high = high::resolve_in(ground, low, here).map_err(|error| error.to_string())?;
+    let mapping = mapping(&high)?;
+    if !lost.is_empty() {
+        let hosts = collapse_short(lost.iter().map(String::as_str));
+        out::tell(&format!(
+            "left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"
+        ));
+    }
+    if !detach || high.dry_run {
+        return Ok(start(high, &mapping, Reach::Session(Box::new(session)), None, process_ns));
+    }
+    let program = String::from_utf8_lossy(&high.job.apps[0].argv[0]).into_owned();
+    match detach::detach(&name, high.job.job, &program)? {
+        Side::Foreground { code } => Ok(code),
+        Side::Background(background) => {
+            let reach = Reach::Session(Box::new(session));
+            Ok(start(high, &mapping, reach, Some(background), process_ns))
+        }
+    }
+}
+
+/// Nobody is there to type, or to look.
+fn refuse_detached(low: &Low) -> Result<(), String> {
+    let refused = match () {
+        () if low.pty.is_some() => "--pty",
+        () if !matches!(low.stdin, None | Some(Stdin::None)) => "--stdin",
+        () if low.profile.is_some() => "--profile",
+        () => return Ok(()),
+    };
+    Err(FlagError::Detached { flag: refused }.to_string())
+}
+
+fn look_around(low: &Low) -> Result<Here, String> {
+    Here::read(|env| may_name_hosts(low, Env(env)))
+        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))
+}
+
+fn mapping(high: &High) -> Result<Mapping, String> {
+    let nodes = high.job.nodes.len() as u32;
+    let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), nodes);
+    mapping.map_err(|error| FlagError::Placement(error).to_string())
+}
+
+fn start(high: High, mapping: &Mapping, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
     for warning in &high.warnings {
         out::tell(warning);
     }
@@ -66,21 +135,27 @@ fn start(high: High, mapping: &Mapping, keeper: Option<Keeper>, process_ns: u64)
     let profile = high.profile;
     let config = RunConfig {
         job: high.job,
-        session: high.session,
+        reach,
         timeout_ns: high.timeout_ns,
         output_dir: high.output_dir,
+        spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
-        keeper,
     };
-    let mut outcome = match launcher::run(config, &mut |notice| voice.say(notice)) {
+    let mut words = |notice: &Notice| {
+        if let Some(background) = &mut background {
+            background.on_notice(notice);
+        }
+        voice.say(notice)
+    };
+    let mut outcome = match launcher::run(config, &mut words) {
         Ok(outcome) => outcome,
         Err(error) => return out::fail(&error.to_string()),
     };
-    // What never ran has not run alone.
-    let cause = outcome.ended.failure.as_ref().map(|failure| &failure.cause);
-    let ran = !matches!(cause, Some(Cause::Spawn(_) | Cause::AgentsMissing { .. }));
-    if let Some(hint) = linked::hint(&job, &outcome.ended.done).filter(|_| ran) {
+    if let Some(background) = background {
+        return background.end(outcome.code);
+    }
+    if let Some(hint) = linked::hint(&job, &outcome.ended) {
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces, &tree);

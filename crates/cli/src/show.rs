@@ -134,10 +134,13 @@ fn placement(high: &High) -> String {
 }
 
 fn tree(high: &High, agents: u32) -> String {
-    if agents <= 1 {
+    if agents <= 1 && !high.in_session {
         return "tree: one agent, in this process".to_owned();
     }
     let fanout = high.session.fanout;
+    if high.in_session {
+        return format!("session {}: {agents} agents, fan-out {fanout}", high.session.name);
+    }
     let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
     let why = match high.start {
         Start::Flat => "--start ssh-flat",
@@ -155,7 +158,8 @@ fn tree(high: &High, agents: u32) -> String {
 /// What links between machines may use.
 fn links(high: &High) -> String {
     let session = &high.session;
-    if !is_remote(high) && session.interface.is_none() && !session.encrypt {
+    // A session's are as it was begun.
+    if high.in_session || (!is_remote(high) && session.interface.is_none() && !session.encrypt) {
         return String::new();
     }
     let interface =

@@ -7,5 +7,6 @@ pub mod hosts;
 pub mod keeper;
 pub mod launcher;
 pub mod record;
+pub mod session;
 pub mod trace;
 mod transport;

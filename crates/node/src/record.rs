@@ -11,10 +11,11 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use wireup_proto::io::{Input, Output};
-use wireup_proto::{Born, Instant, OutputDigest};
+use wireup_proto::{AgentConfig, Born, Instant, OutputDigest};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, SessionSpec};
+use wireup_wire::session::Kin;
 
 /// Longest record: a read of a link, with room.
 const RECORD_LEN_MAX: usize = 128 << 20;
@@ -28,10 +29,28 @@ pub struct Header {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
+    /// As in the configuration.
+    pub parent: Vec<String>,
+    pub kin: Kin,
+}
+
+impl From<&AgentConfig> for Header {
+    fn from(config: &AgentConfig) -> Header {
+        let AgentConfig { agent, session, born, parent, kin } = config.clone();
+        Header { agent, session, born, parent, kin }
+    }
+}
+
+impl From<Header> for AgentConfig {
+    fn from(Header { agent, session, born, parent, kin }: Header) -> AgentConfig {
+        AgentConfig { agent, session, born, parent, kin }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Entry {
+    /// The session stands.
+    Begin(Instant),
     /// A job of the bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
@@ -161,8 +180,9 @@ mod tests {
             record_dir: None,
             transport: Default::default(),
             link_delay_ns: 0,
+            standing: None,
         };
-        Header { agent: AgentId(3), session, born: Born::default() }
+        Header::from(&AgentConfig::new(AgentId(3), session, Born::default()))
     }
 
     #[test]

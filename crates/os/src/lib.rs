@@ -2,7 +2,7 @@
 //!
 //! `unsafe` lives in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
 //! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in [`interfaces`] (a list that
-//! libc allocates), in [`build_id`] (the program's own headers), in [`shm`] (mapped memory) and in [`inherit`] (a descriptor
+//! libc allocates), in one call of [`local`], in [`build_id`] (the program's own headers), in [`shm`] (mapped memory) and in [`inherit`] (a descriptor
 //! known by its number); everything else goes through `rustix`. Units stand in the names (`_ns`, `_bytes`);
 //! nothing here reads the environment or decides who gets what.
 
@@ -12,6 +12,7 @@ pub mod clock;
 pub mod files;
 pub mod inherit;
 pub mod interfaces;
+pub mod local;
 pub mod process;
 pub mod pty;
 pub mod reactor;

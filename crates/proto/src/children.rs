@@ -63,6 +63,18 @@ impl Children {
         }
     }
 
+    /// A child of another agent, which is gone.
+    pub fn adopt(&mut self, agent: AgentId, notes_max: u32) {
+        let child = Child {
+            state: State::Up,
+            started_at: Instant(0),
+            notes_left: notes_max,
+            probing: None,
+            unreachable: Vec::new(),
+        };
+        self.children.insert(agent, child);
+    }
+
     /// It may send so many notes. Says since when it was waited for, and whether another agent had to start it.
     pub fn on_up(&mut self, agent: AgentId, notes_max: u32) -> Option<(Instant, bool)> {
         let child = self.children.get_mut(&agent)?;

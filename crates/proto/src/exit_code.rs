@@ -32,12 +32,15 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
         Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
+        // As if SIGKILL had come from elsewhere.
+        Cause::Killed { .. } => of_signal(9),
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentsMissing { .. }
         | Cause::AgentLost { .. }
         | Cause::NoDirectLink { .. }
         | Cause::KeeperLost
         | Cause::PmixServer { .. }
+        | Cause::SessionEnded { .. }
         | Cause::Launcher { .. } => OURS,
     }
 }

@@ -12,6 +12,7 @@ use wireup_wire::job::{BindTo, Limit, StdinTarget};
 use wireup_wire::peer::{Bootstrap, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::UcxPoint;
+use wireup_wire::session::Ancestor;
 
 /// A link as the agent's driver numbers it. Never used again after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -41,8 +42,10 @@ pub enum Peer {
     Child(AgentId),
     /// Any other agent of the session: a link beside the tree.
     Direct(AgentId),
-    /// A launcher attached to this agent, which is the root.
+    /// A launcher attached to this agent, which is the root. A standing session has any number of them.
     Launcher,
+    /// An agent further down in a standing session whose parent is gone: it looks for a new one, in this of its lives.
+    Orphan { agent: AgentId, life: u32 },
 }
 
 /// Standard output or standard error; the numbers of their descriptors.
@@ -185,8 +188,18 @@ pub enum Input {
         job: JobId,
         error: SpawnError,
     },
-    /// The keeper of this node is gone: all ranks here are being killed by the kernel.
-    KeeperLost,
+    /// The keeper of a job's ranks here is gone: they are being killed by the kernel.
+    KeeperLost {
+        job: JobId,
+    },
+    /// No ancestor could be reached at the addresses that `Rejoin` named; for a person.
+    RejoinFailed {
+        problem: String,
+    },
+    /// At the root of a standing session: it is to end, and its jobs with it. Why, for a person.
+    EndSession {
+        reason: String,
+    },
     /// Nothing but the passing of time.
     Tick,
 }
@@ -224,6 +237,12 @@ pub enum Output {
         addresses: Vec<String>,
         /// To be tried first.
         ucx: Option<UcxPoint>,
+    },
+    /// The parent is gone: dial one of these, in turn, as an orphan that lives this of its lives. `LinkUp` with `Peer::Parent` or
+    /// `RejoinFailed` says what came of it.
+    Rejoin {
+        ancestors: Vec<Ancestor>,
+        life: u32,
     },
     /// Open the UCX library, and tell where this agent can be reached by it.
     OpenUcx,

@@ -211,7 +211,21 @@ impl Launcher {
             | Control::UseUcx { .. }
             | Control::Missing(_)
             | Control::ClockAsk { .. }
-            | Control::ClockTell { .. } => {}
+            | Control::ClockTell { .. }
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::Start { .. }
+            | Control::Over { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. } => {}
         }
     }
 

@@ -29,10 +29,11 @@ mod pmi_state;
 pub mod starts;
 pub mod time;
 
-pub use agent::{Agent, AgentConfig};
+pub use agent::{Agent, AgentConfig, Holds};
 pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
+pub use outbox::control_frame;
 pub use output::MIXED;
 pub use starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

@@ -3,14 +3,20 @@
 //! The way up (the parent; at the root, the launcher) may come up after there is something to say: frames for
 //! it wait here until then. Links beside the tree are made when they are first wanted (`direct`); a neighbour in the tree
 //! needs none.
+//!
+//! In a standing session the root has any number of launchers instead of one way up, and an agent whose parent is gone gets another one.
+//! A frame for an agent further down goes to the deepest child whose subtree it is in, as the tree was drawn at first: an agent
+//! that was adopted is below its new parent, and still below where it was.
 
 mod direct;
+mod owners;
 
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::{Outbox, control_frame};
 use bytes::Bytes;
 use direct::{Dial, Direct};
-use std::collections::BTreeMap;
+use owners::Owners;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
@@ -30,6 +36,18 @@ pub struct Links {
     pub direct: Direct,
     /// Where other agents can dial in, once this agent listens.
     addresses: Vec<String>,
+    /// Of a standing session.
+    pub standing: Option<Standing>,
+}
+
+/// What differs in a standing session.
+#[derive(Default)]
+pub struct Standing {
+    /// The way up no longer leads to the agent that the tree says.
+    is_adopted: bool,
+    pub owners: Owners,
+    /// Agents that nothing is sent to, and nothing taken from.
+    pub lost: BTreeSet<AgentId>,
 }
 
 struct OpenLink {
@@ -38,7 +56,7 @@ struct OpenLink {
 }
 
 impl Links {
-    pub fn new(me: AgentId, tree: Tree, transport: AgentTransport) -> Self {
+    pub fn new(me: AgentId, tree: Tree, transport: AgentTransport, is_standing: bool) -> Self {
         Links {
             me,
             tree,
@@ -48,8 +66,9 @@ impl Links {
             waiting_up: Vec::new(),
             expected: BTreeMap::new(),
             dropped: Vec::new(),
-            direct: Direct::new(me, transport),
+            direct: Direct::new(me, transport, is_standing),
             addresses: Vec::new(),
+            standing: is_standing.then(Standing::default),
         }
     }
 
@@ -62,7 +81,9 @@ impl Links {
                     out.send(link, frame);
                 }
             }
-            Peer::Parent | Peer::Launcher => {
+            // Launchers come and go; orphans are taken in as children, or not at all.
+            Peer::Launcher | Peer::Orphan { .. } if self.standing.is_some() => {}
+            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => {
                 self.up = Some(link);
                 for frame in self.waiting_up.drain(..) {
                     out.send(link, frame);
@@ -79,7 +100,14 @@ impl Links {
             Peer::Child(agent) => {
                 self.children.remove(&agent);
             }
-            Peer::Parent | Peer::Launcher => self.up = None,
+            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => match &mut self.standing {
+                Some(standing) if peer == Peer::Launcher => standing.owners.forget_link(link),
+                Some(standing) => {
+                    self.up = None;
+                    standing.is_adopted = true;
+                }
+                None => self.up = None,
+            },
             // What becomes of it is said with the reason.
             Peer::Direct(_) => {}
         }
@@ -112,6 +140,12 @@ impl Links {
     }
 
     pub fn send_up(&mut self, frame: Frame, out: &mut Outbox) {
+        if let Some(standing) = self.standing.as_ref().filter(|_| self.me == AgentId(0)) {
+            for link in standing.owners.links_of(JobId(frame.job)) {
+                out.send(link, frame.clone());
+            }
+            return;
+        }
         match self.up {
             Some(link) => out.send(link, frame),
             None => self.waiting_up.push(frame),
@@ -127,9 +161,9 @@ impl Links {
         self.expected.insert(agent, Vec::new());
     }
 
-    /// A child will not link back.
-    pub fn forget_child(&mut self, agent: AgentId) {
-        self.expected.remove(&agent);
+    /// A child will not link back; what was for it, in vain.
+    pub fn forget_child(&mut self, agent: AgentId) -> Vec<Frame> {
+        self.expected.remove(&agent).unwrap_or_default()
     }
 
     pub fn expects(&self, agent: AgentId) -> bool {
@@ -157,12 +191,20 @@ impl Links {
 
     /// A child does not answer: whatever it still does, its link is of no use any more.
     pub fn drop_child(&mut self, agent: AgentId, out: &mut Outbox) {
-        self.forget_child(agent);
-        if let Some(link) = self.children.remove(&agent) {
-            self.open.remove(&link);
+        if self.cut_child(agent, out) {
             self.dropped.push(agent);
+        }
+    }
+
+    /// A child is none any more. True if it was linked.
+    pub fn cut_child(&mut self, agent: AgentId, out: &mut Outbox) -> bool {
+        self.forget_child(agent);
+        let link = self.children.remove(&agent);
+        if let Some(link) = link {
+            self.open.remove(&link);
             out.push(Output::CloseLink { link });
         }
+        link.is_some()
     }
 
     /// Sends to a child, now or when it has linked back; a lost child gets nothing.
@@ -207,9 +249,11 @@ impl Links {
     /// For this agent itself.
     pub fn send_peer(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         assert_ne!(agent, self.me, "an agent has no link to itself");
-        if self.tree.parent(self.me) == Some(agent) {
+        if self.is_lost(agent) {
+            // Its jobs are being ended.
+        } else if self.is_parent(agent) {
             self.send_up(frame, out);
-        } else if self.tree.parent(agent) == Some(self.me) {
+        } else if self.is_own_child(agent) {
             self.send_child(agent, frame, out);
         } else {
             self.direct.send(agent, frame, out);
@@ -244,7 +288,7 @@ impl Links {
 
     /// Passes a frame on towards an agent, hop by hop.
     pub fn route(&mut self, to: AgentId, frame: Frame, out: &mut Outbox) {
-        match self.tree.next_hop(self.me, to) {
+        match self.next_hop(to) {
             Hop::Child(child) => self.send_child(child, frame, out),
             Hop::Parent if self.me != AgentId(0) => self.send_up(frame, out),
             // No agent of this session.
@@ -274,16 +318,64 @@ impl Links {
         self.settle_direct(out);
     }
 
+    /// The next step of the way to an agent, as the links are now.
+    pub fn next_hop(&self, to: AgentId) -> Hop {
+        if self.standing.is_none() {
+            return self.tree.next_hop(self.me, to);
+        }
+        let mut at = to;
+        while at > self.me {
+            if self.children.contains_key(&at) || self.expected.contains_key(&at) {
+                return Hop::Child(at);
+            }
+            let Some(parent) = self.tree.parent(at) else { break };
+            at = parent;
+        }
+        if to == self.me { Hop::Here } else { Hop::Parent }
+    }
+
+    /// An agent is lost. True if that is news.
+    pub fn lose(&mut self, agent: AgentId) -> bool {
+        self.standing.as_mut().is_some_and(|standing| standing.lost.insert(agent))
+    }
+
+    /// A lost agent is started again.
+    pub fn find(&mut self, agent: AgentId) {
+        if let Some(standing) = &mut self.standing {
+            standing.lost.remove(&agent);
+        }
+    }
+
+    pub fn lost(&self) -> impl Iterator<Item = AgentId> {
+        self.standing.iter().flat_map(|standing| standing.lost.iter().copied())
+    }
+
+    pub fn is_lost(&self, agent: AgentId) -> bool {
+        self.standing.as_ref().is_some_and(|standing| standing.lost.contains(&agent))
+    }
+
+    /// Whether an agent is a neighbour that is reached by a link of the tree. Those that were adopted reach their new
+    /// parents as any other agent: so all frames of two agents take ways that keep their order.
     fn is_neighbour(&self, agent: AgentId) -> bool {
-        agent == self.me || self.tree.parent(self.me) == Some(agent) || self.tree.parent(agent) == Some(self.me)
+        agent == self.me || self.is_parent(agent) || self.is_own_child(agent)
+    }
+
+    fn is_parent(&self, agent: AgentId) -> bool {
+        let is_adopted = self.standing.as_ref().is_some_and(|standing| standing.is_adopted);
+        self.tree.parent(self.me) == Some(agent) && !is_adopted
+    }
+
+    fn is_own_child(&self, agent: AgentId) -> bool {
+        let is_there = || self.children.contains_key(&agent) || self.expected.contains_key(&agent);
+        self.tree.parent(agent) == Some(self.me) && (self.standing.is_none() || is_there())
     }
 
     /// The agent at the other end of a link; the launcher is none.
     pub fn agent_at(&self, peer: Peer) -> Option<AgentId> {
         match peer {
-            Peer::Parent => self.tree.parent(self.me),
+            Peer::Parent => self.tree.parent(self.me).filter(|parent| self.is_parent(*parent)),
             Peer::Child(agent) | Peer::Direct(agent) => Some(agent),
-            Peer::Launcher => None,
+            Peer::Launcher | Peer::Orphan { .. } => None,
         }
     }
 }

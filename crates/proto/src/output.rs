@@ -134,7 +134,12 @@ impl OutputStream {
     }
 
     pub fn on_credit(&mut self, bytes: u32) {
-        self.credit += i64::from(bytes);
+        self.credit = self.credit.saturating_add(i64::from(bytes));
+    }
+
+    /// Nobody reads it any more: it leaves as it comes.
+    pub fn discard(&mut self) {
+        self.credit = i64::MAX / 2;
     }
 
     /// Shows partial lines that waited long enough.

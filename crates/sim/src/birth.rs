@@ -16,14 +16,15 @@ const ENCODED_AGENTS_MAX: usize = 64;
 
 /// What the root agent is told at birth; the launcher's process holds it.
 pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
-    AgentConfig { agent: AgentId(0), session: session(spec), born: born(now) }
+    AgentConfig::new(AgentId(0), session(spec), born(now))
 }
 
 /// What an agent is told at birth whom its parent started by this message, with the jobs that it begins with.
 pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
     let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
     let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
-    let config = AgentConfig { agent: bootstrap.agent, session: bootstrap.session, born: born(now) };
+    let Bootstrap { agent, session, parent, kin, .. } = bootstrap;
+    let config = AgentConfig { parent, kin, ..AgentConfig::new(agent, session, born(now)) };
     (config, bootstrap.jobs)
 }
 
@@ -71,6 +72,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         record_dir: None,
         transport: spec.transport,
         link_delay_ns: 0,
+        standing: None,
     }
 }
 

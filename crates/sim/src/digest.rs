@@ -89,7 +89,9 @@ impl Digest {
             | Input::StdinTaken { .. }
             | Input::PmixGone { .. }
             | Input::PmixFailed { .. }
-            | Input::KeeperLost => self.debug(input),
+            | Input::KeeperLost { .. }
+            | Input::RejoinFailed { .. }
+            | Input::EndSession { .. } => self.debug(input),
         }
     }
 

@@ -206,6 +206,7 @@ impl World {
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Listen => self.listen(host),
             Output::Dial { agent, addresses, ucx } => self.dial(host, agent, &addresses, ucx),
+            Output::Rejoin { .. } => self.checks.problem(format!("agent {host} looks for a parent in the session of one run")),
             Output::OpenUcx => self.open_ucx(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
@@ -316,7 +317,7 @@ impl World {
                 self.on_client_arrive(rank);
             }
         }
-        if !self.hosts[host as usize].job_is_gone || input == Input::KeeperLost {
+        if !self.hosts[host as usize].job_is_gone || matches!(input, Input::KeeperLost { .. }) {
             self.tell_agent(host, input);
         }
     }

@@ -264,7 +264,7 @@ impl World {
             }
         }
         self.hosts[host as usize].server = None;
-        self.keeper_says(host, |_| Input::KeeperLost);
+        self.keeper_says(host, |_| Input::KeeperLost { job: crate::birth::JOB });
         self.hosts[host as usize].keeper_lives = false;
     }
 }

@@ -11,6 +11,7 @@ use wireup_wire::job::JobSpec;
 /// One thing that an agent was told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
+    Begin(Instant),
     /// A job of its bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
@@ -63,6 +64,7 @@ pub fn replay(config: AgentConfig, told: impl Iterator<Item = Told>) -> ReplayRe
     for told in told {
         report.told += 1;
         match told {
+            Told::Begin(now) => agent.begin(now),
             Told::Launch(now, job) => agent.launch(now, *job),
             Told::Input(now, input) => agent.handle(now, input),
             Told::Asked(recorded) => {

@@ -1,14 +1,15 @@
 //! Bytes to messages and back: nothing here remembers more than a half-read frame.
 //!
-//! `frame` cuts a link's byte stream, `route` says how a frame reaches an agent that is no neighbour; `peer` and `job` are what agents say to each other; `pmi` is what
-//! ranks say to their agent; `blob`, `values` and `block` are what an exchange carries; `shared` is what ranks read in their
-//! agent's memory. Every bound on what another process may send is in `limits`.
+//! `frame` cuts a link's byte stream, `route` says how a frame reaches an agent that is no neighbour; `peer` and `job` are
+//! what agents say to each other, `session` and `attach` what launchers and standing sessions do; `pmi` is what ranks say to
+//! their agent; `blob`, `values` and `block` are what an exchange carries; `shared` is what ranks read in their agent's memory. Every bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod attach;
 pub mod blob;
 pub mod block;
 pub mod collective;
@@ -23,6 +24,7 @@ pub mod peer;
 pub mod pmi;
 pub mod pmix;
 pub mod route;
+pub mod session;
 pub mod shared;
 pub mod values;
 mod varint;

@@ -6,6 +6,7 @@
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
+use crate::session::{JobEntry, Kin, NodeState, Standing, Welcome};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -67,6 +68,8 @@ pub struct SessionSpec {
     pub transport: AgentTransport,
     /// Frames of collectives wait so long before they leave (ns): a slow network where there is none, for measurements.
     pub link_delay_ns: u64,
+    /// The session outlives its jobs, launchers attach to its root; `None`: it is there for one job and one launcher.
+    pub standing: Option<Standing>,
 }
 
 /// How frames between agents that are no neighbours in the tree travel.
@@ -115,6 +118,8 @@ pub struct Bootstrap {
     pub session: SessionSpec,
     /// Jobs to start at once, without waiting for the link.
     pub jobs: Vec<JobSpec>,
+    /// Of a standing session.
+    pub kin: Kin,
 }
 
 /// Who dials, inside the handshake's first message.
@@ -134,6 +139,8 @@ pub enum Role {
     Child,
     /// Any other agent of the session: a link beside the tree.
     Direct,
+    /// An agent further down whose parent is gone: the one that listens is to be its parent. It lives this of its lives.
+    Orphan { life: u32 },
 }
 
 /// An agent that is not there: it could not be started, or did not link back.
@@ -162,6 +169,8 @@ pub enum Note {
     NoUcx(MissingAgent),
     /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
+    /// The last that a node's PMIx server process wrote to its standard error, in a job that it did not fail.
+    PmixSaid { host: String, text: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
@@ -170,7 +179,10 @@ pub enum Control {
     /// ↓ Start a job.
     Launch(JobSpec),
     /// ↑ All ranks of the subtree run; sent once per subtree.
-    Started { ranks: u32, pmix: Option<Opened> },
+    Started {
+        ranks: u32,
+        pmix: Option<Opened>,
+    },
     /// ↑ The first failure of the subtree; sent at most once per subtree.
     Failed(Failure),
     /// ↑ A rank of the subtree has left the job's fences; sent for the first one and for the first deserter.
@@ -178,42 +190,121 @@ pub enum Control {
     /// ↑ All ranks of the subtree are gone, all their output is sent.
     Done(Done),
     /// ↓ Send a signal to every rank of the job.
-    Signal { signal: i32 },
+    Signal {
+        signal: i32,
+    },
     /// ↓ Set the size of the job's pseudo-terminal.
-    Resize { rows: u16, columns: u16 },
+    Resize {
+        rows: u16,
+        columns: u16,
+    },
     /// ↓ End all ranks: gently, after `grace_ns` by force.
-    Kill { grace_ns: u64 },
+    Kill {
+        grace_ns: u64,
+    },
     /// ↓ Say who has not arrived.
-    StallAsk { collective: Option<Collective> },
+    StallAsk {
+        collective: Option<Collective>,
+    },
     /// ↑ The answer of one agent; passed on as it is.
     Stall(StallReport),
     /// ↓ End the session: agents leave when their jobs have.
     Shutdown,
     /// ↑ Start this agent of mine in my stead, with these jobs: my remote shell does not reach its host. It is to dial me at
-    /// `parent`.
-    StartFor { agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String },
+    /// `parent`; of a standing session it is told of its `kin`.
+    StartFor {
+        agent: AgentId,
+        jobs: Vec<JobId>,
+        parent: Vec<String>,
+        problem: String,
+        kin: Kin,
+    },
     /// ↓ Nobody on the way up to the root could start this agent; each hop passes it on towards its parent.
     NotStarted(MissingAgent),
     /// ↓ So much is left of the start time (ns). Told to a child that was long on its way, since it counts from its birth.
-    TimeLeft { left_ns: u64 },
+    TimeLeft {
+        left_ns: u64,
+    },
     /// ↑ Ask this agent's host whether it answers: my remote shell does not reach it, or may not. `asker` wants to know.
-    Probe { agent: AgentId, asker: AgentId },
+    Probe {
+        agent: AgentId,
+        asker: AgentId,
+    },
     /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
-    Probed { agent: AgentId, asker: AgentId, problem: Option<String> },
+    Probed {
+        agent: AgentId,
+        asker: AgentId,
+        problem: Option<String>,
+    },
     /// ↑ All agents of the subtree have looked for UCX; one that cannot use it.
-    UcxLooked { missing: Option<MissingAgent> },
+    UcxLooked {
+        missing: Option<MissingAgent>,
+    },
     /// ↓ Whether links beside the tree are made by UCX.
-    UseUcx { yes: bool },
+    UseUcx {
+        yes: bool,
+    },
     /// ↑ Agents of the subtree that are not there.
     Missing(Vec<MissingAgent>),
     /// ↑ Passed on to the launcher as it is.
     Note(Note),
     /// ↑ and ↓ between neighbours: what does your clock say? Sent `asked_ns` by the asker's clock.
-    ClockAsk { asked_ns: u64 },
+    ClockAsk {
+        asked_ns: u64,
+    },
     /// The answer: the question, and the answering agent's clock.
-    ClockTell { asked_ns: u64, told_ns: u64 },
+    ClockTell {
+        asked_ns: u64,
+        told_ns: u64,
+    },
     /// Root to launcher: the job is over.
     Ended(Ended),
+
+    // Of standing sessions alone.
+    /// Root to launcher, first of all.
+    Welcome(Welcome),
+    /// Root to launcher: what was asked for is not done.
+    Refused {
+        problem: String,
+    },
+    /// Root to launcher: what was asked for, and has no other answer, is done or begun.
+    Granted,
+    /// Launcher to root: which jobs are there?
+    AskJobs,
+    JobList(Vec<JobEntry>),
+    /// Launcher to root: which nodes are there?
+    AskNodes,
+    /// Also the answer to `Revive`, once all are up or known to be missing. A position is an `AgentId`.
+    Nodes(Vec<NodeState>),
+    /// Launcher to root: start the agents that are lost again.
+    Revive,
+    /// Launcher to root: send a signal to a job's ranks, whoever launched it; none: end it. `by` says who wants that.
+    KillJob {
+        job: JobId,
+        signal: Option<i32>,
+        by: String,
+    },
+    /// ↓ Start a job; passed on towards its nodes. Of jobs up to `newest` only those of `live` may still have something to say.
+    Start {
+        spec: JobSpec,
+        newest: JobId,
+        live: Vec<JobId>,
+    },
+    /// ↓ A job is over on all of its nodes, which are these agents'; passed on towards them.
+    Over {
+        agents: Vec<AgentId>,
+    },
+    /// ↑ These agents of the subtree are linked. With their new parent agents say it again.
+    Here(Vec<AgentId>),
+    /// ↓ An agent is lost, with its ranks. To the agent itself: others take it for lost, so it is to leave.
+    Lost {
+        agent: AgentId,
+    },
+    /// ↓ These lost agents are started again by those above them, to live this of their lives.
+    Return {
+        agents: Vec<AgentId>,
+        life: u32,
+    },
 }
 
 /// Which PMIx library a node has opened.
@@ -271,6 +362,10 @@ pub enum Cause {
     PmixServer { problem: String },
     /// The batch system has told the agent of a node to end, by this signal.
     ToldToEnd { signal: i32 },
+    /// Somebody else than its launcher wanted its end.
+    Killed { by: String },
+    /// The session is being ended.
+    SessionEnded { reason: String },
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.

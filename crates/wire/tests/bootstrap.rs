@@ -21,6 +21,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         record_dir: None,
         transport: Default::default(),
         link_delay_ns: 0,
+        standing: None,
     };
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));
     Bootstrap {
@@ -30,6 +31,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         by_parent: true,
         session,
         jobs: Vec::new(),
+        kin: Default::default(),
     }
 }
 

@@ -14,6 +14,7 @@ use wireup_wire::peer::{
     Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError,
     SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
+use wireup_wire::session::{Ancestor, JobEntry, JobState, Kin, NodeState, Presence, Standing, Welcome};
 
 fn job() -> JobSpec {
     JobSpec {
@@ -68,6 +69,36 @@ fn session() -> SessionSpec {
         record_dir: Some("/rec".into()),
         transport: Default::default(),
         link_delay_ns: 0,
+        standing: Some(Standing { slots: vec![2, 4] }),
+    }
+}
+
+fn kin() -> Kin {
+    let ancestors = vec![Ancestor { agent: AgentId(0), addresses: vec!["10.0.0.1:5000".into()] }];
+    Kin { ancestors, there: vec![AgentId(5)], lives: vec![(AgentId(5), 1)] }
+}
+
+fn welcome() -> Welcome {
+    let node = |presence| NodeState { host: "n0".into(), slots: 2, presence };
+    Welcome {
+        job: JobId(3),
+        session: "s".into(),
+        fanout: 2,
+        shared: true,
+        transport: Default::default(),
+        nodes: vec![node(Presence::Up), node(Presence::Starting), node(Presence::Lost { problem: "cut".into() })],
+    }
+}
+
+fn entry() -> JobEntry {
+    JobEntry {
+        job: JobId(1),
+        nspace: "wireup.1".into(),
+        program: "./a".into(),
+        ranks: 2,
+        nodes: vec![AgentId(1)],
+        age_ns: 7,
+        state: JobState::Running,
     }
 }
 
@@ -136,6 +167,8 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed-interrupt", Control::Failed(failure(Cause::Interrupted { signal: 2 }))),
         ("failed-left-group", Control::Failed(failure(Cause::LeftGroup { group: "rank 1".into(), exit: Some(0) }))),
         ("failed-pmix", Control::Failed(failure(Cause::PmixServer { problem: "gone".into() }))),
+        ("failed-killed", Control::Failed(failure(Cause::Killed { by: "me".into() }))),
+        ("failed-session-ended", Control::Failed(failure(Cause::SessionEnded { reason: "down".into() }))),
         ("failed-launcher", Control::Failed(failure(Cause::Launcher { problem: "full".into() }))),
         ("departed", Control::Departed(departed)),
         ("done", Control::Done(done)),
@@ -152,6 +185,7 @@ fn controls() -> Vec<(&'static str, Control)> {
                 jobs: vec![JobId(1)],
                 parent: vec!["10.0.0.1:5000".into(), "[fe80::1]:5000".into()],
                 problem: "Permission denied".into(),
+                kin: Kin::default(),
             },
         ),
         ("not-started", Control::NotStarted(missing())),
@@ -179,9 +213,24 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("note-no-ucx", Control::Note(Note::NoUcx(missing()))),
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
         ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),
+        ("note-pmix-said", Control::Note(Note::PmixSaid { host: "n1".into(), text: "a warning\n".into() })),
         ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
         ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
+        ("welcome", Control::Welcome(welcome())),
+        ("refused", Control::Refused { problem: "no".into() }),
+        ("granted", Control::Granted),
+        ("ask-jobs", Control::AskJobs),
+        ("job-list", Control::JobList(vec![entry()])),
+        ("ask-nodes", Control::AskNodes),
+        ("nodes", Control::Nodes(welcome().nodes)),
+        ("revive", Control::Revive),
+        ("kill-job", Control::KillJob { job: JobId(1), signal: Some(10), by: "me".into() }),
+        ("start", Control::Start { spec: job(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
+        ("over", Control::Over { agents: vec![agent] }),
+        ("here", Control::Here(vec![agent, asker])),
+        ("lost", Control::Lost { agent }),
+        ("return", Control::Return { agents: vec![agent], life: 2 }),
     ]
 }
 
@@ -211,7 +260,9 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ..TracePart::default()
     };
     all.push(("control", "trace", encode(&trace)));
-    for (name, role) in [("hello", Role::Child), ("hello-direct", Role::Direct)] {
+    for (name, role) in
+        [("hello", Role::Child), ("hello-direct", Role::Direct), ("hello-orphan", Role::Orphan { life: 1 })]
+    {
         let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7, role };
         all.push(("control", name, encode(&hello)));
     }
@@ -222,6 +273,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         by_parent: true,
         session: session(),
         jobs: vec![job()],
+        kin: kin(),
     };
     all.push(("bootstrap", "whole", bootstrap.encode()));
     all.push(("bootstrap", "body", encode(&bootstrap)));

@@ -7,9 +7,10 @@ mod show;
 mod this_machine;
 
 use crate::flags::chosen::{self, Chosen};
+use crate::flags::command::{Command, Own, Typed};
 use crate::flags::high::{self, Reach, SSH};
 use crate::flags::low::Start;
-use crate::flags::machines::{self, Wish};
+use crate::flags::table::Id;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::{Host, collapse_short};
@@ -43,6 +44,13 @@ And its own:
 Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 nothing could be asked.
 ";
 
+const COMMAND: Command = Command {
+    name: "doctor",
+    shared: &[Id::Hosts, Id::HostFile, Id::RemoteShell, Id::Interface, Id::StartTimeout, Id::Wdir],
+    own: &[Own { name: "send", value: None }],
+    words: &[],
+};
+
 /// For each host. Chosen: a person waits for it; a log-in takes a second or two.
 const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Some host has a problem.
@@ -50,18 +58,19 @@ const PROBLEM: u8 = 1;
 
 /// Examines what `args`, behind the word `doctor`, name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
-    match machines::parse(args) {
-        Ok(Wish::Help) => {
+    match COMMAND.parse(args) {
+        Ok(None) => {
             out::print(HELP);
             0
         }
-        Ok(wish) => run(wish).unwrap_or_else(|problem| out::fail(&problem)),
+        Ok(Some(typed)) => run(typed).unwrap_or_else(|problem| out::fail(&problem)),
         Err(error) => out::fail(&error.to_string()),
     }
 }
 
-fn run(wish: Wish) -> Result<u8, String> {
-    let Wish::Examine { low, section, send } = wish else { return Ok(0) };
+fn run(typed: Typed) -> Result<u8, String> {
+    let send = typed.has("send");
+    let Typed { low, section, .. } = typed;
     let here = Here::read(|env| chosen::may_name_hosts(&low, Env(env)))
         .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
     let chosen = chosen::chosen(&low, &here).map_err(|error| error.to_string())?;

@@ -32,8 +32,18 @@ pub enum FlagError {
     NotAVariable { flag: String, value: String },
     #[error("{flag} {value}: not valid UTF-8; use a name in UTF-8")]
     NotUtf8 { flag: String, value: String },
-    #[error("{word} says nothing to wireup doctor; it takes {takes}")]
-    NotOfDoctor { word: String, takes: String },
+    #[error("{word} says nothing to wireup {command}; it takes {takes}")]
+    NotOfCommand { word: String, command: &'static str, takes: String },
+    #[error("wireup {command} needs a {word}; wireup help {command} says more")]
+    MissingWord { command: &'static str, word: &'static str },
+    #[error("--session and --no-session contradict each other; leave one of them out")]
+    SessionTwice,
+    #[error("{flag} is decided where a session is begun; give it to wireup up, or run with --no-session")]
+    DecidedBySession { flag: String },
+    #[error("--detach needs a session that the job can go on in; begin one with wireup up")]
+    DetachWithoutSession,
+    #[error("--detach leaves nobody who could serve {flag}; leave one of them out")]
+    Detached { flag: &'static str },
     #[error("--pmix-library {path}: not there; name the file of a libpmix, such as /opt/openmpi/lib/libpmix.so.2")]
     PmixLibrary { path: String },
     #[error(
@@ -97,6 +107,8 @@ pub enum FlagError {
         "--start {start} lets the root start all agents, --fanout says how many each starts; leave one of them out"
     )]
     FanoutContradicts { start: &'static str },
+    #[error("--start serial-ssh starts a remote shell per rank, a session has none; leave it out")]
+    SerialSession,
     #[error("--start serial-ssh starts a remote shell per rank; say where with --hosts or --hostfile")]
     SerialWithoutHosts,
     #[error("{flag} {value}: {problem}; give an interface (eth0), an address of one, or a network (10.1.0.0/16)")]

@@ -2,6 +2,7 @@
 
 use super::chosen::{self, Chosen};
 use super::error::FlagError;
+use super::ground::{Ground, Told};
 use super::layout::{self, Layout};
 use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::placement::{self, Places};
@@ -18,6 +19,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, PmiFlavour, PtySpec, StdinTarget};
 use wireup_wire::peer::{AgentTransport, RemoteShell, SessionSpec};
+use wireup_wire::session::Standing;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
@@ -68,6 +70,8 @@ const SRUN: [&str; 11] = [
 pub struct High {
     pub job: JobSpec,
     pub session: SessionSpec,
+    /// The session stands, and goes on after the job.
+    pub in_session: bool,
     pub timeout_ns: Option<u64>,
     pub output_dir: Option<PathBuf>,
     pub profile: Option<PathBuf>,
@@ -92,33 +96,51 @@ pub struct High {
 
 /// Applies defaults, looks for contradictions.
 pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
-    let Named { hosts, origin, by_slurm } = Named::of(chosen::chosen(&low, &here)?);
+    resolve_on(None, low, here)
+}
+
+/// The same for a job of a standing session.
+pub fn resolve_in(ground: Ground, low: Low, here: Here) -> Result<High, FlagError> {
+    resolve_on(Some(ground), low, here)
+}
+
+fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, FlagError> {
+    let Named { hosts, origin, by_slurm } = match &ground {
+        Some(ground) => Named { hosts: ground.hosts.clone(), origin: String::new(), by_slurm: false },
+        None => Named::of(chosen::chosen(&low, &here)?),
+    };
     let start = start(&low, hosts.is_some())?;
+    let nodes_here = ground.as_ref().map_or(low.virtual_nodes.unwrap_or(1), |ground| ground.nodes.len() as u32);
     let places = match &hosts {
         Some(hosts) => Places::Hosts(hosts),
-        None => Places::Here { nodes: low.virtual_nodes.unwrap_or(1), cpus: here.cpus },
+        None => Places::Here { nodes: nodes_here, cpus: here.cpus },
     };
     let ranks = placement::ranks_per_app(&low, places)?;
     let job_size: u32 = ranks.iter().sum();
     let mut blocks = placement::blocks(&low, job_size, places)?;
     let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
     let mut mapping = placed(&blocks, places.nodes())?;
-    let layout = match &hosts {
-        Some(hosts) if start == Start::Serial => {
+    let layout = match (&hosts, &ground) {
+        (_, Some(ground)) => Layout { agents: ground.session.agents.clone(), nodes: ground.nodes.clone() },
+        (Some(hosts), None) if start == Start::Serial => {
             let layout = Layout::of_ranks(hosts, &mapping, &here.host);
             blocks = layout::rank_blocks(job_size);
             mapping = placed(&blocks, job_size)?;
             layout
         }
-        Some(hosts) => Layout::of_hosts(hosts, &here.host),
-        None => Layout::here(low.virtual_nodes, &here.host),
+        (Some(hosts), None) => Layout::of_hosts(hosts, &here.host),
+        (None, None) => Layout::here(low.virtual_nodes, &here.host),
     };
-    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
-        return Err(FlagError::EncryptedUcx);
-    }
-    let reach = Reach::of(hosts.is_some(), by_slurm, start);
-    let remote_shell = remote_shell(low.remote_shell.as_deref(), reach, &here)?;
-    let local = layout.is_alone() || remote_shell == RemoteShell::Local;
+    let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
+    let in_session = ground.is_some();
+    let (job_id, session) = match ground {
+        Some(ground) => (ground.job, SessionSpec { verbose: low.verbose, ..ground.session }),
+        None => {
+            let reach = Reach::of(hosts.is_some(), by_slurm, start);
+            (JobId(0), session(&low, &here, reach, &layout, nspace.clone())?)
+        }
+    };
+    let local = layout.is_alone() || session.remote_shell == RemoteShell::Local;
 
     let stdin = stdin_target(low.stdin, job_size)?;
     let pty = pty_spec(low.pty, job_size, here.terminal)?;
@@ -128,7 +150,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let reached = match (local, &remote_shell) {
+    let reached = match (local, &session.remote_shell) {
         (true, _) => Reached::Here,
         (false, RemoteShell::Srun(_)) => Reached::ByStep,
         (false, _) => Reached::Elsewhere,
@@ -159,29 +181,12 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
         modex: low.modex.unwrap_or_default(),
         pmix_library: library.or(pmi.library),
         gpus_per_rank: low.gpus_per_rank.unwrap_or(0),
-        stdin_inherit: may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
+        stdin_inherit: !in_session && may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
-    let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
     Ok(High {
-        session: SessionSpec {
-            name: nspace.clone(),
-            fanout: layout.fanout(start, low.fanout),
-            agents: layout.agents,
-            remote_shell,
-            shells_max: layout::shells_max(start),
-            program: here.program.clone(),
-            start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
-            node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
-            encrypt: low.encrypt,
-            interface: low.interface,
-            verbose: low.verbose,
-            hold_ranks: false,
-            record_dir: low.record.map(|directory| absolute(directory, &here)),
-            transport: low.transport.unwrap_or_default(),
-            link_delay_ns: low.link_delay_ns.unwrap_or(0),
-        },
+        session,
         job: JobSpec {
-            job: JobId(0),
+            job: job_id,
             nspace,
             nodes: layout.nodes,
             blocks,
@@ -189,6 +194,7 @@ pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
             env: environment::for_pmi(job_env, pmi.flavour, here.tag, pmi.prefix.as_deref()),
             options,
         },
+        in_session,
         timeout_ns: low.timeout_ns,
         output_dir: low.output_dir,
         profile: low.profile,
@@ -226,16 +232,79 @@ impl Named {
     }
 }
 
+/// The session of a job's own, or the one that `wireup up` begins.
+fn session(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
+    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
+        return Err(FlagError::EncryptedUcx);
+    }
+    let start = start(low, reach != Reach::Here)?;
+    Ok(SessionSpec {
+        name,
+        fanout: layout.fanout(start, low.fanout),
+        agents: layout.agents.clone(),
+        remote_shell: remote_shell(low.remote_shell.as_deref(), reach, here)?,
+        shells_max: layout::shells_max(start),
+        program: here.program.clone(),
+        start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
+        node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
+        encrypt: low.encrypt,
+        interface: low.interface.clone(),
+        verbose: low.verbose,
+        hold_ranks: false,
+        record_dir: low.record.clone().map(|directory| absolute(directory, here)),
+        transport: low.transport.unwrap_or_default(),
+        link_delay_ns: low.link_delay_ns.unwrap_or(0),
+        standing: None,
+    })
+}
+
+/// A session for `wireup up`, with the slots that were stated.
+pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
+    let Named { hosts, by_slurm, .. } = Named::of(chosen::chosen(low, here)?);
+    if low.start == Some(Start::Serial) {
+        return Err(FlagError::SerialSession);
+    }
+    let layout = match &hosts {
+        Some(hosts) => Layout::of_hosts(hosts, &here.host),
+        None => Layout::here(low.virtual_nodes, &here.host),
+    };
+    let reach = match (&hosts, by_slurm) {
+        (None, _) => Reach::Here,
+        (Some(_), false) => Reach::Ssh,
+        (Some(_), true) => Reach::Slurm(Step::EachHost),
+    };
+    let spec = session(low, here, reach, &layout, name.to_owned())?;
+    // Agents that are no node take no rank.
+    let mut slots = vec![0; layout.agents.len()];
+    let mut told = Told { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
+    for (index, node) in layout.nodes.iter().enumerate() {
+        let host = hosts.as_ref().map(|hosts| &hosts.list[index]);
+        slots[node.agent.index()] = host.map_or(1, |host| host.slots);
+        told.slots_max[node.agent.index()] = host.and_then(|host| host.slots_max);
+    }
+    told.slots_stated = hosts.is_some_and(|hosts| hosts.stated);
+    Ok((SessionSpec { standing: Some(Standing { slots }), ..spec }, told))
+}
+
 /// How hosts are reached if nobody says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// There are none.
     Here,
     Ssh,
-    /// Slurm has given them; one step starts all agents, unless they are to be started in another way.
-    Slurm {
-        one_step: bool,
-    },
+    /// Slurm has given them.
+    Slurm(Step),
+}
+
+/// What Slurm starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// All agents, by one step.
+    All,
+    /// One agent each time: those of standing sessions are started again when they are lost.
+    EachHost,
+    /// None: they are to be started in another way.
+    Nothing,
 }
 
 impl Reach {
@@ -243,7 +312,7 @@ impl Reach {
         match (hosts, by_slurm) {
             (false, _) => Reach::Here,
             (true, false) => Reach::Ssh,
-            (true, true) => Reach::Slurm { one_step: start == Start::Tree },
+            (true, true) => Reach::Slurm(if start == Start::Tree { Step::All } else { Step::Nothing }),
         }
     }
 }
@@ -263,8 +332,8 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
         (None, Reach::Here) => return Ok(RemoteShell::Local),
-        (None, Reach::Slurm { one_step: true }) => vec![SRUN[0].to_owned()],
-        (None, Reach::Ssh | Reach::Slurm { .. }) => SSH.map(str::to_owned).to_vec(),
+        (None, Reach::Slurm(Step::All | Step::EachHost)) => vec![SRUN[0].to_owned()],
+        (None, Reach::Ssh | Reach::Slurm(Step::Nothing)) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not work in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
@@ -279,11 +348,17 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
         Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
         Some(_) if is(SRUN[0]) => match reach {
             // The user's own options come last, and count.
-            Reach::Slurm { one_step: true } => {
+            Reach::Slurm(Step::All) => {
                 words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
                 Ok(RemoteShell::Srun(words))
             }
-            Reach::Slurm { one_step: false } => Err(FlagError::SrunStarts),
+            Reach::Slurm(Step::EachHost) => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                // The host comes next.
+                words.extend(["--nodes=1", "--ntasks=1", "-w"].map(str::to_owned));
+                Ok(RemoteShell::Command(words))
+            }
+            Reach::Slurm(Step::Nothing) => Err(FlagError::SrunStarts),
             Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
         },
         Some(_) => Ok(RemoteShell::Command(words)),

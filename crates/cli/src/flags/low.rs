@@ -45,6 +45,9 @@ pub struct Low {
     pub node_timeout_ns: Option<u64>,
     pub link_delay_ns: Option<u64>,
     pub bench: Option<AgentBench>,
+    pub session: Option<String>,
+    pub no_session: bool,
+    pub detach: bool,
     pub env_files: Vec<PathBuf>,
     /// `NAME=VALUE`, in the order typed.
     pub genv: Vec<Vec<u8>>,
@@ -185,6 +188,23 @@ impl Low {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
+    /// Flags that say how agents are started and linked: a session's have been.
+    pub fn decided_by_session(&self) -> Option<Id> {
+        let given = [
+            (self.start.is_some(), Id::Start),
+            (self.fanout.is_some(), Id::Fanout),
+            (self.remote_shell.is_some(), Id::RemoteShell),
+            (self.interface.is_some(), Id::Interface),
+            (self.encrypt, Id::Encrypt),
+            (self.start_timeout_ns.is_some(), Id::StartTimeout),
+            (self.node_timeout_ns.is_some(), Id::NodeTimeout),
+            (self.transport.is_some(), Id::AgentTransport),
+            (self.link_delay_ns.is_some(), Id::InjectLinkDelay),
+            (self.record.is_some(), Id::Record),
+        ];
+        given.into_iter().find_map(|(given, id)| given.then_some(id))
+    }
+
     pub(super) fn apply<W: Iterator<Item = OsString>>(
         &mut self,
         section: &mut Section,
@@ -214,6 +234,9 @@ impl Low {
             Id::StartTimeout => self.start_timeout_ns = Some(behind.some_seconds_ns()?),
             Id::AgentBench => self.bench = Some(agent_bench::parse(&behind.name.clone(), behind.text()?)?),
             Id::InjectLinkDelay => self.link_delay_ns = Some(behind.some_seconds_ns()?),
+            Id::Session => self.session = Some(behind.text()?),
+            Id::NoSession => self.no_session = true,
+            Id::Detach => self.detach = true,
             Id::NodeTimeout => self.node_timeout_ns = Some(behind.some_seconds_ns()?),
             Id::EnvFile => self.env_files.push(behind.word()?.into()),
             Id::Fanout => self.fanout = Some(behind.number(1)?),

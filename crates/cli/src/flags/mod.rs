@@ -6,12 +6,13 @@
 mod agent_bench;
 mod behind;
 pub mod chosen;
+pub mod command;
 pub mod error;
+pub mod ground;
 pub mod high;
 mod interface;
 mod layout;
 pub mod low;
-pub mod machines;
 mod nearest;
 mod placement;
 pub mod table;

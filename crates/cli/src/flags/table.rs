@@ -20,6 +20,9 @@ pub enum Id {
     NodeTimeout,
     InjectLinkDelay,
     AgentBench,
+    Session,
+    NoSession,
+    Detach,
     Wdir,
     Env,
     Genv,
@@ -71,6 +74,7 @@ pub enum Takes {
 pub enum Group {
     Placement,
     Machines,
+    Session,
     Environment,
     Output,
     Ends,
@@ -113,7 +117,7 @@ const fn flag(id: Id, names: &'static [&'static str], takes: Takes, group: Group
     Flag { id, names, takes, group, help }
 }
 
-use Group::{Ends, Environment, Hidden, Insight, Machines, Output, Placement};
+use Group::{Ends, Environment, Hidden, Insight, Machines, Output, Placement, Session};
 use Takes::{MaybeNumber, Nothing, Variable, Word};
 
 pub const FLAGS: &[Flag] = &[
@@ -235,6 +239,27 @@ pub const FLAGS: &[Flag] = &[
         Word("SECONDS"),
         Machines,
         "A node that has not answered for so long is lost. Default: 30.",
+    ),
+    flag(
+        Id::Session,
+        &["session"],
+        Word("NAME"),
+        Session,
+        "Run in this session, which wireup up has begun. Default: the one called default, if there is one and it has the nodes that are asked for.",
+    ),
+    flag(
+        Id::NoSession,
+        &["no-session"],
+        Nothing,
+        Session,
+        "Start agents for this job alone, whatever sessions there are.",
+    ),
+    flag(
+        Id::Detach,
+        &["detach"],
+        Nothing,
+        Session,
+        "Come back when the job has started, and say its number: wireup attach shows its output and has its exit code.",
     ),
     flag(
         Id::Wdir,

@@ -80,6 +80,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             seconds(*after_ns)
         ),
         Cause::Interrupted { signal } => format!("the job was ended by {}", signals::name(*signal)),
+        Cause::Killed { by } => format!("the job was ended by {by}"),
+        Cause::SessionEnded { reason } => format!("the session of the job was ended: {reason}"),
         Cause::Launcher { problem } => {
             format!("{problem}{others}; look at the place it names (room, permission), then run again")
         }

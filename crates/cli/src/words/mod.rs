@@ -8,9 +8,10 @@ mod ranges;
 mod signals;
 mod stall;
 
-pub use missing::lines as missing_lines;
+pub use missing::{lines as missing_lines, sentence as missing_sentence};
 pub use profile::table;
 pub use ranges::ranges;
+pub use signals::{interrupt, number as signal_number};
 
 use crate::flags::high::SSH;
 use notes::Notes;
@@ -48,6 +49,19 @@ impl Setting {
         }
     }
 
+    /// Where there is no job.
+    pub fn of_session(session: &SessionSpec) -> Setting {
+        Setting {
+            job_size: 0,
+            node_count: session.agents.len() as u32,
+            label: false,
+            verbose: session.verbose,
+            local: session.remote_shell == RemoteShell::Local || session.agents.len() == 1,
+            shell: shell(&session.remote_shell),
+            agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
+        }
+    }
+
     fn host(&self, agent: AgentId) -> &str {
         self.agents.get(agent.index()).map_or("a node", String::as_str)
     }
@@ -64,7 +78,7 @@ pub fn shell(remote_shell: &RemoteShell) -> String {
 }
 
 /// What others wrote cannot break a line of ours.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
@@ -124,6 +138,16 @@ pub fn count(number: u32, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
+/// How long ago, in the largest unit that says something.
+pub fn since(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86400, seconds / 3600 % 24),
+    }
+}
+
 #[cfg(test)]
 impl Setting {
     /// Two virtual nodes.
@@ -151,6 +175,11 @@ mod tests {
 
     fn failure(code: u8) -> Failure {
         Failure { node: Default::default(), host: "n".into(), rank: None, pid: None, cause: Cause::Exited(code) }
+    }
+
+    #[test]
+    fn times_are_told_roughly() {
+        assert_eq!([59, 60, 3700, 90_000].map(since), ["59 s", "1 min", "1 h 1 min", "1 d 1 h"]);
     }
 
     #[test]

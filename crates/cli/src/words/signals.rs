@@ -1,42 +1,55 @@
 //! Names of signals.
 
+/// Largest signal number of Linux.
+const SIGNAL_MAX: i32 = 64;
+const NAMES: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
 /// `SIGSEGV` for 11; real-time and unknown ones by number.
 pub fn name(signal: i32) -> String {
-    let names = [
-        "SIGHUP",
-        "SIGINT",
-        "SIGQUIT",
-        "SIGILL",
-        "SIGTRAP",
-        "SIGABRT",
-        "SIGBUS",
-        "SIGFPE",
-        "SIGKILL",
-        "SIGUSR1",
-        "SIGSEGV",
-        "SIGUSR2",
-        "SIGPIPE",
-        "SIGALRM",
-        "SIGTERM",
-        "SIGSTKFLT",
-        "SIGCHLD",
-        "SIGCONT",
-        "SIGSTOP",
-        "SIGTSTP",
-        "SIGTTIN",
-        "SIGTTOU",
-        "SIGURG",
-        "SIGXCPU",
-        "SIGXFSZ",
-        "SIGVTALRM",
-        "SIGPROF",
-        "SIGWINCH",
-        "SIGIO",
-        "SIGPWR",
-        "SIGSYS",
-    ];
-    let known = usize::try_from(signal).ok().and_then(|number| names.get(number.checked_sub(1)?));
+    let known = usize::try_from(signal).ok().and_then(|number| NAMES.get(number.checked_sub(1)?));
     known.map_or_else(|| format!("signal {signal}"), |name| (*name).to_owned())
+}
+
+/// 15 for `15`, `TERM`, `SIGTERM`, `term`.
+pub fn number(text: &str) -> Option<i32> {
+    if let Ok(number) = text.parse() {
+        return (1..=SIGNAL_MAX).contains(&number).then_some(number);
+    }
+    let upper = text.to_ascii_uppercase();
+    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+    NAMES.iter().position(|name| &name[3..] == bare).map(|at| at as i32 + 1)
 }
 
 /// What to do about a rank that a signal killed.
@@ -74,6 +87,12 @@ mod tests {
             assert_eq!(name(signal), expected);
         }
         assert_eq!((name(34).as_str(), name(0).as_str(), name(-1).as_str()), ("signal 34", "signal 0", "signal -1"));
+    }
+
+    #[test]
+    fn numbers_are_found_by_any_name() {
+        assert_eq!(["15", "TERM", "SIGTERM", "sigterm", "64"].map(number), [15, 15, 15, 15, 64].map(Some));
+        assert_eq!(["0", "65", "-9", "SIG", "x", ""].map(number), [None; 6]);
     }
 
     #[test]

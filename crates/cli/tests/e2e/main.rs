@@ -24,6 +24,7 @@ mod pmix;
 mod profile;
 mod record;
 mod sent;
+mod sessions;
 mod signals;
 mod slurm;
 mod ssh;

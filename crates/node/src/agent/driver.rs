@@ -4,6 +4,7 @@
 //! replies leave at once, since somebody waits for each of them.
 
 use super::keeper_link::KeeperLink;
+use super::keepers::Keepers;
 use super::link_config::LinkConfig;
 use super::links::{IN_MEMORY, LinkSet, ListenError};
 use super::memory::RankMemory;
@@ -14,10 +15,12 @@ use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
+use crate::transport::link::Link;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
@@ -25,7 +28,7 @@ use wireup_os::process;
 use wireup_os::reactor::{Event, Reactor};
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::Shared;
-use wireup_proto::{Agent, AgentConfig, Born, Instant};
+use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
@@ -46,8 +49,8 @@ pub struct AgentDriver {
     reactor: Reactor,
     links: LinkSet,
     jobs: BTreeMap<JobId, JobRanks>,
-    /// A keeper that waits for the first job.
-    spare: Option<Keeper>,
+    /// Keepers that wait for a job.
+    keepers: Keepers,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
@@ -83,23 +86,23 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    pub fn new(session: SessionSpec, me: AgentId, secret: Option<Secret>, born: Born) -> Result<Self, BeginError> {
-        let header = Header { agent: me, session, born };
-        let recorder = match &header.session.record_dir {
+    pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
+        let recorder = match &config.session.record_dir {
             None => None,
             Some(directory) => Some(
-                Recorder::create(Path::new(directory), &header)
+                Recorder::create(Path::new(directory), &Header::from(&config))
                     .map_err(|error| BeginError::Record { directory: directory.clone(), error })?,
             ),
         };
-        let links = LinkConfig::new(&header.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
+        let me = config.agent;
+        let links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            agent: Agent::with_memory(AgentConfig { agent: me, session: header.session, born }, Box::new(RankMemory)),
+            agent: Agent::with_memory(config, Box::new(RankMemory)),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: BTreeMap::new(),
-            spare: None,
+            keepers: Keepers::default(),
             shells: None,
             recorder,
             inputs: Vec::new(),
@@ -116,7 +119,7 @@ impl AgentDriver {
 
     /// A keeper forked beforehand, for the first job.
     pub fn set_spare_keeper(&mut self, keeper: Keeper) {
-        self.spare = Some(keeper);
+        self.keepers.add(keeper);
     }
 
     pub fn session(&self) -> &SessionSpec {
@@ -127,6 +130,16 @@ impl AgentDriver {
         &self.reactor
     }
 
+    /// Takes in a launcher that has said which version it speaks, and what came behind that.
+    ///
+    /// # Errors
+    /// Its socket cannot be watched.
+    pub fn adopt_launcher(&mut self, socket: OwnedFd, early: Bytes) -> io::Result<()> {
+        self.links.adopt(Link::local(socket, early), &self.reactor, &mut self.inputs)?;
+        self.take_inputs();
+        Ok(())
+    }
+
     /// Why the parent cannot be reached: the agent cannot be one.
     pub fn unreachable(&self) -> Option<&str> {
         self.links.unreachable()
@@ -135,6 +148,18 @@ impl AgentDriver {
     /// Dials the parent; `by_parent` as in the bootstrap message.
     pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
         self.links.dial(parent, by_parent, &self.reactor).map_err(BeginError::Dial)
+    }
+
+    /// Begins a standing session's agent: others are started, keepers wait for jobs. To be called once, before all else;
+    /// does nothing in the session of a single job.
+    pub fn begin_standing(&mut self) {
+        if self.agent.session().standing.is_none() {
+            return;
+        }
+        let now = Instant(monotonic_ns());
+        self.record(|| Entry::Begin(now));
+        self.agent.begin(now);
+        self.keepers.stand(now.0);
     }
 
     /// A job that came with the bootstrap message.
@@ -188,6 +213,15 @@ impl AgentDriver {
         end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
         loop {
             self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            if self.spin.may_read_first() {
+                let Self { reactor, links, inputs, buffer, .. } = self;
+                links.read_hot(&mut Turn { now_ns, reactor, buffer, inputs });
+                if !self.inputs.is_empty() {
+                    self.spin.on_result(true);
+                    self.spin.on_talk();
+                    return Ok(Some(Vec::new()));
+                }
+            }
             let events = self.reactor.wait(Some(Duration::ZERO))?;
             if !events.is_empty() || !self.inputs.is_empty() {
                 self.spin.on_result(true);
@@ -209,7 +243,7 @@ impl AgentDriver {
     fn find_deadline_ns(&self) -> Option<u64> {
         let machine = self.agent.deadline().map(|at| at.0);
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
-        ranks.chain(machine).chain(self.links.deadline_ns()).min()
+        ranks.chain(machine).chain(self.links.deadline_ns()).chain(self.keepers.deadline_ns()).min()
     }
 
     /// Something may be due.
@@ -226,6 +260,7 @@ impl AgentDriver {
         for ranks in jobs.values_mut() {
             ranks.on_tick(turn);
         }
+        self.keepers.on_tick(now_ns, &self.reactor);
         self.inputs.push(Input::Tick);
         self.take_inputs();
     }
@@ -268,6 +303,7 @@ impl AgentDriver {
                     ranks.on_keeper(turn);
                 }
             }
+            Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),
             Token::Output(job, local, stream) => {
                 if let Some(ranks) = jobs.get_mut(job) {
                     ranks.on_output(*local, *stream, turn);
@@ -303,7 +339,7 @@ impl AgentDriver {
                     pmix.on_error_text(turn.reactor);
                 }
             }
-            Token::Launcher(_) => {}
+            Token::Launcher(_) | Token::Caller(_) => {}
         }
         self.take_inputs();
         if let Token::Pmi(..) = token {
@@ -355,10 +391,10 @@ impl AgentDriver {
         if let Some(shells) = &mut self.shells {
             shells.end_steps(&self.reactor);
         }
-        let Self { jobs, shells, spare, reactor, .. } = self;
-        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper(&reactor));
+        let Self { jobs, shells, keepers, reactor, .. } = self;
+        let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
-        let keepers: Vec<Keeper> = jobs.chain(spare).chain(shells).collect();
+        let keepers: Vec<Keeper> = jobs.chain(keepers.into_keepers(&reactor)).chain(shells).collect();
         for keeper in keepers {
             // Reaped already or not: it is gone.
             let _ = keeper.close();
@@ -371,8 +407,7 @@ impl AgentDriver {
         let jobs = self.jobs.values().map(JobRanks::keeper);
         let keepers: Vec<&KeeperLink> = jobs.chain(self.shells.as_ref().map(Shells::keeper)).collect();
         let lost = keepers.iter().filter_map(|keeper| keeper.lost()).min();
-        let pids: Vec<u32> =
-            keepers.iter().map(|keeper| keeper.pid()).chain(self.spare.as_ref().map(Keeper::pid)).collect();
+        let pids: Vec<u32> = keepers.iter().map(|keeper| keeper.pid()).chain(self.keepers.pids()).collect();
         self.orphans_since = lost.or(self.orphans_since);
         kill_orphans(self.orphans_since, &pids);
     }
@@ -421,6 +456,7 @@ impl AgentDriver {
             Output::Dial { agent, addresses, ucx } => {
                 links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
             }
+            Output::Rejoin { ancestors, life } => links.rejoin(ancestors, life, reactor, inputs),
             Output::OpenUcx => {
                 let result = links.open_ucx(reactor);
                 inputs.push(Input::UcxOpened { result });
@@ -432,7 +468,7 @@ impl AgentDriver {
             }
             Output::CloseLink { link } => links.close(link),
             Output::StartPmix(plan) => {
-                let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
+                let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
                     inputs.push(Input::PmixFailed { job: plan.job, error });
                 }
@@ -445,7 +481,7 @@ impl AgentDriver {
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
                 let by_step = matches!(self.agent.session().remote_shell, RemoteShell::Srun(_));
-                let ranks = ranks_of(jobs, plan.job, &mut self.spare, reactor);
+                let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
@@ -488,8 +524,7 @@ impl AgentDriver {
                     self.collect_orphans();
                 }
                 if let Some(ranks) = self.jobs.remove(&job) {
-                    // It has nothing left, or is given up: reaped or not, it is gone for us.
-                    let _ = ranks.into_keeper(&self.reactor).close();
+                    self.keepers.give_back(ranks.into_keeper(), &self.reactor);
                 }
             }
             Output::Exit => self.left = true,
@@ -588,12 +623,12 @@ impl AgentDriver {
 fn ranks_of<'j>(
     jobs: &'j mut BTreeMap<JobId, JobRanks>,
     job: JobId,
-    spare: &mut Option<Keeper>,
+    keepers: &mut Keepers,
     reactor: &Reactor,
 ) -> Result<&'j mut JobRanks, SpawnError> {
     match jobs.entry(job) {
         Slot::Occupied(ranks) => Ok(ranks.into_mut()),
-        Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, spare.take(), reactor)?)),
+        Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, keepers.take(reactor), reactor)?)),
     }
 }
 

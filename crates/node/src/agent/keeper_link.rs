@@ -73,6 +73,14 @@ impl KeeperLink {
         self.gone.then_some(self.born)
     }
 
+    /// Under another name for the reactor.
+    pub fn moved(mut self, token: Token, reactor: &Reactor) -> KeeperLink {
+        let interest = if self.blocked { Interest::BOTH } else { Interest::READABLE };
+        let _ = reactor.modify(self.keeper.fd(), token.pack(), interest);
+        self.token = token;
+        self
+    }
+
     /// Lets the keeper go; it kills what is left and leaves.
     pub fn into_keeper(mut self, reactor: &Reactor) -> Keeper {
         self.flush(reactor);

@@ -80,6 +80,7 @@ mod tests {
             record_dir: None,
             transport: Default::default(),
             link_delay_ns: 0,
+            standing: None,
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))
     }

@@ -7,6 +7,7 @@
 mod delay;
 mod dialling;
 mod guests;
+mod rejoin;
 mod ucx;
 
 use super::link_config::LinkConfig;
@@ -18,6 +19,7 @@ use crate::transport::listener::Listener;
 use delay::DelayLine;
 use dialling::Dial;
 pub use guests::ListenError;
+use rejoin::Rejoin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -57,9 +59,13 @@ pub struct LinkSet {
     /// This machine's addresses, once they were needed.
     own: Vec<InterfaceAddress>,
     next: u32,
+    /// The link that last had something.
+    hot: Option<LinkId>,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
+    /// The parent is gone, another one is looked for.
+    rejoin: Option<Rejoin>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
     /// Once the library is open.
@@ -101,8 +107,10 @@ impl LinkSet {
             dials: BTreeMap::new(),
             own: Vec::new(),
             next: 1,
+            hot: None,
             dirty: Vec::new(),
             unreachable: None,
+            rejoin: None,
             look_ns: None,
             ucx: None,
         }
@@ -127,6 +135,21 @@ impl LinkSet {
         Ok(id)
     }
 
+    /// Takes a launcher in, whose greeting is over.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub fn adopt(&mut self, link: Link, reactor: &Reactor, inputs: &mut Vec<Input>) -> io::Result<()> {
+        let id = self.insert(link, Kind::Up, Interest::READABLE, reactor)?;
+        inputs.push(Input::LinkUp { link: id, peer: Peer::Launcher, local: String::new() });
+        if let Some(entry) = self.links.get_mut(&id)
+            && let Received::Bytes(bytes) = entry.link.receive_early()
+        {
+            inputs.push(Input::LinkBytes { link: id, bytes });
+        }
+        Ok(())
+    }
+
     pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
         let Some(entry) = self.links.get_mut(&id) else {
             return;
@@ -147,10 +170,23 @@ impl LinkSet {
         };
         match entry.link.receive(turn.buffer)? {
             Received::Nothing => {}
-            Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
+            Received::Bytes(bytes) => {
+                self.hot = Some(id);
+                turn.inputs.push(Input::LinkBytes { link: id, bytes });
+            }
             Received::Up(hello) => self.on_proved(id, hello, turn)?,
         }
         Ok(())
+    }
+
+    /// Reads the link that last had something, without asking the reactor whether it has more.
+    pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
+        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(|entry| entry.kind == Kind::Up)) else {
+            return;
+        };
+        if let Err(error) = self.receive(id, turn) {
+            self.fail(id, error, turn.reactor, turn.inputs);
+        }
     }
 
     /// Both ends have proved the secret.
@@ -167,9 +203,15 @@ impl LinkSet {
         let peer = match (hello, kind) {
             (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
+            (Some(Hello { agent, role: Role::Orphan { life }, .. }), _) => Peer::Orphan { agent, life },
             (None, Kind::Dialled { target, .. }) => {
                 self.end_dial(target, turn.reactor);
-                if target == self.config.parent { Peer::Parent } else { Peer::Direct(target) }
+                if target == self.config.parent {
+                    self.rejoin = None;
+                    Peer::Parent
+                } else {
+                    Peer::Direct(target)
+                }
             }
             (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
         };
@@ -242,7 +284,12 @@ impl LinkSet {
                 continue;
             };
             let flushed = entry.link.flush();
-            let interest = if entry.link.wants_to_write() { Interest::BOTH } else { Interest::READABLE };
+            let interest = match entry.link.wants_to_write() {
+                false => Interest::READABLE,
+                // Who does not take what it asked for is not heard until it does.
+                true if entry.link.is_local() => Interest::WRITABLE,
+                true => Interest::BOTH,
+            };
             match flushed {
                 Ok(true) if entry.closing => {
                     let _ = reactor.remove(entry.link.fd());

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use wireup_os::clock::monotonic_ns;
-use wireup_proto::{Born, NEEDED, NEEDED_WORDS};
+use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError, RemoteShell};
 
@@ -97,15 +97,18 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
 
 /// Is an agent until its session ends. `by_step`: a batch system has brought it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
-    let start_timeout_ns = bootstrap.session.start_timeout_ns;
-    let mut driver = AgentDriver::new(bootstrap.session, me, Some(bootstrap.secret), born)?;
+    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, kin } = bootstrap;
+    let start_timeout_ns = session.start_timeout_ns;
+    let config = AgentConfig { agent: me, session, born, parent: parent.clone(), kin };
+    let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;
     if by_step {
-        called = Some(Called::begin(me, &mut driver, &bootstrap.parent, start_timeout_ns)?);
+        called = Some(Called::begin(me, &mut driver, &parent, start_timeout_ns)?);
     } else {
-        driver.dial(&bootstrap.parent, bootstrap.by_parent)?;
+        driver.dial(&parent, by_parent)?;
     }
-    for job in bootstrap.jobs {
+    driver.begin_standing();
+    for job in jobs {
         driver.launch(job);
     }
     driver.settle();

@@ -4,6 +4,7 @@ mod crowd;
 pub mod driver;
 pub(crate) mod impatient;
 mod keeper_link;
+mod keepers;
 mod link_config;
 mod links;
 mod main;

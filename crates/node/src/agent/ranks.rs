@@ -149,7 +149,7 @@ impl JobRanks {
                 pmix.remove_directory();
             }
             self.read_what_is_left(turn);
-            turn.inputs.push(Input::KeeperLost);
+            turn.inputs.push(Input::KeeperLost { job: self.job });
         }
     }
 
@@ -191,7 +191,7 @@ impl JobRanks {
                 self.on_exited(local, turn);
                 turn.inputs.push(Input::ChildExited { job, local, status });
             }
-            KeeperEvent::Swept => {}
+            KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }
     }
 
@@ -480,9 +480,9 @@ impl JobRanks {
         self.terminals.iter().map(|(until, _)| *until).chain(self.crowd.due_ns()).min()
     }
 
-    /// Lets the keeper go; it kills what is left and leaves. Its pid, to be waited for.
-    pub fn into_keeper(self, reactor: &Reactor) -> Keeper {
-        self.keeper.into_keeper(reactor)
+    /// Closes all that the job has open here; its keeper remains.
+    pub fn into_keeper(self) -> KeeperLink {
+        self.keeper
     }
 }
 

@@ -186,7 +186,7 @@ impl Shells {
                     let stderr = String::from_utf8_lossy(&text.tail).into_owned();
                     turn.inputs.push(Input::ShellExited { shell, status, stderr });
                 }
-                KeeperEvent::Swept => {}
+                KeeperEvent::Swept | KeeperEvent::Renewed => {}
             }
         }
         if !alive {

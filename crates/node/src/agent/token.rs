@@ -30,6 +30,10 @@ pub enum Token {
     Launcher(u32),
     /// UCX' worker.
     Ucx,
+    /// A keeper without a job, by pid.
+    IdleKeeper(u32),
+    /// Who has called at the session's socket and not said its version, by number.
+    Caller(u32),
 }
 
 impl Token {
@@ -48,6 +52,8 @@ impl Token {
             Token::Ucx => (13, JobId(0), 0),
             Token::StepIn(shell) => (14, JobId(0), shell.0),
             Token::StepOut(shell) => (15, JobId(0), shell.0),
+            Token::IdleKeeper(pid) => (16, JobId(0), pid),
+            Token::Caller(number) => (17, JobId(0), number),
             Token::PmixServer(job) => (11, job, 0),
             Token::PmixError(job) => (12, job, 0),
         };
@@ -72,6 +78,8 @@ impl Token {
             13 => Token::Ucx,
             14 => Token::StepIn(ShellId(index)),
             15 => Token::StepOut(ShellId(index)),
+            16 => Token::IdleKeeper(index),
+            17 => Token::Caller(index),
             11 => Token::PmixServer(job),
             12 => Token::PmixError(job),
             _ => return None,
@@ -100,6 +108,8 @@ mod tests {
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),
             Token::Ucx,
+            Token::IdleKeeper(4_194_304),
+            Token::Caller(7),
         ] {
             assert_eq!(Token::unpack(token.pack()), Some(token));
         }

@@ -272,7 +272,7 @@ impl Calls {
                     }
                 }
                 KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
-                KeeperEvent::Swept => {}
+                KeeperEvent::Swept | KeeperEvent::Renewed => {}
             }
         }
         if alive == Alive::Gone {

@@ -11,6 +11,7 @@
 //! Messages: one request for a whole batch; one report for each start and each exit, many in one system call.
 
 mod channel;
+mod directories;
 mod limits;
 mod living;
 mod plan;

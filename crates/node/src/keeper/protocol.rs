@@ -25,6 +25,11 @@ pub enum Request {
     Sweep,
     /// Remove this directory, with all that is in it, when no process is left and the agent lets the keeper go, or dies.
     RemoveAtEnd { directory: Vec<u8> },
+    /// The same at the keeper's own end, unless somebody has claimed (`flock`) the directory by then.
+    RemoveUnclaimed { directory: Vec<u8> },
+    /// Kill all descendants and remove what is to be removed at the end; then be as new, and say `Renewed`. If that cannot be had,
+    /// the keeper leaves.
+    Renew,
     /// If the agent dies, give standard input, a terminal, the modes back that it had when the keeper was forked.
     RestoreTerminalOnDeath,
 }
@@ -140,6 +145,8 @@ pub enum KeeperEvent {
     },
     /// No descendant is left (or only such as belong to another user and cannot be killed).
     Swept,
+    /// Nothing is left of all that came before.
+    Renewed,
 }
 
 /// A [`KeeperEvent`] without its descriptors: which there are is a bit each, in the order of [`ProcessFds`].
@@ -149,6 +156,7 @@ pub(super) enum Report {
     StartFailed { slot: u32, error: SpawnError },
     Exited { slot: u32, status: ExitStatus },
     Swept,
+    Renewed,
 }
 
 impl Report {
@@ -161,6 +169,7 @@ impl Report {
             Report::StartFailed { slot, error } => KeeperEvent::StartFailed { slot, error },
             Report::Exited { slot, status } => KeeperEvent::Exited { slot, status },
             Report::Swept => KeeperEvent::Swept,
+            Report::Renewed => KeeperEvent::Renewed,
         }
     }
 }

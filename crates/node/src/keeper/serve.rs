@@ -6,6 +6,7 @@
 //! whole table.
 
 use super::channel::{Flushed, Inbox, Outbox};
+use super::directories::Directories;
 use super::living::{Living, Start, status};
 use super::protocol::{Report, Request, SERVER_SLOT};
 use super::starts::{Waiting, enqueue, stdio_error};
@@ -14,11 +15,9 @@ use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsStr;
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
@@ -74,8 +73,9 @@ struct Serve {
     flushed_ns: u64,
     patience: Duration,
     agent_gone: bool,
-    /// Directories to be removed at the end.
-    directories: Vec<Vec<u8>>,
+    directories: Directories,
+    /// When the sweep is done, all is as it was at first.
+    renewing: bool,
 }
 
 #[derive(Default)]
@@ -122,7 +122,8 @@ impl Serve {
             flushed_ns: 0,
             patience: PATIENCE_MIN,
             agent_gone: false,
-            directories: Vec::new(),
+            directories: Directories::default(),
+            renewing: false,
         })
     }
 
@@ -141,10 +142,7 @@ impl Serve {
             self.kill_again();
             self.report()?;
         }
-        for directory in &self.directories {
-            // It may be gone, or on a file server that is.
-            let _ = std::fs::remove_dir_all(OsStr::from_bytes(directory));
-        }
+        self.directories.remove_all();
         Ok(())
     }
 
@@ -194,7 +192,12 @@ impl Serve {
                     self.signal(slot, signal);
                 }
                 Request::Sweep => self.begin_sweep(false),
-                Request::RemoveAtEnd { directory } => self.directories.push(directory),
+                Request::RemoveAtEnd { directory } => self.directories.remove_at_end(directory),
+                Request::RemoveUnclaimed { directory } => self.directories.remove_unclaimed(directory),
+                Request::Renew => {
+                    self.renewing = true;
+                    self.begin_sweep(false);
+                }
                 Request::RestoreTerminalOnDeath => self.restore_terminal = true,
             }
         }
@@ -343,12 +346,25 @@ impl Serve {
 
     fn kill_again(&mut self) {
         if self.sweep.as_mut().is_some_and(Sweep::kill_again) {
+            // With what is left of the last job it is of no use for another one.
+            self.agent_gone |= self.renewing;
+            self.renewing = false;
             self.on_childless();
         }
     }
 
     fn on_childless(&mut self) {
-        if self.sweep.take().is_some() {
+        if self.sweep.take().is_none() {
+            return;
+        }
+        if mem::take(&mut self.renewing) {
+            self.directories.remove();
+            self.restore_terminal = false;
+            self.stops = Stops::default();
+            self.living.clear();
+            self.slots.clear();
+            self.outbox.push(&Report::Renewed, Vec::new());
+        } else {
             self.outbox.push(&Report::Swept, Vec::new());
         }
     }

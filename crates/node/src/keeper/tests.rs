@@ -1,5 +1,7 @@
 //! Keepers with real processes, driven as an agent drives them.
 
+mod renewal;
+
 use super::*;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -23,6 +25,7 @@ struct Bench {
     keeper: Keeper,
     told: BTreeMap<u32, Told>,
     swept: usize,
+    renewed: usize,
     alive: Alive,
 }
 
@@ -57,7 +60,7 @@ impl Told {
 
 impl Bench {
     fn new() -> Bench {
-        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, alive: Alive::Yes }
+        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 
     fn request(&mut self, request: &Request) {
@@ -90,6 +93,7 @@ impl Bench {
                 assert!(told.exited.replace(status).is_none() && told.failed.is_none());
             }
             KeeperEvent::Swept => self.swept += 1,
+            KeeperEvent::Renewed => self.renewed += 1,
         }
     }
 

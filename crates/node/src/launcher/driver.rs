@@ -1,22 +1,21 @@
-//! One thread for the launcher and the root agent: both machines, one reactor, frames between them in memory.
+//! The launcher's turns: its root agent's events, signals, standard input and output.
 
+use super::root::Root;
 use super::stdin::Stdin;
 use super::writer::{Problem, Writer};
-use super::{RunConfig, RunError, RunOutcome, Stamps};
+use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
-use bytes::Bytes;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::SignalFd;
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
-use wireup_proto::io::{Input, Peer, Stream};
+use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
-use wireup_proto::{Born, Instant, Launcher, LauncherConfig};
-use wireup_wire::frame::Frame;
+use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
@@ -50,14 +49,13 @@ const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 const READER_GONE: u8 = 128 + 13;
 
 pub struct LauncherDriver<'w> {
-    agent: AgentDriver,
+    root: Root,
     launcher: Launcher,
     words: &'w mut dyn FnMut(&Notice) -> String,
     signals: SignalFd,
     stdin: Stdin,
     output: [Writer; 2],
     terminal: Option<RawTerminal>,
-    link_up: bool,
     traces: Vec<TracePart>,
     ended: Option<Ended>,
     interrupted: bool,
@@ -71,27 +69,36 @@ pub struct LauncherDriver<'w> {
 impl<'w> LauncherDriver<'w> {
     pub fn new(mut config: RunConfig, words: &'w mut dyn FnMut(&Notice) -> String) -> Result<Self, RunError> {
         let system = |what| move |error| RunError::System { what, error };
-        check_open_files(&config.job)?;
-        wireup_os::process::set_subreaper().map_err(system("becoming a subreaper"))?;
         if let Some(path) = &config.output_dir {
             std::fs::create_dir_all(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
         }
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
-        let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
-        let mut agent = AgentDriver::new(config.session, AgentId(0), None, born)?;
-        if let Some(keeper) = config.keeper.take() {
-            agent.set_spare_keeper(keeper);
-        }
-        let reactor = agent.reactor();
+        let one_shot = matches!(config.reach, Reach::OneShot { .. });
+        let root = match config.reach {
+            Reach::Session(session) => Root::session(*session).map_err(system("watching the session's socket"))?,
+            Reach::OneShot { session, keeper } => {
+                check_open_files(&config.job)?;
+                wireup_os::process::set_subreaper().map_err(system("becoming a subreaper"))?;
+                let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
+                let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None)?;
+                if let Some(keeper) = keeper {
+                    agent.set_spare_keeper(keeper);
+                }
+                Root::within(agent)
+            }
+        };
+        let reactor = root.reactor();
         // What our caller has ignored, as by `nohup`, stays so: a signal that is blocked would be kept for us all the
         // same.
         let heeded: Vec<i32> = SIGNALS.into_iter().filter(|&signal| !wireup_os::process::is_ignored(signal)).collect();
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
-        let writer =
-            |stream| Writer::new(stream, config.output_dir.clone()).map_err(system("making an event descriptor"));
+        let writer = |stream| {
+            let written = Writer::new(stream, config.output_dir.clone(), config.spool.clone());
+            written.map_err(system("making an event descriptor"))
+        };
         let output = [writer(Stream::Out)?, writer(Stream::Err)?];
         for (writer, token) in output.iter().zip([STDOUT_TOKEN, STDERR_TOKEN]) {
             reactor.add(writer.fd(), token.pack(), Interest::READABLE).map_err(system("watching descriptors"))?;
@@ -101,18 +108,17 @@ impl<'w> LauncherDriver<'w> {
         let relay_stdin = options.stdin != StdinTarget::None && !options.stdin_inherit;
         stamps.begun_ns = monotonic_ns();
         let launcher = Launcher::new(
-            LauncherConfig { job: config.job, timeout_ns: config.timeout_ns, one_shot: true, relay_stdin },
+            LauncherConfig { job: config.job, timeout_ns: config.timeout_ns, one_shot, relay_stdin },
             Instant(stamps.begun_ns),
         );
         Ok(LauncherDriver {
-            agent,
+            root,
             launcher,
             words,
             signals,
             stdin: Stdin::new(STDIN_TOKEN),
             output,
             terminal,
-            link_up: false,
             traces: Vec::new(),
             ended: None,
             interrupted: false,
@@ -124,8 +130,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     pub fn run(mut self) -> Result<RunOutcome, RunError> {
-        self.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });
-        self.link_up = true;
+        self.root.begin();
         self.tell(LauncherInput::LinkUp { link: IN_MEMORY });
         loop {
             self.settle();
@@ -133,10 +138,10 @@ impl<'w> LauncherDriver<'w> {
                 return Ok(self.leave(code));
             }
             let deadlines =
-                [self.launcher.deadline().map(|at| at.0), self.agent.deadline_ns(), self.stdin.deadline_ns()];
+                [self.launcher.deadline().map(|at| at.0), self.root.deadline_ns(), self.stdin.deadline_ns()];
             let until = deadlines.into_iter().flatten().min();
             let events =
-                self.agent.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;
+                self.root.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;
             for event in events {
                 self.on_event(event);
             }
@@ -147,20 +152,18 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Lets both machines work until neither has anything to say.
+    /// Lets the launcher and its root work until neither has anything to say.
     fn settle(&mut self) {
         loop {
-            self.agent.settle();
+            self.root.settle();
             let mut quiet = true;
-            for frame in self.agent.take_for_launcher() {
+            for bytes in self.root.take_bytes() {
                 quiet = false;
-                for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
-                    self.tell(LauncherInput::LinkBytes { link: IN_MEMORY, bytes });
-                }
+                self.tell(LauncherInput::LinkBytes { link: IN_MEMORY, bytes });
             }
-            if self.agent.has_left() && std::mem::take(&mut self.link_up) {
+            if let Some(problem) = self.root.take_end() {
                 quiet = false;
-                self.tell(LauncherInput::LinkDown { link: IN_MEMORY, problem: "the root agent has left".into() });
+                self.tell(LauncherInput::LinkDown { link: IN_MEMORY, problem });
             }
             while let Some(output) = self.launcher.poll() {
                 quiet = false;
@@ -178,20 +181,12 @@ impl<'w> LauncherDriver<'w> {
 
     fn perform(&mut self, output: LauncherOutput) {
         match output {
-            LauncherOutput::Send { frame, .. } => self.send_to_agent(frame),
+            LauncherOutput::Send { frame, .. } => self.root.send(frame),
             LauncherOutput::Write { stream, rank, bytes } => self.output[stream as usize - 1].write(rank, bytes),
-            LauncherOutput::ReadStdin { bytes_max } => self.stdin.want(bytes_max as usize, self.agent.reactor()),
+            LauncherOutput::ReadStdin { bytes_max } => self.stdin.want(bytes_max as usize, self.root.reactor()),
             LauncherOutput::Notice(notice) => self.on_notice(notice),
             LauncherOutput::Suspend => self.suspend(),
             LauncherOutput::Exit { code } => self.code = Some(if self.ended_by_reader { READER_GONE } else { code }),
-        }
-    }
-
-    fn send_to_agent(&mut self, frame: Frame) {
-        if self.link_up {
-            for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
-                self.agent.handle(Input::LinkBytes { link: IN_MEMORY, bytes });
-            }
         }
     }
 
@@ -233,7 +228,7 @@ impl<'w> LauncherDriver<'w> {
             Some(STDIN_TOKEN) => self.read_stdin(),
             Some(STDOUT_TOKEN) => self.on_written(Stream::Out),
             Some(STDERR_TOKEN) => self.on_written(Stream::Err),
-            Some(token) => self.agent.on_event(token, event),
+            Some(token) => self.root.on_event(token, event),
             None => {}
         }
     }
@@ -241,7 +236,7 @@ impl<'w> LauncherDriver<'w> {
     fn on_signals(&mut self) {
         while let Some(signal) = self.signals.read() {
             if signal == SIGCONT {
-                self.stdin.on_continue(self.agent.reactor());
+                self.stdin.on_continue(self.root.reactor());
                 if let Some(terminal) = &self.terminal {
                     terminal.set_raw();
                 }
@@ -256,7 +251,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn read_stdin(&mut self) {
-        if let Some(bytes) = self.stdin.read(self.agent.reactor()) {
+        if let Some(bytes) = self.stdin.read(self.root.reactor()) {
             self.tell(LauncherInput::Stdin { bytes });
         }
     }
@@ -276,8 +271,8 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn on_tick(&mut self) {
-        self.agent.on_tick();
-        self.stdin.on_tick(self.agent.reactor());
+        self.root.on_tick();
+        self.stdin.on_tick(self.root.reactor());
         let now = Instant(monotonic_ns());
         if self.launcher.deadline().is_some_and(|due| now >= due) {
             self.tell(LauncherInput::Tick);
@@ -286,7 +281,7 @@ impl<'w> LauncherDriver<'w> {
 
     /// Stops as `^Z` would have stopped us; goes on here when somebody sends `SIGCONT`.
     fn suspend(&mut self) {
-        self.agent.settle();
+        self.root.settle();
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
@@ -295,7 +290,7 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn leave(mut self, code: u8) -> RunOutcome {
-        self.agent.end();
+        self.root.end();
         let limit = self.launcher.is_impatient().then_some(LAST_WORDS_MAX);
         for writer in &self.output {
             writer.finish(limit);

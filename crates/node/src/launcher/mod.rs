@@ -1,11 +1,15 @@
-//! The launcher's driver: a job's run from this process, with the session's root agent inside.
+//! The launcher's driver: a job's run from this process, with the root agent inside or in a standing session.
 
 mod driver;
+mod root;
 mod stdin;
 mod writer;
 
+use crate::session::Attached;
+use crate::session::spool::Spool;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
@@ -13,15 +17,27 @@ use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 /// All that a run needs to know.
 pub struct RunConfig {
     pub job: JobSpec,
-    pub session: SessionSpec,
+    pub reach: Reach,
     pub timeout_ns: Option<u64>,
     /// Files `rank.N.out` and `rank.N.err` instead of standard output and error.
     pub output_dir: Option<PathBuf>,
+    /// Instead of standard output and error, where the job is detached.
+    pub spool: Option<Arc<Spool>>,
     /// `CLOCK_MONOTONIC` when the program began, and when its command line was understood (ns).
     pub process_start_ns: u64,
     pub resolved_ns: u64,
-    /// Forked at the very beginning, so that it gets ready while the command line is read.
-    pub keeper: Option<crate::keeper::Keeper>,
+}
+
+/// Where the root agent is.
+pub enum Reach {
+    /// In this very process: the session is the job's, and ends with it.
+    OneShot {
+        session: SessionSpec,
+        /// Forked at the very beginning, so that it gets ready while the command line is read.
+        keeper: Option<crate::keeper::Keeper>,
+    },
+    /// A standing session's.
+    Session(Box<Attached>),
 }
 
 /// What a run came to.

@@ -4,6 +4,7 @@
 //! The thread starts with the first byte. It takes all that waits and writes it in one call. Where no thread can be
 //! had, everything is written in place.
 
+use crate::session::spool::Spool;
 use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
 use std::fs::OpenOptions;
@@ -44,6 +45,8 @@ struct Target {
     stream: Stream,
     /// `--output-dir`: one file for each rank and stream.
     directory: Option<PathBuf>,
+    /// Instead of the descriptor, where the job is detached.
+    spool: Option<Arc<Spool>>,
     /// The ranks whose files were begun: a file of an earlier run is emptied first.
     begun: HashSet<u32>,
 }
@@ -81,10 +84,10 @@ pub struct News {
 }
 
 impl Writer {
-    pub fn new(stream: Stream, directory: Option<PathBuf>) -> io::Result<Writer> {
+    pub fn new(stream: Stream, directory: Option<PathBuf>, spool: Option<Arc<Spool>>) -> io::Result<Writer> {
         let news =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
-        let target = Mutex::new(Target { stream, directory, begun: HashSet::new() });
+        let target = Mutex::new(Target { stream, directory, spool, begun: HashSet::new() });
         let shared = Shared { target, state: Mutex::default(), changed: Condvar::new(), news };
         Ok(Writer { shared: Arc::new(shared), mode: Mode::Idle })
     }
@@ -231,6 +234,11 @@ impl Target {
     }
 
     fn write_descriptor(&self, group: &[Piece]) -> Result<(), Problem> {
+        if let Some(spool) = &self.spool {
+            let slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
+            let problem = |error| Problem { text: format!("keeping the output: {error}"), reader_gone: false };
+            return spool.write(self.stream, &slices).map_err(problem);
+        }
         let (fd, name) = match self.stream {
             Stream::Out => (rustix::stdio::stdout(), "standard output"),
             Stream::Err => (rustix::stdio::stderr(), "standard error"),

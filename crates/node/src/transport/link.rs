@@ -37,6 +37,8 @@ pub struct Link {
     sealed: Option<Sealed>,
     /// How long the other end may be silent.
     patience: Option<Duration>,
+    /// There is no network in between.
+    local: bool,
 }
 
 /// What became of the small frames at the head of the queues.
@@ -96,14 +98,34 @@ impl Link {
         Link::new(socket, Stage::Handshake(Box::new(handshake)), Vec::new(), encrypt)
     }
 
+    /// A link to a process of the same user on this machine, behind a Unix socket that nobody else can reach. `early`: what came
+    /// behind its greeting.
+    pub fn local(socket: OwnedFd, early: Bytes) -> Link {
+        Link { early, local: true, ..Link::new(socket, Stage::Open, Vec::new(), false) }
+    }
+
     fn new(socket: OwnedFd, stage: Stage, first: Vec<u8>, encrypt: bool) -> Link {
         let begun = if first.is_empty() { VecDeque::new() } else { VecDeque::from([Bytes::from(first)]) };
-        let (waiting, early) = (Default::default(), Bytes::new());
-        Link { socket, stage, begun, waiting, joined: Vec::new(), early, encrypt, sealed: None, patience: None }
+        Link {
+            socket,
+            stage,
+            begun,
+            waiting: Default::default(),
+            joined: Vec::new(),
+            early: Bytes::new(),
+            encrypt,
+            sealed: None,
+            patience: None,
+            local: false,
+        }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.local
     }
 
     pub fn is_open(&self) -> bool {
@@ -128,6 +150,9 @@ impl Link {
 
     /// How the bytes fare that were written.
     pub fn silence(&self) -> Unacknowledged {
+        if self.local {
+            return Unacknowledged::Nothing;
+        }
         // What the kernel does not tell is no reason to end a link.
         wireup_os::socket::silence(&self.socket).unwrap_or(Unacknowledged::Answered)
     }

@@ -70,6 +70,18 @@ pub fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
+/// The leader of this process' session (its log-in shell, most often), which may be gone; `None`: it cannot be seen from
+/// this name space.
+pub fn session_leader() -> Option<u32> {
+    // SAFETY: `getsid` touches no memory. (rustix' own takes no 0 for an answer, which stands for a leader elsewhere.)
+    u32::try_from(unsafe { libc::getsid(0) }).ok().filter(|&pid| pid > 0)
+}
+
+/// Who started this process, or took it over; `None`: it cannot be seen from this name space.
+pub fn parent() -> Option<u32> {
+    rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32)
+}
+
 /// Where [`fork`] returned.
 pub enum Fork {
     Parent { child: u32 },

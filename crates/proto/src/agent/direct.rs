@@ -1,12 +1,14 @@
 //! What other agents than the neighbours say: frames on their way through the tree, frames over links beside it.
 //!
-//! A job's frames may come before the tree brings the job: they wait for it.
+//! A job's frames may come before the tree brings the job: they wait for it. In a standing session a job's own tree is not the
+//! session's, so all of its frames may come this way; elsewhere nobody gives orders beside the tree.
 
 use super::Agent;
 use crate::io::LinkId;
 use crate::job::{Remains, modex_frame, modex_gone};
 use crate::time::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
@@ -17,12 +19,16 @@ use wireup_wire::route::{self, Routed};
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
 pub struct Early {
-    /// The latest job that was launched here. Ids grow: frames of others that are not there came too late.
+    /// The latest job that is known of. Ids grow: frames of others up to that came too late, unless they are `live`.
     newest: JobId,
+    /// Those that may still be under way somewhere. None in a session of one run: its jobs follow each other.
+    live: BTreeSet<JobId>,
+    /// Those of them that were launched here.
+    begun: BTreeSet<JobId>,
     frames: BTreeMap<JobId, Waited>,
     bytes: usize,
-    /// What ranks of the last job that is over have left behind.
-    remains: (JobId, Remains),
+    /// What ranks of jobs that are over have left behind.
+    remains: BTreeMap<JobId, Remains>,
 }
 
 /// What came for one job.
@@ -36,9 +42,6 @@ impl Early {
     /// Keeps a frame of a job that may still come; what is too much is thrown away, and the job told when it comes.
     pub fn keep(&mut self, from: AgentId, frame: Frame) {
         let id = JobId(frame.job);
-        if id <= self.newest {
-            return;
-        }
         let bytes = self.bytes + frame.wire_len();
         let waited = self.frames.entry(id).or_default();
         if bytes <= DIRECT_WAITING_BYTES_MAX {
@@ -51,28 +54,60 @@ impl Early {
 
     /// A job is over; others may still ask for what its ranks have left behind.
     pub fn leave_behind(&mut self, id: JobId, remains: Remains) {
-        self.remains = (id, remains);
+        if !remains.is_empty() {
+            self.remains.insert(id, remains);
+        }
     }
 
     fn remains(&self, id: JobId) -> &Remains {
         static NOTHING: Remains = Remains::new();
-        if self.remains.0 == id { &self.remains.1 } else { &NOTHING }
+        self.remains.get(&id).unwrap_or(&NOTHING)
     }
 
     /// Whether a job that is not here was, or never will be.
     pub fn is_over(&self, id: JobId) -> bool {
-        id <= self.newest
+        self.begun.contains(&id) || (id <= self.newest && !self.live.contains(&id))
+    }
+
+    /// Of the jobs up to `newest` only these may still have something to say.
+    pub fn on_live(&mut self, newest: JobId, live: &[JobId]) {
+        if newest < self.newest {
+            // What was sent twice comes late.
+            return;
+        }
+        self.newest = newest;
+        self.live = live.iter().copied().collect();
+        self.prune();
+    }
+
+    fn prune(&mut self) {
+        let (newest, live) = (self.newest, &self.live);
+        let may_come = |id: &JobId| *id > newest || live.contains(id);
+        self.begun.retain(may_come);
+        self.remains.retain(|id, _| may_come(id));
+        self.frames.retain(|id, _| may_come(id));
+        let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
+        self.bytes = self.frames.values().map(bytes).sum();
+    }
+
+    /// A job is over on all nodes.
+    pub fn forget(&mut self, id: JobId) {
+        self.live.remove(&id);
+        self.prune();
     }
 
     /// A job is launched: its frames, and an end of those that waited for earlier ones.
     pub fn take(&mut self, id: JobId) -> Waited {
         self.newest = self.newest.max(id);
-        self.remains = Default::default();
-        let later = self.frames.split_off(&JobId(id.0.saturating_add(1)));
-        let waited = std::mem::replace(&mut self.frames, later).remove(&id).unwrap_or_default();
-        let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
-        self.bytes = self.frames.values().map(bytes).sum();
+        self.begun.insert(id);
+        let waited = self.frames.remove(&id).unwrap_or_default();
+        self.prune();
         waited
+    }
+
+    /// Frames that wait, for the simulator's checkers.
+    pub fn len(&self) -> usize {
+        self.frames.values().map(|waited| waited.frames.len()).sum::<usize>() + self.remains.len()
     }
 }
 
@@ -87,12 +122,7 @@ impl Agent {
     pub(super) fn on_routed(&mut self, now: Instant, branch: Option<AgentId>, frame: Frame) -> Result<(), PeerError> {
         let (to, from) = route::ends(&frame).ok_or(PeerError::Malformed)?;
         let (me, count) = (self.config.agent, self.tree.count());
-        let below = |top: AgentId, agent: AgentId| self.tree.subtree_contains(top, agent);
-        let is_on_its_way = match branch {
-            Some(branch) => below(branch, from) && !below(branch, to),
-            None => !below(me, from) && below(me, to),
-        };
-        if !is_on_its_way || from.0 >= count || to.0 >= count {
+        if !self.is_on_its_way(branch, from, to) || from.0 >= count || to.0 >= count {
             return Ok(());
         }
         if to != me {
@@ -110,6 +140,21 @@ impl Agent {
             self.on_peer_frames(now, from, frame);
         }
         Ok(())
+    }
+
+    /// Whether a routed frame can have come from there and goes on to somewhere else.
+    fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
+        let (me, below) = (self.config.agent, |top, agent| self.tree.subtree_contains(top, agent));
+        if self.is_standing() {
+            // Adopted agents are not where the tree was drawn, but none is above those that it was below.
+            let next = self.links.next_hop(to);
+            let turns_back = branch.map_or(next == Hop::Parent, |branch| next == Hop::Child(branch));
+            return branch.is_none_or(|branch| below(branch, from)) && !turns_back && !self.links.is_lost(from);
+        }
+        match branch {
+            Some(branch) => below(branch, from) && !below(branch, to),
+            None => !below(me, from) && below(me, to),
+        }
     }
 
     /// A frame over a link beside the tree.
@@ -130,8 +175,7 @@ impl Agent {
 
     /// A frame that another agent, wherever it is in the tree, has sent to this one.
     pub(super) fn on_peer_frame(&mut self, now: Instant, from: AgentId, frame: Frame) {
-        // Nobody gives orders beside the tree.
-        if !matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench) {
+        if !matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench) && !self.is_standing() {
             return;
         }
         let id = JobId(frame.job);
@@ -139,6 +183,7 @@ impl Agent {
         let _ = if self.jobs.contains_key(&id) {
             self.take_direct(now, id, from, frame)
         } else if self.early.is_over(id) {
+            self.links.direct.forget(id);
             self.answer_for_gone(id, from, &frame)
         } else {
             self.early.keep(from, frame);
@@ -152,6 +197,11 @@ impl Agent {
             self.with_job(now, id, |job, cx| job.on_between(from, message, cx));
         } else if frame.kind == Kind::Bench {
             self.with_job(now, id, |job, cx| job.on_bench(from, frame, cx));
+        } else if frame.kind == Kind::Control {
+            let message = peer::decode(&frame.payload)?;
+            self.on_job_control(now, Some(from), id, message);
+        } else if frame.kind != Kind::Direct {
+            self.on_job_frame(now, Some(from), frame);
         } else {
             self.with_job(now, id, |job, cx| job.on_direct(from, frame, cx));
         }

@@ -36,9 +36,9 @@ impl Agent {
         }
         self.links.forget_child(agent);
         self.forget_wishes_below(agent);
-        if (self.starts.has_linked(agent) || self.steps.holds(agent))
-            && self.jobs.values().any(|job| job.has_child(agent))
-        {
+        self.adopt_children_of(now, agent);
+        let is_missed = self.is_standing() || self.jobs.values().any(|job| job.has_child(agent));
+        if (self.starts.has_linked(agent) || self.steps.holds(agent)) && is_missed {
             self.last_words.waiting.insert(agent, (now + LAST_WORDS_NS_MAX, problem));
         } else {
             let words = self.last_words.said.remove(&agent).unwrap_or_default();
@@ -88,6 +88,9 @@ impl Agent {
 
     fn lose_child(&mut self, now: Instant, agent: AgentId, problem: String, words: &str) {
         let problem = if words.is_empty() { problem } else { format!("{problem}; {words}") };
+        if self.is_standing() {
+            return self.report_lost(now, agent, problem);
+        }
         let cause = Cause::AgentLost { agent, problem };
         self.with_all_jobs(now, |job, cx| {
             if job.has_child(agent) {

@@ -9,11 +9,13 @@
 //! ```
 //!
 //! An agent holds a map of jobs; a job is the unit of state and of clean-up. The root is an agent like the others, with a
-//! launcher where they have a parent. An agent whose parent is lost leaves at once, and its keeper ends what it started;
-//! so does its own children's.
+//! launcher where they have a parent. In a session of one run an agent whose parent is lost leaves at once, and its keeper ends
+//! what it started; so does its own children's. Sessions that outlive their jobs are `standing`.
 
 mod direct;
+mod frames;
 mod last_words;
+mod standing;
 mod starting;
 mod step;
 mod ucx;
@@ -21,25 +23,26 @@ mod ucx;
 use crate::children::Children;
 use crate::clock_offset::ClockOffset;
 use crate::io::{Input, LinkId, Output, Peer};
-use crate::job::{Born, Context, Job, participants};
+use crate::job::{Born, Context, Job, JobTree, participants};
 use crate::links::Links;
 use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
-use crate::starts::{Purpose, Starts, Wish};
+use crate::starts::Starts;
 use crate::time::Instant;
-use bytes::Bytes;
 use direct::Early;
 use last_words::LastWords;
+pub use standing::Holds;
+use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use step::Steps;
 use ucx::UcxAgreement;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
-use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Control, Failure, MissingAgent, RemoteShell, SessionSpec, SpawnStep};
+use wireup_wire::session::Kin;
 
 /// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
 /// to do needs milliseconds; whatever still runs then is killed by the keeper.
@@ -54,6 +57,16 @@ pub struct AgentConfig {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
+    /// Where its parent listens, best first; of a standing session.
+    pub parent: Vec<String>,
+    pub kin: Kin,
+}
+
+impl AgentConfig {
+    /// Of an agent that nobody has told about its kin.
+    pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
+        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default() }
+    }
 }
 
 pub struct Agent {
@@ -84,6 +97,8 @@ pub struct Agent {
     leaving: Option<Instant>,
     left: bool,
     ucx: UcxAgreement,
+    /// Of a session that outlives its jobs.
+    standing: Option<Standing>,
 }
 
 impl Agent {
@@ -109,7 +124,8 @@ impl Agent {
                 RemoteShell::Command(_) | RemoteShell::Ssh(_) | RemoteShell::Srun(_) => ClockOffset::default(),
             },
             tree,
-            links: Links::new(config.agent, tree, config.session.transport),
+            links: Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some()),
+            standing: Standing::new(&config),
             config,
             children: Children::default(),
             early: Early::default(),
@@ -189,11 +205,14 @@ impl Agent {
             Input::PmixFailed { job, error } => {
                 self.with_job(now, job, |job, cx| job.on_pmix_failed(&error, cx));
             }
-            Input::KeeperLost => self.with_all_jobs(now, |job, cx| job.on_keeper_lost(cx)),
+            Input::KeeperLost { job } => self.with_job(now, job, |job, cx| job.on_keeper_lost(cx)),
+            Input::RejoinFailed { .. } => self.on_rejoin_failed(now),
+            Input::EndSession { reason } => self.end_session(now, reason),
             Input::Tick => self.on_tick(now),
         }
         self.stop_starting(now);
         self.call_shells(now);
+        self.end_if_idle(now);
         self.leave_if_done();
     }
 
@@ -211,6 +230,7 @@ impl Agent {
             .chain(self.starts.deadline())
             .chain(self.links.direct.deadline())
             .chain(for_others)
+            .chain(self.standing.as_ref().and_then(Standing::deadline))
             .chain(self.leaving)
             .min()
     }
@@ -233,9 +253,10 @@ impl Agent {
         self.asked.clear();
         self.asked_about.clear();
         let mut lost = Vec::new();
-        for child in participants(&spec, &mapping, self.config.agent, &self.tree) {
+        let tree = JobTree::whole(self.config.agent, self.tree);
+        for child in participants(&spec, &mapping, &tree) {
             if self.children.is_new(child) {
-                self.start_child(now, child, id);
+                self.start_child(now, child, Some(id));
             } else if self.children.is_lost(child) {
                 lost.push(child);
             } else {
@@ -244,8 +265,16 @@ impl Agent {
         }
         self.call_step(now, &spec, &mapping);
         self.call_shells(now);
+        self.begin_job(now, spec, &mapping, tree, &lost);
+    }
+
+    /// Takes a job on here: others that run it were told. Of children, those are `lost`.
+    fn begin_job(&mut self, now: Instant, spec: Arc<JobSpec>, mapping: &Mapping, tree: JobTree, lost: &[AgentId]) {
+        let id = spec.job;
+        self.specs.insert(id, spec.clone());
         let (me, born) = (self.config.agent, self.config.born);
         let mut cx = Context {
+            up: tree.up(),
             now,
             start_by: self.start_by,
             clock: &self.clock,
@@ -254,24 +283,26 @@ impl Agent {
             memory: &mut *self.memory,
         };
         let hold = self.config.session.hold_ranks && !cx.links.has_up();
-        let mut job = Job::launch(spec, &mapping, me, &self.tree, born, hold, &mut cx);
+        let mut job = Job::launch(spec, mapping, me, tree, born, hold, &mut cx);
         job.wire_up(&mut cx);
         job.begin_bench(&mut cx);
         let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
         let ask_clock = job.is_profiled() && cx.links.has_up();
-        for &agent in &lost {
+        for &agent in lost {
             job.on_child_missing(agent, true);
             job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], &mut cx);
         }
-        if job.settle(&mut cx) {
-            self.specs.remove(&id);
-        } else {
-            self.jobs.insert(id, job);
+        let is_over = job.settle(&mut cx);
+        self.jobs.insert(id, job);
+        if is_over {
+            self.forget_job(id);
         }
         if ask_clock {
             self.ask_clock(now);
         }
-        self.ask_for_ucx(below);
+        if !self.is_standing() {
+            self.ask_for_ucx(below);
+        }
         self.take_early(now, id);
     }
 
@@ -332,11 +363,18 @@ impl Agent {
             self.links.on_up(link, peer, &mut self.out);
             return self.on_child_up(now, agent, local);
         }
+        if let Peer::Orphan { agent, life } = peer {
+            return self.on_orphan(link, agent, life);
+        }
         if matches!(peer, Peer::Direct(agent) if !self.links.direct.expects(agent)) {
             return self.turn_away(link);
         }
         self.links.on_up(link, peer, &mut self.out);
+        if peer == Peer::Launcher && self.is_standing() {
+            return self.on_launcher_up(link);
+        }
         if peer == Peer::Parent {
+            self.on_parent_up();
             self.with_all_jobs(now, |job, cx| job.on_linked(cx));
             if self.jobs.values().any(Job::is_profiled) {
                 self.ask_clock(now);
@@ -344,91 +382,12 @@ impl Agent {
         }
     }
 
-    fn on_link_bytes(&mut self, now: Instant, link: LinkId, mut bytes: Bytes) {
-        loop {
-            let problem = match self.links.next_frame(link, &mut bytes) {
-                Ok(None) => return,
-                Ok(Some(frame)) => match self.on_frame(now, link, frame) {
-                    Ok(()) => continue,
-                    Err(error) => error.to_string(),
-                },
-                Err(error) => error.to_string(),
-            };
-            self.out.push(Output::CloseLink { link });
-            return self.on_link_down(now, link, problem);
-        }
-    }
-
-    fn on_frame(&mut self, now: Instant, link: LinkId, frame: Frame) -> Result<(), peer::PeerError> {
-        let Some(peer) = self.links.peer(link) else {
-            return Ok(());
-        };
-        let id = JobId(frame.job);
-        let from = match peer {
-            Peer::Child(agent) => Some(agent),
-            Peer::Parent | Peer::Launcher => None,
-            Peer::Direct(agent) => {
-                self.on_beside(now, link, agent, frame);
-                return Ok(());
-            }
-        };
-        if frame.kind == Kind::Routed {
-            return self.on_routed(now, from, frame);
-        }
-        if matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench) {
-            if let Some(from) = self.links.agent_at(peer) {
-                self.on_peer_frame(now, from, frame);
-            }
-            return Ok(());
-        }
-        if frame.kind != Kind::Control {
-            self.with_job(now, id, |job, cx| job.on_frame(from, frame, cx));
-            return Ok(());
-        }
-        let message: Control = peer::decode(&frame.payload)?;
-        match (from, message) {
-            (None, Control::Launch(spec)) => {
-                self.start_by = now + self.config.session.start_timeout_ns;
-                self.hurried = false;
-                self.launch(now, spec);
-            }
-            (None, Control::Shutdown) => self.on_shutdown(now),
-            (None, Control::NotStarted(missing)) => self.on_not_started(now, missing),
-            (None, Control::ClockTell { asked_ns, told_ns }) => {
-                if let Some(message) = self.clock.on_told(now, asked_ns, told_ns) {
-                    self.links.control_up(JobId(0), &message, &mut self.out);
-                }
-                // Whose trace waited for it is over now.
-                self.with_all_jobs(now, |_, _| ());
-            }
-            (None, Control::TimeLeft { left_ns }) => self.on_time_left(now, left_ns),
-            (None, Control::Probed { agent, asker, problem }) => self.on_probed_above(now, agent, asker, problem),
-            (Some(branch), Control::StartFor { agent, jobs, parent, problem }) => {
-                let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent } };
-                self.on_start_for(now, branch, wish, problem);
-            }
-            (Some(branch), Control::Probe { agent, asker }) => self.on_probe_for(now, branch, agent, asker),
-            (Some(branch), Control::UcxLooked { missing }) => self.on_ucx_looked(branch, missing),
-            (None, Control::UseUcx { yes }) => self.on_use_ucx(yes),
-            (Some(branch), Control::Note(note)) => self.on_note(branch, note),
-            (Some(branch), Control::Missing(mut missing)) => {
-                missing.retain(|missing| self.tree.subtree_contains(branch, missing.agent));
-                self.with_job(now, id, |job, cx| job.on_control_up(branch, Control::Missing(missing), cx));
-            }
-            (Some(agent), Control::ClockAsk { asked_ns }) => {
-                let message = Control::ClockTell { asked_ns, told_ns: now.0 };
-                self.links.control_child(agent, JobId(0), &message, &mut self.out);
-            }
-            (None, message) => self.with_job(now, id, |job, cx| job.on_control_down(&message, cx)),
-            (Some(agent), message) => self.with_job(now, id, |job, cx| job.on_control_up(agent, message, cx)),
-        }
-        Ok(())
-    }
-
     fn on_link_down(&mut self, now: Instant, link: LinkId, problem: String) {
         match self.links.on_down(link) {
             None => {}
-            Some(Peer::Parent | Peer::Launcher) => self.leave(),
+            Some(Peer::Launcher) if self.is_standing() => self.on_launcher_down(now, link),
+            Some(Peer::Parent) => self.on_parent_lost(now),
+            Some(Peer::Launcher | Peer::Orphan { .. }) => self.leave(),
             Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
             Some(Peer::Direct(agent)) => self.links.on_direct_lost(agent, link, &problem, &mut self.out),
         }
@@ -438,6 +397,7 @@ impl Agent {
         self.check_starts(now);
         self.check_last_words(now);
         self.check_direct(now);
+        self.check_standing(now);
         self.with_all_jobs(now, |job, cx| job.on_tick(cx));
         if self.leaving.is_some_and(|until| now >= until) {
             self.leave();
@@ -471,6 +431,7 @@ impl Agent {
             return;
         };
         let mut cx = Context {
+            up: job.up(),
             now,
             start_by: self.start_by,
             clock: &self.clock,
@@ -480,14 +441,23 @@ impl Agent {
         };
         act(job, &mut cx);
         if job.settle(&mut cx) {
-            let remains = self.jobs.remove(&id).map(|mut job| job.take_remains());
-            self.early.leave_behind(id, remains.unwrap_or_default());
-            self.specs.remove(&id);
-            self.links.direct.forget(id);
+            self.forget_job(id);
         }
         for agent in self.links.take_dropped() {
             // A later job is not sent to it.
             self.children.on_lost(agent);
+        }
+    }
+
+    /// A job is over here.
+    fn forget_job(&mut self, id: JobId) {
+        let Some(mut job) = self.jobs.remove(&id) else { return };
+        self.specs.remove(&id);
+        self.early.leave_behind(id, job.take_remains());
+        self.links.direct.forget(id);
+        self.links.settle_direct(&mut self.out);
+        if self.is_standing() {
+            self.on_job_over(id, &job);
         }
     }
 

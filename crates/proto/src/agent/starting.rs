@@ -10,9 +10,10 @@ use crate::job::Job;
 use crate::starts::{Outcome, Purpose, Wish};
 use crate::time::Instant;
 use std::collections::BTreeSet;
-use wireup_coll::tree::Hop;
+use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
+use wireup_wire::session::Kin;
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its birth (ns).
 /// Chosen: all others are wrong by less, and launches of a blink stay without this message.
@@ -22,12 +23,17 @@ const LONG_START_NS: u64 = 500_000_000;
 /// causes ten a level.
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
+/// How many notes of a child's subtree are passed on.
+pub(super) fn notes_max(tree: Tree, child: AgentId) -> u32 {
+    NOTES_PER_AGENT_MAX.saturating_mul(tree.subtree(child).count() as u32)
+}
+
 impl Agent {
-    pub(super) fn start_child(&mut self, now: Instant, agent: AgentId, job: JobId) {
+    pub(super) fn start_child(&mut self, now: Instant, agent: AgentId, job: Option<JobId>) {
         self.children.on_start(now, agent, self.start_by);
         self.links.expect_child(agent);
         if !self.is_by_step() {
-            self.starts.wish(Wish { agent, jobs: vec![job], purpose: Purpose::Child });
+            self.starts.wish(Wish { agent, jobs: job.into_iter().collect(), purpose: Purpose::Child });
         }
     }
 
@@ -41,9 +47,9 @@ impl Agent {
 
     /// What the agent is told; a probe is told nothing.
     fn bootstrap(&self, now: Instant, wish: &Wish) -> Option<Bootstrap> {
-        let (parent, by_parent) = match &wish.purpose {
-            Purpose::Child => (Vec::new(), true),
-            Purpose::Stead { parent, .. } => (parent.clone(), false),
+        let (parent, by_parent, kin) = match &wish.purpose {
+            Purpose::Child => (Vec::new(), true, self.kin_of(wish.agent)),
+            Purpose::Stead { parent, kin, .. } => (parent.clone(), false, kin.clone()),
             Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
         let mut session = self.config.session.clone();
@@ -51,7 +57,7 @@ impl Agent {
         // Of an agent that another call may have brought, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| self.specs.get(job)).map(|spec| (**spec).clone()).collect();
-        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs })
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, kin })
     }
 
     pub(super) fn on_child_up(&mut self, now: Instant, agent: AgentId, address: String) {
@@ -59,10 +65,10 @@ impl Agent {
         self.starts.on_linked(agent);
         let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: agent });
         self.stop(shells);
-        let notes_max = NOTES_PER_AGENT_MAX.saturating_mul(self.tree.subtree(agent).count() as u32);
-        let Some((since, delegated)) = self.children.on_up(agent, notes_max) else {
+        let Some((since, delegated)) = self.children.on_up(agent, notes_max(self.tree, agent)) else {
             return;
         };
+        self.tell_state(agent);
         if self.hurried || now - since > LONG_START_NS {
             self.tell_time_left(now, agent);
         }
@@ -147,9 +153,10 @@ impl Agent {
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                self.ask_above(agent, jobs, self.links.addresses().to_vec(), problem);
+                let kin = self.kin_of(agent);
+                self.ask_above(agent, jobs, self.links.addresses().to_vec(), problem, kin);
             }
-            Purpose::Stead { parent, .. } if !is_last => self.ask_above(agent, jobs, parent, problem),
+            Purpose::Stead { parent, kin, .. } if !is_last => self.ask_above(agent, jobs, parent, problem, kin),
             Purpose::Probe { .. } if !is_last => self.ask_probe_above(agent, self.config.agent),
             Purpose::ProbeFor { asker, .. } if !is_last => self.ask_probe_above(agent, asker),
             Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
@@ -192,8 +199,8 @@ impl Agent {
         self.links.control_up(JobId(0), &Control::Probe { agent, asker }, &mut self.out);
     }
 
-    fn ask_above(&mut self, agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String) {
-        let message = Control::StartFor { agent, jobs, parent, problem };
+    fn ask_above(&mut self, agent: AgentId, jobs: Vec<JobId>, parent: Vec<String>, problem: String, kin: Kin) {
+        let message = Control::StartFor { agent, jobs, parent, problem, kin };
         self.links.control_up(JobId(0), &message, &mut self.out);
     }
 
@@ -205,7 +212,7 @@ impl Agent {
             return;
         }
         jobs.retain(|id| self.jobs.get(id).is_some_and(|job| job.has_child(branch)));
-        if jobs.is_empty() || now >= self.start_by || !self.asked.insert(agent) {
+        if (jobs.is_empty() && !self.is_standing()) || now >= self.start_by || !self.asked.insert(agent) {
             return self.tell_not_started(branch, agent, problem);
         }
         self.starts.wish(wish);
@@ -256,6 +263,10 @@ impl Agent {
             return;
         }
         self.links.forget_child(agent);
+        if self.is_standing() {
+            self.adopt_children_of(now, agent);
+            return self.report_lost(now, agent, problem);
+        }
         if now < self.start_by {
             self.probe_below(agent);
         }
@@ -283,8 +294,8 @@ impl Agent {
             return;
         }
         let mut below: BTreeSet<AgentId> = self.tree.subtree(child).filter(|agent| *agent != child).collect();
-        if !self.starts.is_remote() || self.is_by_step() {
-            // All are this machine, or the step says it.
+        if !self.starts.is_remote() || self.is_by_step() || self.is_standing() {
+            // All are this machine, or the step says it; or those behind it will be called in any case.
             below.clear();
         }
         for &agent in &below {
@@ -340,7 +351,7 @@ impl Agent {
         format!("{what} within {seconds} s")
     }
 
-    fn give_up_child(&mut self, agent: AgentId) {
+    pub(super) fn give_up_child(&mut self, agent: AgentId) {
         let (_, shells) = self.starts.give_up(|wish| wish.agent == agent);
         self.stop(shells);
     }
@@ -363,7 +374,7 @@ impl Agent {
     /// All jobs are being ended, or there are none: nobody else is called. Those on their way get as long as the ranks do,
     /// so that what they have to say arrives.
     pub(super) fn stop_starting(&mut self, now: Instant) {
-        if !self.jobs.values().all(Job::is_ending) {
+        if !self.jobs.values().all(Job::is_ending) || (self.is_standing() && self.leaving.is_none()) {
             return;
         }
         if !self.starts.is_busy() && self.children.starting().next().is_none() {

@@ -110,6 +110,7 @@ impl Agent {
         session.start_timeout_ns = self.start_by - now;
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
+            kin: Default::default(),
             secret: Secret([0; 32]),
             // Each of them finds itself.
             agent: AgentId(0),

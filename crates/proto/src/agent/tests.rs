@@ -11,3 +11,5 @@ mod starting;
 mod step;
 
 use super::*;
+use bytes::Bytes;
+use wireup_wire::frame::{Frame, Kind};

@@ -97,6 +97,13 @@ impl Agent {
         self.on_use_ucx(yes);
     }
 
+    /// One that links late hears what is the case.
+    pub(super) fn tell_ucx(&mut self, child: AgentId) {
+        if let State::Decided(yes) = self.ucx.state {
+            self.links.control_child(child, JobId(0), &Control::UseUcx { yes }, &mut self.out);
+        }
+    }
+
     pub(super) fn on_use_ucx(&mut self, yes: bool) {
         if matches!(self.ucx.state, State::Decided(_)) {
             return;

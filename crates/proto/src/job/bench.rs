@@ -166,7 +166,7 @@ impl Job {
         let Some(bench) = &mut self.bench else { return false };
         let (next, note) = bench.on_iteration(cx.now, agent);
         if let Some(note) = note.filter(|_| bench.part != Part::Among { tells: false }) {
-            cx.links.control_up(self.id(), &Control::Note(note), cx.out);
+            cx.control_up(self.id(), &Control::Note(note));
         }
         if next == Next::Over {
             self.end_bench(cx);

@@ -105,7 +105,7 @@ impl Job {
                 Do::Up { epoch, tag, payload } => {
                     self.traffic.up.count_out(payload.len());
                     let frame = self.exchange_frame(Kind::ExchangeUp, tag.to_stream(), epoch, payload);
-                    cx.links.send_up(frame, cx.out);
+                    cx.send_up(frame);
                 }
                 Do::Down { epoch, child, tag, payload } => self.send_down(epoch, child, tag, &payload, cx),
                 Do::Direct { epoch, node, tag, payload } => {
@@ -132,7 +132,7 @@ impl Job {
         };
         for child in &self.children[children] {
             self.traffic.down.count_out(payload.len());
-            cx.links.send_child(child.agent, frame.clone(), cx.out);
+            cx.send_child(child.agent, frame.clone());
         }
     }
 
@@ -269,7 +269,7 @@ impl Job {
         if news && self.root {
             self.ends.on_departed(cx.now, departed);
         } else if news {
-            cx.links.control_up(self.id(), &Control::Departed(departed), cx.out);
+            cx.control_up(self.id(), &Control::Departed(departed));
         }
         self.check_broken(cx);
     }

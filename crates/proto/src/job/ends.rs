@@ -91,7 +91,7 @@ impl Job {
             // Whatever else happened: without these nodes there was no job.
             failure = reason;
         }
-        cx.links.control_up(self.id(), &Control::Failed(failure.clone()), cx.out);
+        cx.control_up(self.id(), &Control::Failed(failure.clone()));
         self.ends.failure = Some(failure);
         if self.root {
             self.kill(self.spec.options.kill_grace_ns, cx);
@@ -118,7 +118,7 @@ impl Job {
             let at = cx.now.max(cx.start_by) + MISSING_NS_MAX;
             self.ends.name_missing_at.get_or_insert(at);
         } else {
-            cx.links.control_up(self.id(), &Control::Missing(missing), cx.out);
+            cx.control_up(self.id(), &Control::Missing(missing));
         }
     }
 
@@ -223,9 +223,13 @@ impl Job {
     /// The kill did not reach everybody in time. Where output waits for a reader, that is the reason, and no failure.
     fn give_up(&mut self, cx: &mut Context<'_>) {
         let held_up = !self.output.iter().all(OutputStream::is_empty);
+        // In a standing session one job's end decides nothing about an agent.
+        let is_standing = cx.links.standing.is_some();
         for child in self.children.iter_mut().filter(|child| child.done.is_none()) {
-            if cx.links.child(child.agent).is_none() || !held_up {
-                cx.links.drop_child(child.agent, cx.out);
+            if !held_up || (!is_standing && cx.links.child(child.agent).is_none()) {
+                if !is_standing {
+                    cx.links.drop_child(child.agent, cx.out);
+                }
                 child.started.get_or_insert(0);
                 child.done.get_or_insert_default();
             }
@@ -235,6 +239,9 @@ impl Job {
         }
         if !held_up {
             self.on_server_lost();
+        }
+        if held_up && self.is_unwanted {
+            self.discard_output();
         }
         if held_up {
             self.ends.phase = Phase::Forced { give_up_at: cx.now + UNENDED_NS_MAX };
@@ -264,7 +271,7 @@ impl Job {
             self.on_stall_ask(collective, cx);
         } else {
             let collective = collective.or(self.first_collective());
-            cx.links.control_up(self.id(), &Control::StallAsk { collective }, cx.out);
+            cx.control_up(self.id(), &Control::StallAsk { collective });
         }
     }
 
@@ -308,6 +315,6 @@ impl Job {
             missing_count: missing().count() as u32,
             groups: self.group_stalls(),
         };
-        cx.links.control_up(self.id(), &Control::Stall(report), cx.out);
+        cx.control_up(self.id(), &Control::Stall(report));
     }
 }

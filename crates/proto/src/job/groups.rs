@@ -1,13 +1,13 @@
 //! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
 
 use super::pmix::OF_SERVERS;
-use super::{Child, Context, Job};
+use super::{Child, Context, Job, JobTree};
 use crate::groups::spread::{Spread, Way};
 use crate::groups::{Do, Left};
 use crate::io::Output;
 use bytes::Bytes;
 use wireup_coll::mapping::Mapping;
-use wireup_coll::tree::{Hop, Tree};
+use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::group::{Group, Members};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
@@ -23,7 +23,7 @@ pub(super) const ASK: u16 = 1;
 pub(super) struct Whereabouts {
     pub me: AgentId,
     pub node: Option<NodeId>,
-    pub tree: Tree,
+    pub tree: JobTree,
 }
 
 impl Job {
@@ -84,16 +84,16 @@ impl Job {
                 Do::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
                     let frame = self.group_frame(Kind::GroupUp, OVER, 0, &group, &pairs);
-                    cx.links.send_up(frame, cx.out);
+                    cx.send_up(frame);
                 }
                 Do::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
                     let frame = self.group_frame(Kind::GroupDown, OVER, 0, &group, &pairs);
-                    cx.links.send_child(self.children[child].agent, frame, cx.out);
+                    cx.send_child(self.children[child].agent, frame);
                 }
                 Do::Ask { group, child, seen } => {
                     let frame = self.group_frame(Kind::GroupDown, ASK, seen, &group, &[]);
-                    cx.links.send_child(self.children[child].agent, frame, cx.out);
+                    cx.send_child(self.children[child].agent, frame);
                 }
                 Do::Over { group, waiting, pairs } => self.on_group_over(&group, waiting, pairs, cx),
                 Do::Fail { problem } => self.fail_group(problem, cx),
@@ -158,11 +158,11 @@ impl Job {
 
     /// The first member below a child.
     fn member_below(&self, members: &Members, child: usize) -> (Rank, NodeId) {
-        let (agent, me) = (self.children[child].agent, self.whereabouts.me);
+        let agent = self.children[child].agent;
         let mut all = (0..self.job_size).map(Rank).filter(|rank| members.contains(*rank));
         let place = |rank| Some((rank, self.mapping.place(rank)?.0));
         let is_below = |node: NodeId| {
-            let way = self.whereabouts.tree.next_hop(me, self.spec.nodes[node.index()].agent);
+            let way = self.whereabouts.tree.next_hop(self.spec.nodes[node.index()].agent);
             way == Hop::Child(agent)
         };
         let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
@@ -192,7 +192,7 @@ fn words(group: &Group) -> String {
 impl Whereabouts {
     pub(super) fn spread(&self, members: &Members, mapping: &Mapping, spec: &JobSpec, children: &[Child]) -> Spread {
         Spread::of(members, mapping, self.node, children.len(), self.me == AgentId(0), |node| {
-            match self.tree.next_hop(self.me, spec.nodes[node.index()].agent) {
+            match self.tree.next_hop(spec.nodes[node.index()].agent) {
                 Hop::Here => Way::Here,
                 Hop::Parent => Way::Parent,
                 Hop::Child(agent) => {

@@ -7,54 +7,44 @@
 mod array;
 mod bench;
 mod collectives;
+mod context;
 mod ends;
 mod groups;
+mod losses;
 mod pmi;
 mod pmix;
 mod processes;
 mod stdio;
+mod tree;
 
 use crate::arena::Arenas;
-use crate::clock_offset::ClockOffset;
 use crate::exchange::{Exchanges, Site};
 use crate::groups::Groups;
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, SpawnPlan, Stream};
 use crate::kvs::Kvs;
-use crate::links::Links;
-use crate::memory::Memory;
 use crate::node_attrs::NodeAttrs;
-use crate::outbox::Outbox;
 use crate::output::{OutputStream, Style};
 use crate::plan::{app_of, spawn_plan};
 use crate::time::Instant;
 use bench::Bench;
+pub use context::{Context, Up};
 use ends::Ends;
 use groups::Whereabouts;
-use pmix::{Pmix, collect_max};
+pub use losses::agents_of;
+use pmix::{Pmix, site_of_servers};
 pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
+pub use tree::JobTree;
 use wireup_coll::mapping::Mapping;
-use wireup_coll::tree::{Hop, Tree};
+use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{self, Control, Done, Ended, ExchangeTraffic, TracePart};
-
-/// What a job may use while it handles one input.
-pub struct Context<'a> {
-    pub now: Instant,
-    /// Agents that were not there by then are missed.
-    pub start_by: Instant,
-    pub clock: &'a ClockOffset,
-    pub links: &'a mut Links,
-    pub out: &'a mut Outbox,
-    /// Makes what the ranks here read.
-    pub memory: &'a mut dyn Memory,
-}
 
 pub struct Job {
     spec: Arc<JobSpec>,
@@ -67,6 +57,11 @@ pub struct Job {
     waits_for_link: bool,
     /// The agent is the root: failures are decided here.
     root: bool,
+    up: Up,
+    /// An agent of it was lost.
+    is_torn: bool,
+    /// Somebody else than its launcher ended it: its output waits for no reader longer than its ranks for their end.
+    is_unwanted: bool,
     job_size: u32,
     children: Vec<Child>,
     processes: Vec<Process>,
@@ -117,7 +112,7 @@ impl Job {
         spec: Arc<JobSpec>,
         mapping: &Mapping,
         me: AgentId,
-        tree: &Tree,
+        tree: JobTree,
         born: Born,
         hold: bool,
         cx: &mut Context<'_>,
@@ -125,7 +120,7 @@ impl Job {
         let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
         let local_size = node.map_or(0, |node| mapping.local_size(node));
         let ranks: Vec<Rank> = node.map(|node| mapping.ranks_of(node).collect()).unwrap_or_default();
-        let children: Vec<Child> = participants(&spec, mapping, me, tree)
+        let children: Vec<Child> = participants(&spec, mapping, &tree)
             .into_iter()
             .map(|agent| Child { agent, started: None, done: None })
             .collect();
@@ -145,13 +140,16 @@ impl Job {
             })
         });
         let site = site(&spec, mapping, node, me == AgentId(0), children.len());
-        let servers = Site { collect_max: collect_max(spec.options.modex), peers: site.peers.clone(), ..site };
+        let servers = site_of_servers(&site, spec.options.modex);
         let mut job = Job {
             node,
             held: None,
             for_held: Vec::new(),
             waits_for_link: hold,
             root: me == AgentId(0),
+            up: tree.up(),
+            is_torn: false,
+            is_unwanted: false,
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
             job_size: spec.job_size(),
             busy: ranks.len(),
@@ -161,7 +159,8 @@ impl Job {
             closed_sockets: VecDeque::new(),
             process_mapping: mapping.process_mapping(),
             mapping: Arc::new(mapping.clone()),
-            whereabouts: Whereabouts { me, node, tree: *tree },
+            input: InputSpread::new(sinks(&spec, mapping, node, &children, &tree)),
+            whereabouts: Whereabouts { me, node, tree },
             bench: Bench::new(&spec, node, &site),
             pmix: Pmix::new(&spec, servers, children.len()),
             exchanges: Exchanges::new(site),
@@ -171,7 +170,6 @@ impl Job {
             arenas: Arenas::default(),
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
-            input: InputSpread::new(sinks(&spec, mapping, me, node, &children, tree)),
             ends: Ends::default(),
             children,
             trace,
@@ -192,6 +190,16 @@ impl Job {
 
     pub fn id(&self) -> JobId {
         self.spec.job
+    }
+
+    /// Where its frames go from here.
+    pub fn up(&self) -> Up {
+        self.up
+    }
+
+    /// What another agent is to this one in the job's tree: its parent (`Some(None)`), a child, or nothing.
+    pub fn side(&self, agent: AgentId) -> Option<Option<AgentId>> {
+        if self.up == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
     }
 
     pub fn on_tick(&mut self, cx: &mut Context<'_>) {
@@ -248,7 +256,21 @@ impl Job {
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
-            | Control::Ended(_) => {}
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::Start { .. }
+            | Control::Over { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. } => {}
         }
     }
 
@@ -271,7 +293,7 @@ impl Job {
             Control::Failed(failure) => self.fail(failure, cx),
             Control::Departed(departed) => self.on_departed(departed, cx),
             Control::StallAsk { collective } => self.ask_stall(collective, cx),
-            Control::Stall(_) => cx.links.control_up(self.id(), &message, cx.out),
+            Control::Stall(_) => cx.control_up(self.id(), &message),
             Control::Missing(missing) => self.on_missing(missing, cx),
             Control::Launch(_)
             | Control::Signal { .. }
@@ -288,7 +310,21 @@ impl Job {
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
-            | Control::Ended(_) => {}
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::Start { .. }
+            | Control::Over { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. } => {}
         }
     }
 
@@ -351,7 +387,7 @@ impl Job {
         }
         let below: u32 = self.children.iter().filter_map(|child| child.started).sum();
         let ranks = below + self.processes.len() as u32;
-        cx.links.control_up(self.id(), &Control::Started { ranks, pmix: self.opened() }, cx.out);
+        cx.control_up(self.id(), &Control::Started { ranks, pmix: self.opened() });
     }
 
     fn say_done(&mut self, cx: &mut Context<'_>) {
@@ -376,19 +412,19 @@ impl Job {
         } else {
             Control::Done(done)
         };
-        cx.links.control_up(self.id(), &message, cx.out);
+        cx.control_up(self.id(), &message);
         cx.out.push(Output::JobGone { job: self.id() });
     }
 
     /// Passes a trace on, a child's or this agent's own.
     pub fn send_trace(&self, payload: bytes::Bytes, cx: &mut Context<'_>) {
         let frame = Frame { kind: Kind::Trace, class: Class::Staging, stream: 0, job: self.id().0, arg: 0, payload };
-        cx.links.send_up(frame, cx.out);
+        cx.send_up(frame);
     }
 
     fn forward_down(&self, message: &Control, cx: &mut Context<'_>) {
         for child in &self.children {
-            cx.links.control_child(child.agent, self.id(), message, cx.out);
+            cx.control_child(child.agent, self.id(), message);
         }
     }
 
@@ -491,11 +527,11 @@ impl Job {
 }
 
 /// The children whose subtrees have ranks of the job: a node without ranks would have to answer for its fences.
-pub fn participants(spec: &JobSpec, mapping: &Mapping, me: AgentId, tree: &Tree) -> Vec<AgentId> {
+pub fn participants(spec: &JobSpec, mapping: &Mapping, tree: &JobTree) -> Vec<AgentId> {
     let nodes = spec.nodes.iter().enumerate();
     let mut children: Vec<AgentId> = nodes
         .filter(|(index, _)| mapping.local_size(NodeId(*index as u32)) > 0)
-        .filter_map(|(_, node)| match tree.next_hop(me, node.agent) {
+        .filter_map(|(_, node)| match tree.next_hop(node.agent) {
             Hop::Child(child) => Some(child),
             Hop::Here | Hop::Parent => None,
         })
@@ -516,14 +552,7 @@ fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, chi
 }
 
 /// Who takes standard input at this agent.
-fn sinks(
-    spec: &JobSpec,
-    mapping: &Mapping,
-    me: AgentId,
-    node: Option<NodeId>,
-    children: &[Child],
-    tree: &Tree,
-) -> Vec<Sink> {
+fn sinks(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, children: &[Child], tree: &JobTree) -> Vec<Sink> {
     match spec.options.stdin {
         StdinTarget::None => Vec::new(),
         StdinTarget::One(_) if spec.options.stdin_inherit => Vec::new(),
@@ -536,7 +565,7 @@ fn sinks(
             let Some((target, local)) = mapping.place(rank) else {
                 return Vec::new();
             };
-            match tree.next_hop(me, spec.nodes[target.index()].agent) {
+            match tree.next_hop(spec.nodes[target.index()].agent) {
                 Hop::Here => vec![Sink::Local(local)],
                 Hop::Child(agent) => {
                     children.iter().position(|child| child.agent == agent).map(Sink::Child).into_iter().collect()

@@ -38,10 +38,10 @@ impl Job {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
-                cx.links.send_up(stdio_frame(Kind::Output, stream as u16, job.0, ready.arg, ready.bytes), cx.out);
+                cx.send_up(stdio_frame(Kind::Output, stream as u16, job.0, ready.arg, ready.bytes));
                 if let Some(child) = ready.from {
                     let credit = stdio_frame(Kind::OutputCredit, stream as u16, job.0, granted, Bytes::new());
-                    cx.links.send_child(self.children[child].agent, credit, cx.out);
+                    cx.send_child(self.children[child].agent, credit);
                 }
             }
             if let Some(on) = output.poll_reading() {
@@ -59,7 +59,7 @@ impl Job {
                 }
                 Sink::Child(child) => {
                     let agent = self.children[child].agent;
-                    cx.links.send_child(agent, frame.clone(), cx.out);
+                    cx.send_child(agent, frame.clone());
                 }
             }
         }
@@ -79,7 +79,7 @@ impl Job {
 
     pub(super) fn send_input_credit(&mut self, credit: u32, cx: &mut Context<'_>) {
         if credit > 0 {
-            cx.links.send_up(stdio_frame(Kind::InputCredit, 0, self.spec.job.0, credit, Bytes::new()), cx.out);
+            cx.send_up(stdio_frame(Kind::InputCredit, 0, self.spec.job.0, credit, Bytes::new()));
         }
     }
 }

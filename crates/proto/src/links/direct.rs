@@ -42,6 +42,8 @@ const EXPLAIN_NS: u64 = 500_000_000;
 /// How long what a link may have lost waits to go again (ns): at the end of a session all links go, one after the other, and nobody
 /// needs anything any more. Chosen: agents of one session leave within that.
 const AGAIN_NS: u64 = 100_000_000;
+/// Bytes that a peer may keep for us when no job is under way between the two. Chosen: less than a job's own state.
+const IDLE_BYTES_MAX: usize = 4 << 10;
 /// `stream` of a [`Kind::Pair`] frame.
 const BEGIN: u16 = 0;
 const ACKNOWLEDGE: u16 = 1;
@@ -49,8 +51,7 @@ const ACKNOWLEDGE: u16 = 1;
 /// All peers of one agent that are no neighbours.
 pub struct Direct {
     me: AgentId,
-    /// No links are made.
-    tree_only: bool,
+    ways: Ways,
     /// Where this agent can be dialled; none before it listens.
     addresses: Option<Vec<String>>,
     /// The driver was asked for them.
@@ -65,6 +66,15 @@ pub struct Direct {
     /// Links that are of no use any more.
     closing: Vec<LinkId>,
     now: Instant,
+}
+
+/// How frames reach peers at all.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// No links are made.
+    tree_only: bool,
+    /// Agents on the way through the tree may be lost while others go on.
+    standing: bool,
 }
 
 struct Peer {
@@ -131,10 +141,10 @@ pub struct Broken {
 }
 
 impl Direct {
-    pub fn new(me: AgentId, transport: AgentTransport) -> Self {
+    pub fn new(me: AgentId, transport: AgentTransport, standing: bool) -> Self {
         Direct {
             me,
-            tree_only: transport == AgentTransport::Tree,
+            ways: Ways { tree_only: transport == AgentTransport::Tree, standing },
             addresses: None,
             asked_to_listen: false,
             ucx: None,
@@ -172,7 +182,7 @@ impl Direct {
     /// Sends a frame by the way that there is.
     pub fn send(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         let (me, now) = (self.me, self.now);
-        let peer = peer(&mut self.peers, self.tree_only, agent);
+        let peer = peer(&mut self.peers, self.ways, agent);
         peer.jobs.insert(JobId(frame.job));
         match peer.state {
             State::Up(link) => peer.send_on(link, frame, out),
@@ -187,7 +197,7 @@ impl Direct {
 
     /// Begins a link that will be wanted, before there is a frame for it.
     pub fn prepare(&mut self, agent: AgentId, job: JobId) {
-        peer(&mut self.peers, self.tree_only, agent).jobs.insert(job);
+        peer(&mut self.peers, self.ways, agent).jobs.insert(job);
         self.release(agent);
     }
 
@@ -252,7 +262,7 @@ impl Direct {
     /// A peer's endpoint came; whom to dial.
     pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId) -> Option<Dial> {
         let me = self.me;
-        let peer = peer(&mut self.peers, self.tree_only, from);
+        let peer = peer(&mut self.peers, self.ways, from);
         peer.jobs.insert(job);
         let Endpoint { addresses, ucx, failed } = endpoint;
         let is_answer = failed.is_some();
@@ -389,9 +399,19 @@ impl Direct {
 
     /// A frame came through the tree; as above.
     pub fn on_routed(&mut self, from: AgentId, number: u32, frame: Frame) -> Option<Frame> {
-        let peer = peer(&mut self.peers, self.tree_only, from);
-        peer.jobs.insert(JobId(frame.job));
+        let peer = peer(&mut self.peers, self.ways, from);
+        if frame.kind == Kind::Pair {
+            if frame.stream == ACKNOWLEDGE {
+                peer.window.on_acknowledged(frame.arg);
+            }
+            return None;
+        }
+        let job = JobId(frame.job);
+        peer.jobs.insert(job);
         let placed = peer.window.on_routed(number, frame);
+        if let Some(before) = peer.window.acknowledge() {
+            self.routed.push_back(acknowledged(self.me, from, job, before));
+        }
         peer.placed(placed)
     }
 
@@ -402,9 +422,56 @@ impl Direct {
 
     /// A job is over.
     pub fn forget(&mut self, job: JobId) {
-        for peer in self.peers.values_mut() {
-            peer.jobs.remove(&job);
+        for (&agent, peer) in &mut self.peers {
+            let was_last = peer.jobs.remove(&job) && peer.jobs.is_empty();
+            // Nothing of a job stays with its sender for long, in a session with other jobs.
+            if self.ways.standing
+                && was_last
+                && let Some(before) = peer.window.acknowledge_now(IDLE_BYTES_MAX)
+            {
+                self.routed.push_back(acknowledged(self.me, agent, job, before));
+            }
         }
+    }
+
+    /// An agent is gone for good: nothing is for it, or from it, any more.
+    pub fn lose(&mut self, agent: AgentId) {
+        if let Some(Peer { state: State::Up(link), .. }) = self.peers.remove(&agent) {
+            self.closing.push(link);
+        }
+        self.routed.retain(|(_, routed)| routed.to != agent);
+    }
+
+    /// What went through the tree to these peers may be lost: it goes again.
+    pub fn route_again(&mut self, peers: impl Fn(AgentId) -> bool) {
+        for (&agent, peer) in self.peers.iter().filter(|(agent, _)| peers(**agent)) {
+            if peer.state == State::Offered {
+                let endpoint = Endpoint {
+                    addresses: self.addresses.clone().unwrap_or_default(),
+                    ucx: self.ucx.clone(),
+                    failed: peer.failed_here.clone(),
+                };
+                let job = peer.jobs.first().copied().unwrap_or_default();
+                self.routed
+                    .push_back((job, Routed { to: agent, from: self.me, endpoint: Some(endpoint), frame: None }));
+            }
+            for (number, frame) in peer.window.routed() {
+                let job = JobId(frame.job);
+                let frame = Some((number as u32, frame));
+                self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint: None, frame }));
+            }
+        }
+    }
+
+    /// Bytes that are kept for peers, for the simulator's checkers.
+    pub fn held_bytes(&self) -> usize {
+        let waiting = |peer: &Peer| peer.waiting.iter().map(Frame::wire_len).sum::<usize>();
+        self.peers.values().map(|peer| peer.window.held_bytes() + waiting(peer)).sum()
+    }
+
+    /// Jobs that have something to say to peers, for the same.
+    pub fn jobs(&self) -> BTreeSet<JobId> {
+        self.peers.values().flat_map(|peer| peer.jobs.iter().copied()).collect()
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -459,9 +526,13 @@ impl Direct {
     }
 }
 
-fn peer(peers: &mut BTreeMap<AgentId, Peer>, tree_only: bool, agent: AgentId) -> &mut Peer {
-    let state = if tree_only { State::Routed } else { State::Unasked };
-    peers.entry(agent).or_insert_with(|| Peer::new(state))
+fn peer(peers: &mut BTreeMap<AgentId, Peer>, ways: Ways, agent: AgentId) -> &mut Peer {
+    let state = if ways.tree_only { State::Routed } else { State::Unasked };
+    peers.entry(agent).or_insert_with(|| Peer::new(state, ways.standing))
+}
+
+fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId, Routed) {
+    (job, Routed { to, from: me, endpoint: None, frame: Some((0, about(ACKNOWLEDGE, before))) })
 }
 
 /// A frame about the frames of a link.
@@ -470,10 +541,10 @@ fn about(stream: u16, arg: u32) -> Frame {
 }
 
 impl Peer {
-    fn new(state: State) -> Peer {
+    fn new(state: State, standing: bool) -> Peer {
         Peer {
             state,
-            window: Window::default(),
+            window: Window::new(standing),
             waiting: VecDeque::new(),
             waiting_since: None,
             routed_bytes: 0,
@@ -496,7 +567,7 @@ impl Peer {
 
     fn route(&mut self, from: AgentId, to: AgentId, frame: Frame, endpoint: Option<Endpoint>) -> (JobId, Routed) {
         let job = JobId(frame.job);
-        let frame = Some((self.window.number() as u32, frame));
+        let frame = Some((self.window.route(&frame) as u32, frame));
         (job, Routed { to, from, endpoint, frame })
     }
 

@@ -21,6 +21,7 @@ pub use verdict::{NEEDED, NEEDED_WORDS, is_cancelled, last_words, step_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
+use wireup_wire::session::Kin;
 
 /// The first pause (ns), which doubles; and the longest.
 const PAUSE_NS: u64 = 200_000_000;
@@ -39,7 +40,7 @@ pub enum Purpose {
     /// A child of this agent.
     Child,
     /// An agent below `branch`, a child of this agent; it is to dial `parent`.
-    Stead { branch: AgentId, parent: Vec<String> },
+    Stead { branch: AgentId, parent: Vec<String>, kin: Kin },
     /// Nothing is started. The child `below` is in doubt.
     Probe { below: AgentId },
     /// Nothing is started. `asker`, in the subtree of `branch`, wants to know.

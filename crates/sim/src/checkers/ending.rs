@@ -142,7 +142,8 @@ impl World {
             (Cause::KeeperLost | Cause::PmixServer { .. } | Cause::ToldToEnd { .. }, _) => {
                 Culprit::Agent(self.spec.agent_of(failure.node.0))
             }
-            (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _) => Culprit::Launcher,
+            (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _)
+            | (Cause::Killed { .. } | Cause::SessionEnded { .. }, _) => Culprit::Launcher,
             (_, Some(rank)) => Culprit::Rank(rank.0),
             (_, None) => Culprit::Launcher,
         }

@@ -130,6 +130,16 @@ impl Deref for Machines {
 }
 
 impl Machines {
+    /// The testbed, for somebody who looks at it as long as this lives.
+    pub fn testbed(&self) -> Arc<Testbed> {
+        Arc::clone(&self.testbed)
+    }
+
+    /// How its hosts are reached.
+    pub fn flags(&self) -> &'static str {
+        self.flags
+    }
+
     /// `wireup run FLAGS`, called on the hub.
     pub fn job(&self, line: &str) -> Run {
         self.on_hub(Run::job(self.flags)).args(line.split_whitespace())

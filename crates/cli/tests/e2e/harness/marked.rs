@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fs, process};
 
 /// One run's own text, in the environment of all of its processes, with a temporary folder of its own.
+#[derive(Clone)]
 pub struct Mark {
     text: String,
 }

@@ -10,6 +10,7 @@ pub mod libraries;
 pub mod machines;
 pub mod marked;
 pub mod peers;
+pub mod sessions;
 
 use capture::Capture;
 use marked::{Mark, Process};
@@ -46,6 +47,7 @@ pub struct Run {
     read_stdout: bool,
     guard: Duration,
     testbed: Option<Arc<Testbed>>,
+    leaves: bool,
 }
 
 enum Feed {
@@ -91,9 +93,11 @@ impl Run {
     /// A command as it is.
     fn of(mut command: Command) -> Self {
         let mark = Mark::new();
-        command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
+        // A session of whoever runs the tests is none of theirs.
+        let no_sessions = mark.folder().join("run");
+        command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder()).env(sessions::RUNTIME_DIR, no_sessions);
         let (shown, stdin) = (String::new(), Feed::Nothing);
-        Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None }
+        Self { command, shown, mark, stdin, read_stdout: true, guard: GUARD, testbed: None, leaves: false }
     }
 
     /// Runs it on the hub of a testbed; see [`machines`].
@@ -165,6 +169,15 @@ impl Run {
         self
     }
 
+    /// What it leaves behind is looked at by somebody else.
+    fn leaving(mut self, mark: Mark) -> Self {
+        self.command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
+        let _ = fs::remove_dir_all(self.mark.folder());
+        self.mark = mark;
+        self.leaves = true;
+        self
+    }
+
     pub fn start(mut self) -> Running {
         self.shown = format!("{:?}", self.command);
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -190,6 +203,7 @@ impl Run {
             shown: self.shown,
             mark: self.mark,
             testbed: self.testbed,
+            leaves: self.leaves,
             deadline: Instant::now() + self.guard,
         }
     }
@@ -214,6 +228,7 @@ pub struct Running {
     shown: String,
     mark: Mark,
     testbed: Option<Arc<Testbed>>,
+    leaves: bool,
     deadline: Instant,
 }
 
@@ -288,7 +303,7 @@ impl Running {
             thread::sleep(Duration::from_millis(2));
         };
         let patience = Instant::now() + GONE;
-        while !self.mark.processes().is_empty() {
+        while !self.leaves && !self.mark.processes().is_empty() {
             if Instant::now() > patience {
                 self.fail(&format!("left behind: {}", marked::list(&self.mark.processes())));
             }
@@ -307,7 +322,7 @@ impl Running {
             shown: std::mem::take(&mut self.shown),
         };
         let files = self.mark.files();
-        assert!(files.is_empty(), "{outcome}\nleft behind: {files:?}");
+        assert!(self.leaves || files.is_empty(), "{outcome}\nleft behind: {files:?}");
         assert!(!outcome.err().contains("panicked at"), "{outcome}\na panic");
         outcome
     }
@@ -327,6 +342,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.leaves {
+            return;
+        }
         self.mark.kill_all();
         if let Some(testbed) = self.testbed.as_deref().filter(|_| thread::panicking()) {
             machines::clear(testbed);

@@ -19,9 +19,9 @@ use wireup_wire::route::UcxPoint;
 
 /// One agent that is being dialled.
 pub(super) struct Dial {
-    attempts: Attempts,
+    pub attempts: Attempts,
     /// Nobody waits for this agent after that.
-    until_ns: u64,
+    pub until_ns: u64,
 }
 
 impl Dial {
@@ -77,7 +77,7 @@ impl LinkSet {
         }
     }
 
-    fn dial_order(&mut self, texts: &[String], by_parent: bool) -> Result<Vec<SocketAddr>, String> {
+    pub(super) fn dial_order(&mut self, texts: &[String], by_parent: bool) -> Result<Vec<SocketAddr>, String> {
         let mut offered: Vec<SocketAddr> = Vec::new();
         for text in texts {
             offered.push(text.parse().map_err(|_| format!("{text}: not an address"))?);
@@ -105,13 +105,17 @@ impl LinkSet {
             }
             let Some(problem) = dial.attempts.over() else { return true };
             if target == self.config.parent {
-                self.unreachable = Some(problem);
+                match &mut self.rejoin {
+                    Some(rejoin) => rejoin.on_failure(problem),
+                    None => self.unreachable = Some(problem),
+                }
             } else {
                 inputs.push(Input::DialFailed { agent: target, problem });
             }
             false
         });
         self.dials = dials;
+        self.dial_next_ancestor(reactor, inputs);
     }
 
     fn try_dial(
@@ -131,7 +135,11 @@ impl LinkSet {
         let socket = wireup_os::socket::dial(address, source)?;
         let secret = self.secret()?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let role = if target == self.config.parent { Role::Child } else { Role::Direct };
+        let role = match &self.rejoin {
+            _ if target != self.config.parent => Role::Direct,
+            Some(rejoin) => Role::Orphan { life: rejoin.life() },
+            None => Role::Child,
+        };
         let hello = Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid(), role };
         let terms = Terms { encrypt: self.config.encrypt, listener: target };
         let mut first = Vec::new();

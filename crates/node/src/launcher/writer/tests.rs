@@ -13,7 +13,7 @@ fn scratch(name: &str) -> PathBuf {
 fn write_in_turns(name: &str, mode: Mode) {
     let directory = scratch(name);
     fs::write(directory.join("rank.0.out"), "an earlier run").unwrap();
-    let mut writer = Writer::new(Stream::Out, Some(directory.clone())).unwrap();
+    let mut writer = Writer::new(Stream::Out, Some(directory.clone()), None).unwrap();
     writer.mode = mode;
     for round in 0..300 {
         for rank in 0..2 {
@@ -42,7 +42,7 @@ fn without_a_thread_it_is_written_in_place() {
 
 #[test]
 fn a_failing_disk_is_told() {
-    let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into())).unwrap();
+    let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into()), None).unwrap();
     writer.write(Some(0), Bytes::from_static(b"x"));
     writer.finish(None);
     let failed = writer.take_news().failed.expect("nothing can be written there");
@@ -56,7 +56,8 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
     for rank in [1, 3] {
         fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
     }
-    let mut target = Target { stream: Stream::Out, directory: Some(directory.clone()), begun: HashSet::new() };
+    let mut target =
+        Target { stream: Stream::Out, directory: Some(directory.clone()), spool: None, begun: HashSet::new() };
     let piece = |rank: u32| Piece { rank: Some(rank), bytes: Bytes::from(format!("{rank}")), counts: true };
     let problem = target.write(&[0, 1, 2, 3, 0].map(piece)).unwrap_err();
     assert!(problem.text.contains("rank.1.out"), "{problem:?}");

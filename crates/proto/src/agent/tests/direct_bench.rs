@@ -89,7 +89,7 @@ impl Bench {
 
     fn begin(&mut self, agent: AgentId, session: SessionSpec, jobs: Vec<JobSpec>) {
         let born = Born { process_ns: self.now.0, bootstrap_ns: self.now.0 };
-        let mut machine = Agent::new(AgentConfig { agent, session, born });
+        let mut machine = Agent::new(AgentConfig::new(agent, session, born));
         for job in jobs {
             machine.launch(self.now, job);
         }

@@ -27,6 +27,7 @@ fn session() -> SessionSpec {
         record_dir: None,
         transport: Default::default(),
         link_delay_ns: 0,
+        standing: None,
     }
 }
 
@@ -69,7 +70,7 @@ fn job() -> JobSpec {
 
 /// A root that has called the shells of its two children.
 fn root() -> (Agent, Vec<(ShellId, AgentId)>) {
-    let mut root = Agent::new(AgentConfig { agent: AgentId(0), session: session(), born: Born::default() });
+    let mut root = Agent::new(AgentConfig::new(AgentId(0), session(), Born::default()));
     root.handle(T, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
     let launch = crate::outbox::control_frame(JobId(1), &Control::Launch(job()));
     for bytes in [Bytes::copy_from_slice(&launch.header()), launch.payload] {

@@ -59,7 +59,7 @@ impl PmiBench {
 
     fn begin(&mut self, me: u32, session: SessionSpec, jobs: Vec<JobSpec>) {
         let born = Born { process_ns: self.now.0, bootstrap_ns: self.now.0 };
-        let mut machine = Agent::new(AgentConfig { agent: AgentId(me), session, born });
+        let mut machine = Agent::new(AgentConfig::new(AgentId(me), session, born));
         jobs.into_iter().for_each(|job| machine.launch(self.now, job));
         self.agents[me as usize] = Some(machine);
         self.perform(me);

@@ -32,9 +32,9 @@ pub(super) fn agent_by(me: u32, remote_shell: RemoteShell) -> Agent {
         record_dir: None,
         transport: Default::default(),
         link_delay_ns: 0,
+        standing: None,
     };
-    let mut agent =
-        Agent::new(AgentConfig { agent: AgentId(me), session, born: Born { process_ns: T.0, bootstrap_ns: T.0 } });
+    let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
     agent.handle(T, Input::LinkUp { link: UP, peer, local: String::new() });
     // Where children dial in, as its driver tells before a shell can end.
@@ -125,7 +125,13 @@ fn root() -> (Agent, LinkId, Vec<(ShellId, u32)>) {
 
 fn start_for(agent: u32) -> Control {
     let parent = vec!["10.0.0.1:5".into()];
-    Control::StartFor { agent: AgentId(agent), jobs: vec![JobId(1)], parent, problem: String::new() }
+    Control::StartFor {
+        agent: AgentId(agent),
+        jobs: vec![JobId(1)],
+        parent,
+        problem: String::new(),
+        kin: Default::default(),
+    }
 }
 
 #[test]
@@ -332,7 +338,7 @@ fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
     let mut session = root.session().clone();
     session.hold_ranks = true;
     let born = Born { process_ns: T.0, bootstrap_ns: T.0 };
-    let mut held = Agent::new(AgentConfig { agent: AgentId(5), session, born });
+    let mut held = Agent::new(AgentConfig::new(AgentId(5), session, born));
     held.launch(T, job(1));
     let spawned = |outputs: &[Output]| outputs.iter().any(|output| matches!(output, Output::Spawn(_)));
     assert!(!spawned(&outputs(&mut held)));

@@ -101,7 +101,7 @@ impl Job {
         for (query, Query { procs, .. }) in over {
             if !self.root {
                 let message = Up::Procs { query, procs };
-                cx.links.send_up(self.pmix_frame(Kind::PmixUp, 0, peer::encode(&message).into()), cx.out);
+                cx.send_up(self.pmix_frame(Kind::PmixUp, 0, peer::encode(&message).into()));
                 continue;
             }
             let asker = self.pmix.as_mut().and_then(|pmix| pmix.queries.askers.remove(&query));

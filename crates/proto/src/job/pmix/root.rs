@@ -50,7 +50,7 @@ impl Job {
                         pmix.fences.impatient.insert(epoch);
                     }
                     let frame = self.pmix_frame(Kind::PmixUp, 0, frame.payload);
-                    cx.links.send_up(frame, cx.out);
+                    cx.send_up(frame);
                 }
                 Err(error) => self.fail_frame(&error.to_string(), cx),
             },

@@ -9,7 +9,8 @@
 //! A frame that goes through the tree carries its number. On the link of the two the first of each side is told (`begin`), the others
 //! count from there, since a link keeps the order; so the switch from the tree to the link, which may overtake, is not to be seen. What
 //! left over the link is kept until the other side says that it came; when the link breaks it goes again, through the tree, and what
-//! had come already is dropped there.
+//! had come already is dropped there. In a standing session agents on the way through the tree may be lost while others go on, so
+//! what went that way is kept too.
 //!
 //! Cost: one small frame back for each [`UNACKNOWLEDGED_FRAMES_MAX`] frames or [`UNACKNOWLEDGED_BYTES_MAX`] bytes over a link.
 
@@ -19,10 +20,12 @@ use wireup_wire::limits::{DIRECT_WAITING_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX, UN
 
 #[derive(Default)]
 pub struct Window {
+    /// Frames that leave through the tree are kept too.
+    keeps_all: bool,
     /// Number of the next frame out.
     next: u64,
-    /// Left over the link, with their numbers, oldest first.
-    kept: VecDeque<(u64, Frame)>,
+    /// Left and may not have come, oldest first.
+    kept: VecDeque<Kept>,
     /// Number of the next frame that is handed out.
     expected: u64,
     /// Came before those that they follow.
@@ -35,13 +38,32 @@ pub struct Window {
     untold_bytes: usize,
 }
 
+struct Kept {
+    number: u64,
+    frame: Frame,
+    /// It left through the tree.
+    is_routed: bool,
+}
+
 /// More waits for a frame that is missing than may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMuch;
 
 impl Window {
-    /// The number of a frame that leaves through the tree.
-    pub fn number(&mut self) -> u64 {
+    pub fn new(keeps_all: bool) -> Self {
+        Window { keeps_all, ..Window::default() }
+    }
+
+    /// A frame leaves through the tree; its number.
+    pub fn route(&mut self, frame: &Frame) -> u64 {
+        let number = self.number();
+        if self.keeps_all {
+            self.kept.push_back(Kept { number, frame: frame.clone(), is_routed: true });
+        }
+        number
+    }
+
+    fn number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
@@ -54,14 +76,14 @@ impl Window {
     /// A frame leaves over the link.
     pub fn keep(&mut self, frame: Frame) {
         let number = self.number();
-        self.kept.push_back((number, frame));
+        self.kept.push_back(Kept { number, frame, is_routed: false });
     }
 
     /// All before that number have come (its low 32 bits).
     pub fn on_acknowledged(&mut self, before: u32) {
         let before = whole(before, self.next);
         if before <= self.next {
-            let there = self.kept.iter().take_while(|(number, _)| *number < before).count();
+            let there = self.kept.iter().take_while(|kept| kept.number < before).count();
             self.kept.drain(..there);
         }
     }
@@ -69,8 +91,23 @@ impl Window {
     /// The link is gone: what may not have come, with its numbers.
     pub fn take_kept(&mut self) -> Vec<(u64, Frame)> {
         self.on_link = None;
+        if self.keeps_all {
+            self.kept.iter_mut().for_each(|kept| kept.is_routed = true);
+            return self.routed();
+        }
         (self.untold_frames, self.untold_bytes) = (0, 0);
-        std::mem::take(&mut self.kept).into()
+        std::mem::take(&mut self.kept).into_iter().map(|kept| (kept.number, kept.frame)).collect()
+    }
+
+    /// What left through the tree and may not have come, with its numbers.
+    pub fn routed(&self) -> Vec<(u64, Frame)> {
+        let routed = self.kept.iter().filter(|kept| kept.is_routed);
+        routed.map(|kept| (kept.number, kept.frame.clone())).collect()
+    }
+
+    /// Bytes of what is kept, or waits for what it follows.
+    pub fn held_bytes(&self) -> usize {
+        self.kept.iter().map(|kept| kept.frame.wire_len()).sum::<usize>() + self.early_bytes
     }
 
     /// The other side begins the link with that number.
@@ -89,8 +126,7 @@ impl Window {
         };
         let at = *number;
         *number += 1;
-        self.untold_frames += 1;
-        self.untold_bytes += frame.wire_len();
+        self.count_untold(&frame);
         self.place(at, frame)
     }
 
@@ -99,7 +135,15 @@ impl Window {
     /// # Errors
     /// One too many waits.
     pub fn on_routed(&mut self, number: u32, frame: Frame) -> Result<Option<Frame>, TooMuch> {
+        if self.keeps_all {
+            self.count_untold(&frame);
+        }
         self.place(whole(number, self.expected), frame)
+    }
+
+    fn count_untold(&mut self, frame: &Frame) {
+        self.untold_frames += 1;
+        self.untold_bytes += frame.wire_len();
     }
 
     fn place(&mut self, number: u64, frame: Frame) -> Result<Option<Frame>, TooMuch> {
@@ -130,6 +174,14 @@ impl Window {
     /// What to tell the other side, once enough has come.
     pub fn acknowledge(&mut self) -> Option<u32> {
         if self.untold_frames < UNACKNOWLEDGED_FRAMES_MAX && self.untold_bytes < UNACKNOWLEDGED_BYTES_MAX {
+            return None;
+        }
+        self.acknowledge_now(0)
+    }
+
+    /// The same if it is about more than so many bytes.
+    pub fn acknowledge_now(&mut self, bytes: usize) -> Option<u32> {
+        if self.untold_bytes <= bytes {
             return None;
         }
         (self.untold_frames, self.untold_bytes) = (0, 0);

@@ -1,0 +1,220 @@
+//! The nodes of a standing session that a job gets, and what else is decided there.
+//!
+//! Nodes are named as where a run has agents of its own: all of them, or `--hosts` (any of the session's, in the order and with the
+//! slots that are given), or so many virtual ones. What names others is not for this session.
+
+use super::chosen;
+use super::low::Low;
+use crate::here::Here;
+use crate::hosts::{Host, Hosts, Names};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::NodeSpec;
+use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
+use wireup_wire::session::{NodeState, Presence, Welcome};
+
+/// Where a job of a session runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ground {
+    pub job: JobId,
+    /// As far as it matters to a launcher.
+    pub session: SessionSpec,
+    pub nodes: Vec<NodeSpec>,
+    /// With their slots; `None`: nodes of this machine.
+    pub hosts: Option<Hosts>,
+    /// Nodes that are lost: left out.
+    pub lost: Vec<String>,
+}
+
+/// What a session tells beyond its welcome.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    pub slots_stated: bool,
+    pub slots_max: Vec<Option<u32>>,
+}
+
+/// Why a job cannot run in a session.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum GroundError {
+    /// It may run elsewhere.
+    #[error("session {session} does not have {what}")]
+    Elsewhere { session: String, what: String },
+    #[error("{host} is lost to session {session}: {problem}; wireup up --name {session} starts it again")]
+    Lost { session: String, host: String, problem: String },
+    #[error("all nodes of session {session} are lost; wireup up --name {session} starts them again")]
+    AllLost { session: String },
+    #[error(transparent)]
+    Flag(#[from] super::FlagError),
+}
+
+impl Ground {
+    pub fn new(low: &Low, here: &Here, welcome: &Welcome, told: &Told) -> Result<Ground, GroundError> {
+        let session = welcome.session.clone();
+        let asked = chosen::chosen(low, here)?.map(|chosen| chosen.hosts);
+        let own = |agent: usize| welcome.nodes[agent].slots > 0;
+        let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
+        let elsewhere = |what: String| GroundError::Elsewhere { session: session.clone(), what };
+        let mut lost = Vec::new();
+        let mut there = |agent: &usize| match &welcome.nodes[*agent].presence {
+            Presence::Up | Presence::Starting => true,
+            Presence::Lost { .. } => {
+                lost.push(welcome.nodes[*agent].host.clone());
+                false
+            }
+        };
+        let (agents, hosts) = match (asked, low.virtual_nodes) {
+            (Some(hosts), _) => {
+                let agents = of_hosts(&hosts, &all, here, welcome, &elsewhere)?;
+                (agents, Some(hosts))
+            }
+            (None, Some(count)) if !welcome.shared => return Err(elsewhere(format!("{count} virtual nodes"))),
+            (None, Some(count)) if (count as usize) > all.len() => {
+                return Err(elsewhere(format!("{count} virtual nodes; it has {}", all.len())));
+            }
+            (None, count) => {
+                let room = count.map_or(all.len(), |count| count as usize);
+                let agents: Vec<usize> = all.into_iter().filter(&mut there).take(room).collect();
+                let hosts = (!welcome.shared).then(|| of_session(&agents, welcome, told, low.slots));
+                (agents, hosts)
+            }
+        };
+        if agents.is_empty() {
+            return Err(GroundError::AllLost { session });
+        }
+        let shared = welcome.shared && welcome.nodes.len() > 1;
+        let node =
+            |&agent: &usize| NodeSpec { agent: AgentId(agent as u32), name: welcome.nodes[agent].host.clone(), shared };
+        let nodes = agents.iter().map(node).collect();
+        Ok(Ground { job: welcome.job, session: spec(welcome), nodes, hosts, lost })
+    }
+}
+
+/// The agents of the hosts that the user named.
+fn of_hosts(
+    hosts: &Hosts,
+    all: &[usize],
+    here: &Here,
+    welcome: &Welcome,
+    elsewhere: &impl Fn(String) -> GroundError,
+) -> Result<Vec<usize>, GroundError> {
+    let names = Names::new(&here.host, here.addresses.clone(), &[]);
+    let find = |host: &Host| {
+        let same = |state: &NodeState| state.host == host.name || (host.here && names.is_here(&state.host));
+        all.iter().copied().find(|&agent| same(&welcome.nodes[agent]))
+    };
+    let mut agents = Vec::with_capacity(hosts.list.len());
+    for host in &hosts.list {
+        let agent = find(host).ok_or_else(|| elsewhere(host.name.clone()))?;
+        if let Presence::Lost { problem } = &welcome.nodes[agent].presence {
+            let (session, host) = (welcome.session.clone(), host.name.clone());
+            return Err(GroundError::Lost { session, host, problem: problem.clone() });
+        }
+        agents.push(agent);
+    }
+    Ok(agents)
+}
+
+/// The session's own hosts, with the slots that were given to `wireup up`.
+fn of_session(agents: &[usize], welcome: &Welcome, told: &Told, slots: Option<u32>) -> Hosts {
+    let host = |&agent: &usize| Host {
+        name: welcome.nodes[agent].host.clone(),
+        slots: slots.filter(|_| !told.slots_stated).unwrap_or(welcome.nodes[agent].slots),
+        slots_max: told.slots_max.get(agent).copied().flatten(),
+        here: agent == 0,
+    };
+    Hosts { list: agents.iter().map(host).collect(), stated: told.slots_stated || slots.is_some() }
+}
+
+fn spec(welcome: &Welcome) -> SessionSpec {
+    SessionSpec {
+        name: welcome.session.clone(),
+        fanout: welcome.fanout,
+        agents: welcome.nodes.iter().map(|node| AgentSpec { host: node.host.clone() }).collect(),
+        remote_shell: match welcome.shared {
+            true => RemoteShell::Local,
+            // Which one is the session's affair: the job calls none.
+            false => RemoteShell::Ssh(Vec::new()),
+        },
+        shells_max: 0,
+        program: String::new(),
+        start_timeout_ns: 0,
+        node_timeout_ns: 0,
+        encrypt: false,
+        interface: None,
+        verbose: false,
+        hold_ranks: false,
+        record_dir: None,
+        transport: welcome.transport,
+        link_delay_ns: 0,
+        standing: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::low::{Wish, parse};
+
+    fn low(line: &str) -> Low {
+        match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
+            Wish::Run(low) => *low,
+            Wish::Help => panic!("no help here"),
+        }
+    }
+
+    /// Agent 0 is this machine and no node.
+    fn welcome() -> Welcome {
+        let node = |host: &str, slots, presence| NodeState { host: host.into(), slots, presence };
+        Welcome {
+            job: JobId(7),
+            session: "lab".into(),
+            fanout: 2,
+            shared: false,
+            transport: Default::default(),
+            nodes: vec![
+                node("cn17", 0, Presence::Up),
+                node("n1", 4, Presence::Up),
+                node("n2", 4, Presence::Lost { problem: "cut".into() }),
+                node("n3", 8, Presence::Up),
+            ],
+        }
+    }
+
+    fn ground(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
+        let told = Told { slots_stated: true, slots_max: Vec::new() };
+        let ground = Ground::new(&low(line), &Here::example(), welcome, &told).map_err(|error| error.to_string())?;
+        let slots = ground.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
+        Ok((ground.nodes.iter().map(|node| node.agent.0).collect(), slots))
+    }
+
+    #[test]
+    fn all_that_are_there_without_a_word() {
+        assert_eq!(ground("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
+        let told = Told { slots_stated: true, slots_max: Vec::new() };
+        let ground = Ground::new(&low("./a"), &Here::example(), &welcome(), &told).expect("nodes");
+        assert_eq!((ground.lost, ground.job), (vec!["n2".to_owned()], JobId(7)));
+    }
+
+    #[test]
+    fn named_hosts_in_the_order_given() {
+        assert_eq!(ground("--hosts n3:2,n1 ./a", &welcome()), Ok((vec![3, 1], Some(vec![2, 1]))));
+        let refused = |line: &str| ground(line, &welcome()).expect_err(line);
+        assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
+        assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
+        assert_eq!(refused("--hosts n2 ./a"), "n2 is lost to session lab: cut; wireup up --name lab starts it again");
+        assert_eq!(refused("--virtual-nodes 2 ./a"), "session lab does not have 2 virtual nodes");
+    }
+
+    #[test]
+    fn so_many_virtual_ones() {
+        let mut virtual_ones = Welcome { shared: true, ..welcome() };
+        virtual_ones.nodes[0].slots = 1;
+        assert_eq!(ground("./a", &virtual_ones), Ok((vec![0, 1, 3], None)));
+        assert_eq!(ground("--virtual-nodes 2 ./a", &virtual_ones), Ok((vec![0, 1], None)));
+        let refused = ground("--virtual-nodes 5 ./a", &virtual_ones).expect_err("it has four");
+        assert_eq!(refused, "session lab does not have 5 virtual nodes; it has 4");
+        for node in &mut virtual_ones.nodes {
+            node.presence = Presence::Lost { problem: "cut".into() };
+        }
+        assert!(ground("./a", &virtual_ones).expect_err("nobody").starts_with("all nodes of session lab are lost"));
+    }
+}

@@ -1,0 +1,86 @@
+//! `wireup attach`: the output of a detached job, from its beginning to its end, and its exit code.
+//!
+//! It shows a file: the job does not notice it. Ctrl-C is for the job, as where it runs in the foreground; other signals are for
+//! this process alone.
+
+use super::kill::{job, kill};
+use super::{SESSION, attach_to, detach, name};
+use crate::flags::command::{Command, Typed};
+use crate::out;
+use crate::words;
+use wireup_node::session::spool::{Piece, Reader};
+use wireup_os::process::SignalFd;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::exit_code::OURS;
+use wireup_wire::ids::JobId;
+
+pub const COMMAND: Command = Command { name: "attach", shared: &[], own: &[SESSION], words: &["JOB"] };
+
+const SIGINT: i32 = 2;
+/// The exit code of a program that `SIGPIPE` ends.
+const READER_GONE: u8 = 128 + 13;
+const SIGNALS: u64 = 0;
+const CHANGES: u64 = 1;
+
+pub fn run(typed: &Typed) -> Result<u8, String> {
+    let name = name(typed).map_err(|error| error.to_string())?;
+    let job = job(typed)?;
+    let Some(reader) = Reader::open(&name, job).map_err(|error| error.to_string())? else {
+        return Err(no_spool(&name, job));
+    };
+    show(reader, &name, job).map_err(|error| format!("showing job {job}: {error}"))
+}
+
+/// Why there is nothing to show.
+fn no_spool(name: &str, job: JobId) -> String {
+    let known = attach_to(name).and_then(|mut session| super::jobs::list(&mut session));
+    match known {
+        Err(problem) => problem,
+        Ok(jobs) if jobs.iter().any(|entry| entry.job == job) => {
+            format!("job {job} is not a detached one: the wireup run that started it shows its output")
+        }
+        Ok(_) => format!("session {name} has no job {job}, or it was shown to its end; wireup jobs lists them"),
+    }
+}
+
+fn show(mut reader: Reader, session: &str, job: JobId) -> std::io::Result<u8> {
+    let mut reactor = Reactor::new()?;
+    let signals = SignalFd::new(&[SIGINT])?;
+    reactor.add(&signals, SIGNALS, Interest::READABLE)?;
+    reactor.add(&reader, CHANGES, Interest::READABLE)?;
+    let mut interrupted = false;
+    loop {
+        while signals.read().is_some() {
+            interrupt(session, job, std::mem::replace(&mut interrupted, true));
+        }
+        match reader.next()? {
+            Piece::Bytes(stream, bytes) => {
+                if !detach::write(stream, &bytes) {
+                    return Ok(READER_GONE);
+                }
+            }
+            Piece::End { code } => {
+                reader.remove();
+                return Ok(code);
+            }
+            Piece::Lost => {
+                out::tell(&format!("the launcher of job {job} was killed, and the job with it"));
+                reader.remove();
+                return Ok(OURS);
+            }
+            Piece::Later => {
+                reactor.wait(None)?;
+            }
+        }
+    }
+}
+
+/// The first one is passed on, the second one ends the job.
+fn interrupt(session: &str, job: JobId, again: bool) {
+    let signal = (!again).then_some(SIGINT);
+    let result = attach_to(session).and_then(|mut session| kill(&mut session, job, signal, "Ctrl-C in wireup attach"));
+    match result {
+        Ok(()) => out::tell(&words::interrupt(SIGINT, again)),
+        Err(problem) => out::tell(&problem),
+    }
+}

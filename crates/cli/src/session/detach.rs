@@ -1,0 +1,139 @@
+//! `wireup run --detach`: the launcher goes on in the background, with the job's output in a file of the session.
+//!
+//! ```text
+//!   foreground ──fork──► launcher: no terminal, output to the spool
+//!   waits        ◄─────  "started", or the exit code of a job that never did
+//!   says the job's number, or shows what went wrong
+//! ```
+
+use crate::out;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::sync::Arc;
+use wireup_node::session::Place;
+use wireup_node::session::spool::{Piece, Reader, Spool};
+use wireup_os::files;
+use wireup_os::process::{self, Fork};
+use wireup_proto::exit_code::OURS;
+use wireup_proto::io::Stream;
+use wireup_proto::launcher_io::Notice;
+use wireup_wire::ids::JobId;
+
+const STARTED: u8 = b's';
+const ENDED: u8 = b'e';
+
+/// The launcher in the background, as the one in the foreground knows it.
+pub struct Background {
+    pub spool: Arc<Spool>,
+    word: Option<File>,
+    failed: bool,
+}
+
+/// Where [`detach`] returned.
+pub enum Side {
+    /// All is done here.
+    Foreground {
+        code: u8,
+    },
+    Background(Background),
+}
+
+/// Divides the launcher in two. To be called while the process has one thread.
+pub fn detach(session: &str, job: JobId, program: &str) -> Result<Side, String> {
+    let place = Place::find(session).map_err(|error| error.to_string())?;
+    let place = place.ok_or_else(|| super::nobody(session))?;
+    let spool = Spool::create(&place, job, program)
+        .map_err(|error| format!("{}: keeping the job's output: {error}", place.path().display()))?;
+    let system = |error: std::io::Error| format!("going into the background: {error}");
+    let (reader, writer) = files::pipe().map_err(system)?;
+    match process::fork().map_err(system)? {
+        Fork::Parent { .. } => {
+            drop((spool, writer));
+            Ok(Side::Foreground { code: await_start(File::from(reader), session, job) })
+        }
+        Fork::Child => {
+            drop(reader);
+            leave_terminal().map_err(system)?;
+            Ok(Side::Background(Background { spool: Arc::new(spool), word: Some(File::from(writer)), failed: false }))
+        }
+    }
+}
+
+fn leave_terminal() -> std::io::Result<()> {
+    process::new_session()?;
+    let null = files::null()?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+impl Background {
+    /// Something that the foreground may wait for.
+    pub fn on_notice(&mut self, notice: &Notice) {
+        match notice {
+            // A program that is not found has "started" where it could be tried.
+            Notice::Failed(_) => self.failed = true,
+            Notice::Started { .. } if !self.failed => self.tell(&[STARTED]),
+            // A short job ends before it was told to have started.
+            Notice::Ended(ended) if ended.failure.is_none() => self.tell(&[STARTED]),
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, word: &[u8]) {
+        if let Some(mut pipe) = self.word.take() {
+            // Whoever waited may have been killed.
+            let _ = pipe.write_all(word);
+        }
+    }
+
+    /// The job is over.
+    pub fn end(mut self, code: u8) -> u8 {
+        // A full disk was told of when it became one.
+        let _ = self.spool.end(code);
+        self.tell(&[ENDED, code]);
+        code
+    }
+}
+
+/// Waits until the job has started, and says its number; or shows why it never did.
+fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
+    let mut word = Vec::new();
+    let _ = pipe.read_to_end(&mut word);
+    match word[..] {
+        [STARTED] => {
+            out::print(&format!("{job}\n"));
+            if std::io::stdout().is_terminal() {
+                out::tell(&format!("job {job} runs in session {session}; wireup attach {job} shows its output"));
+            }
+            0
+        }
+        [ENDED, code] => {
+            show(session, job);
+            code
+        }
+        _ => {
+            show(session, job);
+            out::tell("the launcher in the background was killed");
+            OURS
+        }
+    }
+}
+
+/// All that a job that is over has said.
+fn show(session: &str, job: JobId) {
+    let Ok(Some(mut reader)) = Reader::open(session, job) else { return };
+    while let Ok(Piece::Bytes(stream, bytes)) = reader.next() {
+        write(stream, &bytes);
+    }
+    reader.remove();
+}
+
+/// Where the job's output belongs.
+pub fn write(stream: Stream, bytes: &[u8]) -> bool {
+    match stream {
+        Stream::Out => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()).is_ok(),
+        Stream::Err => std::io::stderr().write_all(bytes).is_ok(),
+    }
+}

@@ -1,0 +1,72 @@
+//! `wireup down`: a session ends.
+
+use super::{SESSION, name, nobody};
+use crate::flags::command::{Command, Own, Typed};
+use crate::out;
+use crate::words::count;
+use std::time::{Duration, Instant};
+use wireup_node::session::{CallError, Calling, Claim, Place};
+use wireup_wire::peer::Control;
+
+const KILL: Own = Own { name: "kill", value: None };
+
+pub const COMMAND: Command = Command { name: "down", shared: &[], own: &[KILL, SESSION], words: &[] };
+
+/// For the agents, which end what runs and wait for each other; and for the session's own process after that.
+const AGENTS_MAX: Duration = Duration::from_secs(30);
+const PROCESS_MAX: Duration = Duration::from_secs(10);
+/// Between two looks whether its process is gone.
+const LOOK: Duration = Duration::from_millis(2);
+
+pub fn run(typed: &Typed) -> Result<u8, String> {
+    let name = name(typed).map_err(|error| error.to_string())?;
+    let calling = match Calling::begin(&name) {
+        Ok(Some(calling)) => calling,
+        Ok(None) | Err(CallError::Stale { .. }) => return tidy(&name),
+        Err(error) => return Err(error.to_string()),
+    };
+    let mut session = calling.finish().map_err(|error| error.to_string())?;
+    let jobs = session.ask(&Control::AskJobs, None, |answer| match answer {
+        Control::JobList(jobs) => Some(jobs.len()),
+        _ => None,
+    });
+    let jobs = jobs.map_err(|error| error.to_string())?;
+    if jobs > 0 && !typed.has(KILL.name) {
+        return Err(format!(
+            "{} still there (wireup jobs lists them); wait for them, or add --kill to end them",
+            if jobs == 1 { "1 job is".to_owned() } else { format!("{jobs} jobs are") }
+        ));
+    }
+    session.ask_for_end(&Control::Shutdown, AGENTS_MAX).map_err(|error| error.to_string())?;
+    await_end(&name)?;
+    let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };
+    out::tell(&format!("session {name} ended{killed}"));
+    Ok(0)
+}
+
+/// Waits until nothing of the session is left on this machine.
+fn await_end(name: &str) -> Result<(), String> {
+    let until = Instant::now() + PROCESS_MAX;
+    while let Some(place) = Place::find(name).map_err(|error| error.to_string())? {
+        if place.is_free() || Instant::now() > until {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// There is no session; there may be what one has left that was killed.
+fn tidy(name: &str) -> Result<u8, String> {
+    if Place::find(name).map_err(|error| error.to_string())?.is_none() {
+        return Err(nobody(name));
+    }
+    match Place::claim(name, false).map_err(|error| error.to_string())? {
+        (place, Claim::Ours) => {
+            place.remove();
+            out::tell(&format!("session {name} was gone; what it had left is removed"));
+            Ok(0)
+        }
+        (_, Claim::Taken) => Err(format!("session {name} is just being begun or ended; try again")),
+    }
+}

@@ -1,0 +1,53 @@
+//! Which session a run goes to, if any.
+
+use crate::flags::FlagError;
+use crate::flags::ground::{Ground, GroundError, Told};
+use crate::flags::low::Low;
+use crate::flags::table;
+use crate::here::Here;
+use wireup_node::session::{Attached, Calling, DEFAULT_NAME, Facts, Place};
+
+/// What was found.
+pub enum Found {
+    /// No session is meant.
+    None,
+    /// One has been called.
+    Session(Box<Calling>),
+}
+
+/// Looks for the session that a run is meant for.
+pub fn find(low: &Low) -> Result<Found, String> {
+    if low.no_session {
+        return if low.session.is_some() { Err(FlagError::SessionTwice.to_string()) } else { Ok(Found::None) };
+    }
+    if let Some(id) = low.decided_by_session() {
+        let flag = table::FLAGS.iter().find(|flag| flag.id == id).map(table::Flag::name).unwrap_or_default();
+        return if low.session.is_some() {
+            Err(FlagError::DecidedBySession { flag }.to_string())
+        } else {
+            Ok(Found::None)
+        };
+    }
+    let name = low.session.as_deref().unwrap_or(DEFAULT_NAME);
+    match Calling::begin(name).map_err(|error| error.to_string())? {
+        Some(calling) => Ok(Found::Session(Box::new(calling))),
+        None if low.session.is_some() => Err(super::nobody(name)),
+        None => Ok(Found::None),
+    }
+}
+
+/// What the job gets there; nothing if it is to run by itself, with the reason.
+pub fn ground(low: &Low, here: &Here, session: &Attached) -> Result<Result<Ground, String>, String> {
+    let name = low.session.as_deref().unwrap_or(DEFAULT_NAME);
+    // Without them a session is as good as one without slots.
+    let facts = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()).unwrap_or_default();
+    let told = Told { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
+    match Ground::new(low, here, &session.welcome, &told) {
+        Ok(ground) => Ok(Ok(ground)),
+        Err(error @ GroundError::Elsewhere { .. }) if low.session.is_none() => Ok(Err(error.to_string())),
+        Err(error @ GroundError::Elsewhere { .. }) => {
+            Err(format!("{error}; leave out --session to run without it, or wireup up one that has them"))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}

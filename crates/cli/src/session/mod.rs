@@ -1,0 +1,73 @@
+//! `wireup up`, `down`, `status`, `jobs`, `kill`, `attach`: standing sessions, and how a run finds one.
+
+mod attach;
+mod down;
+mod find;
+mod jobs;
+mod kill;
+mod status;
+mod up;
+
+pub mod detach;
+pub mod help;
+
+pub use find::{Found, find, ground};
+
+use crate::flags::FlagError;
+use crate::flags::command::{Command, Own, Typed};
+use crate::out;
+use std::ffi::OsString;
+use wireup_node::session::{Attached, Calling, DEFAULT_NAME};
+
+/// Which session is meant.
+const SESSION: Own = Own { name: "session", value: Some("NAME") };
+const JSON: Own = Own { name: "json", value: None };
+
+/// Runs one of the commands; `args` stand behind its name.
+pub fn main(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
+    let run: fn(&Typed, u64) -> Result<u8, String> = match command {
+        "up" => up::run,
+        "down" => |typed, _| down::run(typed),
+        "status" => |typed, _| status::run(typed),
+        "jobs" => |typed, _| jobs::run(typed),
+        "kill" => |typed, _| kill::run(typed),
+        "attach" => |typed, _| attach::run(typed),
+        other => panic!("{other} is no command of sessions"),
+    };
+    let Some(line) = [up::COMMAND, down::COMMAND, status::COMMAND, jobs::COMMAND, kill::COMMAND, attach::COMMAND]
+        .into_iter()
+        .find(|line: &Command| line.name == command)
+    else {
+        panic!("{command} has no flags")
+    };
+    match line.parse(args) {
+        Ok(None) => {
+            out::print(&help::of(command));
+            0
+        }
+        Ok(Some(typed)) => run(&typed, process_ns).unwrap_or_else(|problem| out::fail(&problem)),
+        Err(error) => out::fail(&error.to_string()),
+    }
+}
+
+/// The name of the session that is meant.
+fn name(typed: &Typed) -> Result<String, FlagError> {
+    Ok(typed.text(SESSION.name)?.unwrap_or_else(|| DEFAULT_NAME.to_owned()))
+}
+
+/// The session that is meant, which must be there.
+fn attach_to(name: &str) -> Result<Attached, String> {
+    let calling = Calling::begin(name).map_err(|error| error.to_string())?;
+    let calling = calling.ok_or_else(|| nobody(name))?;
+    calling.finish().map_err(|error| error.to_string())
+}
+
+/// There is no session of that name.
+fn nobody(name: &str) -> String {
+    let others = wireup_node::session::Place::names();
+    let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        [ref others @ ..] => format!("; there is {}", others.join(", ")),
+    };
+    format!("there is no session {name}; wireup up begins one{hint}")
+}

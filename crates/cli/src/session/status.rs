@@ -1,0 +1,140 @@
+//! `wireup status`: the nodes of a session, or of all.
+
+use super::{JSON, SESSION, attach_to, nobody};
+use crate::flags::command::{Command, Typed};
+use crate::hosts::collapse_short;
+use crate::out;
+use crate::words::{count, one_line, since};
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+use wireup_node::session::{DEFAULT_NAME, Facts, Place};
+use wireup_wire::peer::Control;
+use wireup_wire::session::{JobEntry, NodeState, Presence};
+
+pub const COMMAND: Command = Command { name: "status", shared: &[], own: &[JSON, SESSION], words: &[] };
+
+/// Some node is lost, or a session cannot be spoken to.
+const NOT_ALL: u8 = 1;
+
+/// What is told of one session.
+struct Status {
+    name: String,
+    pid: u32,
+    path: String,
+    facts: Facts,
+    nodes: Vec<NodeState>,
+    jobs: Vec<JobEntry>,
+}
+
+pub fn run(typed: &Typed) -> Result<u8, String> {
+    let asked = typed.text(SESSION.name).map_err(|error| error.to_string())?;
+    let names = match &asked {
+        Some(name) => vec![name.clone()],
+        None => Place::names(),
+    };
+    if names.is_empty() {
+        return Err(nobody(asked.as_deref().unwrap_or(DEFAULT_NAME)));
+    }
+    let (mut all, mut code) = (Vec::new(), 0);
+    for name in names {
+        match look(&name) {
+            Ok(status) => all.push(status),
+            Err(problem) if asked.is_some() => return Err(problem),
+            Err(problem) => {
+                out::tell(&problem);
+                code = NOT_ALL;
+            }
+        }
+    }
+    if typed.has(JSON.name) {
+        let sessions: Vec<_> = all.iter().map(json).collect();
+        out::print(&format!("{}\n", serde_json::Value::Array(sessions)));
+    } else {
+        out::print(&all.iter().map(text).collect::<String>());
+    }
+    let lost = all.iter().flat_map(|status| &status.nodes).any(|node| problem(node).is_some());
+    Ok(if lost { NOT_ALL } else { code })
+}
+
+fn look(name: &str) -> Result<Status, String> {
+    let mut session = attach_to(name)?;
+    let place = Place::find(name).map_err(|error| error.to_string())?;
+    let facts = place.as_ref().and_then(|place| Facts::read(place).ok()).unwrap_or_default();
+    let jobs = session.ask(&Control::AskJobs, None, |answer| match answer {
+        Control::JobList(jobs) => Some(jobs),
+        _ => None,
+    });
+    Ok(Status {
+        name: name.to_owned(),
+        pid: session.pid(),
+        path: place.map(|place| place.path().display().to_string()).unwrap_or_default(),
+        facts,
+        nodes: session.welcome.nodes.clone(),
+        jobs: jobs.map_err(|error| error.to_string())?,
+    })
+}
+
+fn problem(node: &NodeState) -> Option<&str> {
+    match &node.presence {
+        Presence::Lost { problem } => Some(problem),
+        Presence::Up | Presence::Starting => None,
+    }
+}
+
+fn age(facts: &Facts) -> u64 {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    now_s.saturating_sub(facts.since_s)
+}
+
+fn text(status: &Status) -> String {
+    let nodes: Vec<&NodeState> = status.nodes.iter().filter(|node| node.slots > 0).collect();
+    let (lost, up): (Vec<&NodeState>, Vec<&NodeState>) = nodes.iter().partition(|node| problem(node).is_some());
+    let starting = up.iter().filter(|node| node.presence == Presence::Starting).count();
+    let slots: u32 = up.iter().map(|node| node.slots).sum();
+    let ends = match status.facts.owner {
+        Some(owner) => format!("ends with process {owner}"),
+        None => "ends by wireup down".to_owned(),
+    };
+    let mut text = format!(
+        "session {}: {} of {} up{}, {}, {}; up for {}, {ends} (process {})\n",
+        status.name,
+        up.len(),
+        count(nodes.len() as u32, "node"),
+        if starting > 0 { format!(" ({starting} starting)") } else { String::new() },
+        if status.facts.slots_stated { count(slots, "slot") } else { "no limit of ranks".to_owned() },
+        count(status.jobs.len() as u32, "job"),
+        since(age(&status.facts)),
+        status.pid,
+    );
+    if !up.is_empty() {
+        let _ = writeln!(text, "  up    {}", collapse_short(up.iter().map(|node| node.host.as_str())));
+    }
+    for node in lost {
+        let _ = writeln!(text, "  lost  {}: {}", node.host, one_line(problem(node).unwrap_or_default()));
+    }
+    text
+}
+
+fn json(status: &Status) -> serde_json::Value {
+    let node = |(agent, node): (usize, &NodeState)| {
+        let state = match &node.presence {
+            Presence::Up => "up",
+            Presence::Starting => "starting",
+            Presence::Lost { .. } => "lost",
+        };
+        serde_json::json!({
+            "agent": agent, "host": node.host, "slots": node.slots, "state": state, "problem": problem(node),
+        })
+    };
+    serde_json::json!({
+        "session": status.name,
+        "pid": status.pid,
+        "directory": status.path,
+        "version": status.facts.version,
+        "owner": status.facts.owner,
+        "up_seconds": age(&status.facts),
+        "slots_stated": status.facts.slots_stated,
+        "nodes": status.nodes.iter().enumerate().map(node).collect::<Vec<_>>(),
+        "jobs": status.jobs.len(),
+    })
+}

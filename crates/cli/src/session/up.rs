@@ -1,0 +1,170 @@
+//! `wireup up`: a session begins, or its lost nodes come back.
+
+use super::{SESSION, attach_to};
+use crate::flags::command::{Command, Own, Typed};
+use crate::flags::high;
+use crate::flags::table::Id;
+use crate::flags::chosen::may_name_hosts;
+use crate::here::Here;
+use crate::hosts::allocation::Env;
+use crate::hosts::collapse_short;
+use crate::out;
+use crate::words::{self, Setting, count};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wireup_node::session::{Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
+use wireup_wire::session::{NodeState, Presence};
+
+const LINGER: Own = Own { name: "linger", value: None };
+const NAME: Own = Own { name: "name", value: Some("NAME") };
+
+pub const COMMAND: Command = Command {
+    name: "up",
+    shared: &[
+        Id::VirtualNodes,
+        Id::Hosts,
+        Id::HostFile,
+        Id::Slots,
+        Id::Start,
+        Id::Fanout,
+        Id::RemoteShell,
+        Id::Interface,
+        Id::Encrypt,
+        Id::StartTimeout,
+        Id::NodeTimeout,
+        Id::AgentTransport,
+        Id::InjectLinkDelay,
+        Id::Record,
+        Id::Verbose,
+    ],
+    own: &[NAME, LINGER, SESSION],
+    words: &[],
+};
+
+/// Some node is not there; the session is.
+const NOT_ALL: u8 = 1;
+/// The root tells after the start time who is missing; this is for the telling.
+const TELLING: Duration = Duration::from_secs(30);
+
+/// For a session that another `wireup up` begins at this very moment: its process listens within milliseconds.
+const BEGINNING_MAX: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);
+
+pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
+    let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
+    let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let here = Here::read(|env| may_name_hosts(&typed.low, Env(env)))
+        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+    let (spec, told) = high::standing(&typed.low, &here, &name).map_err(|error| error.to_string())?;
+    let lingers = typed.has(LINGER.name);
+    let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
+    let begun = matches!(claim, Claim::Ours);
+    if begun {
+        let owner = if lingers { None } else { Owner::of_caller() };
+        if owner.is_none() && !lingers {
+            out::tell(
+                "nobody can be watched whose end would end this session (no log-in is seen from here); it stays until wireup down",
+            );
+        }
+        let facts = Facts {
+            slots_stated: told.slots_stated,
+            slots_max: told.slots_max,
+            shell: if Setting::of_session(&spec).local { String::new() } else { words::shell(&spec.remote_shell) },
+            owner: owner.as_ref().map(Owner::pid),
+            since_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let result = daemon::begin(&place, spec.clone(), &facts, owner, process_ns);
+        result.map_err(|error| format!("session {name} could not be begun: {error}"))?;
+    } else {
+        names_nothing_new(typed, &name)?;
+    }
+    drop(place);
+    let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
+    let limit = Duration::from_nanos(spec.start_timeout_ns) + TELLING;
+    report(session, &name, &spec, begun, limit, typed.low.verbose)
+}
+
+/// Somebody else may just be beginning the session.
+fn attach_when_begun(name: &str) -> Result<Attached, String> {
+    let until = Instant::now() + BEGINNING_MAX;
+    while matches!(Calling::begin(name), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    attach_to(name)
+}
+
+/// A session stands: it is asked for its lost nodes, not for others.
+fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
+    match typed.low.names_hosts() || typed.low.virtual_nodes.is_some() {
+        true => Err(format!(
+            "session {name} stands already; wireup up without hosts starts its lost nodes again, wireup down ends it, \
+             --name begins another"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Waits until all nodes are there or known to be missing; says so in one line.
+fn report(
+    mut session: Attached,
+    name: &str,
+    spec: &SessionSpec,
+    begun: bool,
+    limit: Duration,
+    verbose: bool,
+) -> Result<u8, String> {
+    let had_lost = session.welcome.nodes.iter().filter(|node| is_lost(node)).count();
+    let mut setting = Setting::of_session(spec);
+    setting.agents = session.welcome.nodes.iter().map(|node| node.host.clone()).collect();
+    setting.verbose = verbose;
+    let mut voice = words::Voice::new(setting.clone());
+    let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
+        Control::Nodes(nodes) => Some(Ok(nodes)),
+        Control::Refused { problem } => Some(Err(problem)),
+        Control::Note(note) => {
+            out::print_err(&voice.say(&wireup_proto::launcher_io::Notice::Note(note)));
+            None
+        }
+        _ => None,
+    });
+    let nodes = match answer {
+        Ok(answer) => answer?,
+        Err(CallError::Ended { .. }) => return Err(format!("session {name} ended while it began")),
+        Err(error) => return Err(error.to_string()),
+    };
+    let of_job: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();
+    let up = of_job.iter().filter(|node| !is_lost(node)).count();
+    let what = match (begun, had_lost) {
+        (true, _) => "begun",
+        (false, 0) => "stands",
+        (false, _) => "stands again",
+    };
+    let hosts = match setting.local {
+        true => String::new(),
+        false => {
+            format!(" {}", collapse_short(of_job.iter().filter(|node| !is_lost(node)).map(|node| node.host.as_str())))
+        }
+    };
+    out::tell(&format!("session {name} {what}: {}{hosts}", count(up as u32, "node")));
+    let missing = missing(&nodes);
+    if missing.is_empty() {
+        return Ok(0);
+    }
+    setting.node_count = of_job.len() as u32;
+    out::tell(&format!("{}; wireup up tries again", words::missing_sentence(&missing, &setting)));
+    Ok(NOT_ALL)
+}
+
+fn is_lost(node: &NodeState) -> bool {
+    matches!(node.presence, Presence::Lost { .. })
+}
+
+fn missing(nodes: &[NodeState]) -> Vec<MissingAgent> {
+    let lost = |(agent, node): (usize, &NodeState)| match &node.presence {
+        Presence::Lost { problem } => Some(MissingAgent { agent: AgentId(agent as u32), problem: problem.clone() }),
+        Presence::Up | Presence::Starting => None,
+    };
+    nodes.iter().enumerate().filter_map(lost).collect()
+}

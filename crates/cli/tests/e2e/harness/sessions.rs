@@ -1,0 +1,180 @@
+//! Standing sessions under guard: each has a runtime directory of its own, and leaves nothing when it is down.
+
+use super::machines::{self, Machines};
+use super::marked::{self, Mark, Process};
+use super::{Outcome, Run};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use wireup_testbed::Testbed;
+
+/// Where the product looks for sessions.
+pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
+/// What is waited for comes within moments, or never.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A session, or the place for one.
+pub struct Session {
+    mark: Mark,
+    testbed: Option<Arc<Testbed>>,
+}
+
+impl Session {
+    /// A place where no session is yet.
+    pub fn nowhere() -> Session {
+        let session = Session { mark: Mark::new(), testbed: None };
+        fs::create_dir_all(session.runtime_dir()).expect("a runtime directory");
+        session
+    }
+
+    /// `wireup up FLAGS`, which must go well.
+    pub fn up(line: &str) -> Session {
+        let session = Session::nowhere();
+        let outcome = session.again(line).expect_code(0);
+        assert!(outcome.out().is_empty(), "{outcome}");
+        session
+    }
+
+    /// The same on the hub of a testbed.
+    pub fn on(machines: &Machines, line: &str) -> Session {
+        Session::on_some(machines, line, 0)
+    }
+
+    /// The same where `wireup up` is to leave with this code.
+    pub fn on_some(machines: &Machines, line: &str, code: i32) -> Session {
+        let mut session = Session::nowhere();
+        session.testbed = Some(machines.testbed());
+        session.again(&format!("{} {line}", machines.flags())).expect_code(code);
+        session
+    }
+
+    /// `wireup up FLAGS`, whatever comes of it.
+    pub fn again(&self, line: &str) -> Outcome {
+        let run = Run::wireup(["up"]).args(line.split_whitespace());
+        self.placed(run).leaving(self.mark.clone()).finish()
+    }
+
+    /// `wireup run FLAGS`.
+    pub fn job(&self, line: &str) -> Run {
+        self.placed(Run::job(line))
+    }
+
+    /// `wireup WORDS`.
+    pub fn wireup(&self, line: &str) -> Run {
+        self.placed(Run::wireup(line.split_whitespace()))
+    }
+
+    /// `wireup run --detach FLAGS SCRIPT`: the job's number. What it leaves is the session's.
+    pub fn detach(&self, line: &str, script: &str) -> String {
+        let run = self.placed(Run::job(&format!("--detach {line}"))).sh(script).leaving(self.mark.clone());
+        run.finish().expect_code(0).out().trim().to_owned()
+    }
+
+    /// `sh -c SCRIPT`, where `$WIREUP` is the product.
+    pub fn shell(&self, script: &str) -> Run {
+        self.placed(Run::shell(script))
+    }
+
+    /// The same; what it leaves is the session's.
+    pub fn shell_leaving(&self, script: &str) -> Outcome {
+        self.placed(Run::shell(script)).leaving(self.mark.clone()).finish()
+    }
+
+    fn placed(&self, run: Run) -> Run {
+        let run = run.env(RUNTIME_DIR, self.runtime_dir());
+        match &self.testbed {
+            Some(testbed) => run.cwd("/".as_ref()).entering(testbed),
+            None => run,
+        }
+    }
+
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.mark.folder().join("run")
+    }
+
+    /// The directory of the session called so.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.runtime_dir().join(name)
+    }
+
+    /// All processes of the session on this machine, without those of jobs.
+    pub fn processes(&self) -> Vec<Process> {
+        self.mark.processes()
+    }
+
+    /// Those whose name begins so: the session's own (`wireup-session`), keepers, agents (`wireup`).
+    pub fn named(&self, name: &str) -> Vec<Process> {
+        self.processes().into_iter().filter(|process| process.name == name).collect()
+    }
+
+    /// The process of the root agent.
+    pub fn daemon(&self) -> Pid {
+        self.named("wireup-session").first().expect("the session has a process").pid
+    }
+
+    /// Processes of agents other than the root.
+    pub fn agents(&self) -> Vec<Process> {
+        self.named("wireup").into_iter().filter(|process| process.command.contains(" agent ")).collect()
+    }
+
+    /// Waits until something holds.
+    pub fn await_that(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            let all = self.processes();
+            assert!(Instant::now() < until, "never came: {what}; processes: {}", marked::list(&all));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Nothing is left of it.
+    pub fn expect_gone(&self) {
+        self.await_that("the end of all processes", || self.processes().is_empty());
+        self.await_that("the end of its directory", || {
+            fs::read_dir(self.runtime_dir()).is_ok_and(|mut entries| entries.next().is_none())
+        });
+        if let Some(testbed) = &self.testbed {
+            self.await_that("the end of all on the hosts", || machines::left(testbed).is_empty());
+        }
+    }
+
+    /// `wireup down FLAGS`, after which nothing is left.
+    pub fn down(self, line: &str) -> Outcome {
+        let outcome = self.wireup(&format!("down {line}")).finish().expect_code(0);
+        self.expect_gone();
+        outcome
+    }
+
+    pub fn kill(&self, pid: Pid) {
+        kill_process(pid, Signal::KILL).expect("it lives");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.mark.kill_all();
+        if let Some(testbed) = self.testbed.as_deref().filter(|_| thread::panicking()) {
+            machines::clear(testbed);
+        }
+        let _ = fs::remove_dir_all(self.mark.folder());
+    }
+}
+
+/// `name=value` of a process' `/proc` file, as a number.
+pub fn status_of(pid: Pid, file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let digits: String = line.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+impl Run {
+    /// Runs it on the hub of a testbed, which others look at.
+    fn entering(mut self, testbed: &Testbed) -> Self {
+        testbed.enter(&mut self.command);
+        self
+    }
+}

@@ -1,0 +1,61 @@
+//! Keepers that serve one job after the other.
+
+use super::*;
+
+/// What a job may leave in its keeper's hands: orphans, directories, stops under way, descriptors.
+#[test]
+fn nothing_of_a_job_is_left_for_the_next() {
+    let mut bench = Bench::new();
+    let directory = scratch("renewed");
+    std::fs::write(directory.join("file"), "").unwrap();
+    let pid = bench.keeper.pid();
+    let fds = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    bench.run(batch(&["true"], vec![Process::new(9)]));
+    bench.told.clear();
+    let before = fds();
+    for round in 1..=20 {
+        let hidden = hidden(&mut bench, 0);
+        bench.request(&Request::RemoveAtEnd { directory: directory.as_os_str().as_encoded_bytes().to_vec() });
+        bench.request(&Request::RestoreTerminalOnDeath);
+        bench.request(&Request::Renew);
+        bench.until(|bench| bench.renewed == round);
+        assert!(gone(hidden) && !directory.exists());
+        assert_eq!(bench.exit_of(0), ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
+        bench.told.clear();
+    }
+    assert_eq!((fds(), bench.swept), (before, 0));
+    bench.run(batch(&["true"], vec![Process::new(1)]));
+    assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
+    bench.keeper.close().unwrap();
+}
+
+#[test]
+fn starts_that_wait_are_taken_back() {
+    let mut bench = Bench::new();
+    let script = "exec sleep 1000";
+    bench.request(&Request::Spawn(batch(&["sh", "-c", script], (0..100).map(Process::new).collect())));
+    bench.request(&Request::Renew);
+    bench.until(|bench| bench.renewed == 1);
+    assert_eq!(bench.told.len(), 100);
+    assert!(bench.told.values().all(Told::over));
+}
+
+#[test]
+fn what_somebody_has_claimed_stays() {
+    for claimed in [false, true] {
+        let mut bench = Bench::new();
+        let directory = scratch(if claimed { "claimed" } else { "unclaimed" });
+        std::fs::write(directory.join("socket"), "").unwrap();
+        let lock = std::fs::File::open(&directory).unwrap();
+        if claimed {
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        }
+        bench.request(&Request::RemoveUnclaimed { directory: directory.as_os_str().as_encoded_bytes().to_vec() });
+        bench.request(&Request::Renew);
+        bench.until(|bench| bench.renewed == 1);
+        assert!(directory.exists());
+        bench.keeper.close().unwrap();
+        assert_eq!(directory.exists(), claimed);
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}

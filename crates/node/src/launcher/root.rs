@@ -1,0 +1,196 @@
+//! The launcher's root agent: inside this process, with frames in memory, or a standing session's, behind a socket.
+
+use crate::agent::IN_MEMORY;
+use crate::agent::driver::AgentDriver;
+use crate::agent::token::Token;
+use crate::session::Attached;
+use crate::transport::link::{Link, Received};
+use bytes::Bytes;
+use std::io;
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::reactor::{Event, Interest, Reactor};
+use wireup_proto::io::{Input, Peer};
+use wireup_wire::frame::Frame;
+
+/// The launcher's own numbers stand before it.
+const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
+/// One read: what a session may have under way for a job's output, and more.
+const READ_BYTES_MAX: usize = 256 << 10;
+
+pub enum Root {
+    Within(Box<Within>),
+    Session(Box<Session>),
+}
+
+/// The root agent of a one-shot run.
+pub struct Within {
+    agent: AgentDriver,
+    up: bool,
+}
+
+/// The link to a session's.
+pub struct Session {
+    link: Link,
+    reactor: Reactor,
+    interest: Interest,
+    buffer: Box<[u8]>,
+    received: Vec<Bytes>,
+    end: End,
+}
+
+enum End {
+    NotYet,
+    /// Why, in words; told when what came before is.
+    New(String),
+    Told,
+}
+
+impl Root {
+    pub fn within(agent: AgentDriver) -> Root {
+        Root::Within(Box::new(Within { agent, up: false }))
+    }
+
+    /// # Errors
+    /// No descriptor is left.
+    pub fn session(session: Attached) -> io::Result<Root> {
+        let mut link = session.into_link()?;
+        let reactor = Reactor::new()?;
+        reactor.add(link.fd(), SOCKET_TOKEN.pack(), Interest::READABLE)?;
+        let received = match link.receive_early() {
+            Received::Bytes(bytes) => vec![bytes],
+            Received::Nothing | Received::Up(_) => Vec::new(),
+        };
+        let buffer = vec![0; READ_BYTES_MAX].into();
+        let interest = Interest::READABLE;
+        Ok(Root::Session(Box::new(Session { link, reactor, interest, buffer, received, end: End::NotYet })))
+    }
+
+    /// The launcher is there.
+    pub fn begin(&mut self) {
+        if let Root::Within(within) = self {
+            within.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });
+            within.up = true;
+        }
+    }
+
+    pub fn reactor(&self) -> &Reactor {
+        match self {
+            Root::Within(within) => within.agent.reactor(),
+            Root::Session(session) => &session.reactor,
+        }
+    }
+
+    pub fn deadline_ns(&mut self) -> Option<u64> {
+        match self {
+            Root::Within(within) => within.agent.deadline_ns(),
+            Root::Session(_) => None,
+        }
+    }
+
+    /// Waits for events, at most until `until_ns`; the caller dispatches them.
+    pub fn wait(&mut self, until_ns: Option<u64>) -> io::Result<Vec<Event>> {
+        match self {
+            Root::Within(within) => within.agent.wait(until_ns),
+            Root::Session(session) => {
+                let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
+                Ok(session.reactor.wait(timeout)?.to_vec())
+            }
+        }
+    }
+
+    pub fn on_event(&mut self, token: Token, event: Event) {
+        match self {
+            Root::Within(within) => within.agent.on_event(token, event),
+            Root::Session(session) => session.on_event(),
+        }
+    }
+
+    pub fn on_tick(&mut self) {
+        if let Root::Within(within) = self {
+            within.agent.on_tick();
+        }
+    }
+
+    /// Does what there is to do now.
+    pub fn settle(&mut self) {
+        match self {
+            Root::Within(within) => within.agent.settle(),
+            Root::Session(session) => session.flush(),
+        }
+    }
+
+    /// What came for the launcher, in order.
+    pub fn take_bytes(&mut self) -> Vec<Bytes> {
+        match self {
+            Root::Within(within) => {
+                let frames = within.agent.take_for_launcher();
+                frames.into_iter().flat_map(|frame| [Bytes::copy_from_slice(&frame.header()), frame.payload]).collect()
+            }
+            Root::Session(session) => std::mem::take(&mut session.received),
+        }
+    }
+
+    /// Why there is no root agent any more, once.
+    pub fn take_end(&mut self) -> Option<String> {
+        match self {
+            Root::Within(within) if within.agent.has_left() => {
+                std::mem::take(&mut within.up).then(|| "the root agent has left".to_owned())
+            }
+            Root::Within(_) => None,
+            Root::Session(session) => match std::mem::replace(&mut session.end, End::Told) {
+                End::New(problem) => Some(problem),
+                other => {
+                    session.end = other;
+                    None
+                }
+            },
+        }
+    }
+
+    pub fn send(&mut self, frame: Frame) {
+        match self {
+            Root::Within(within) if within.up => {
+                for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
+                    within.agent.handle(Input::LinkBytes { link: IN_MEMORY, bytes });
+                }
+            }
+            Root::Within(_) => {}
+            Root::Session(session) => session.link.send(frame),
+        }
+    }
+
+    /// Ends what is the launcher's own.
+    pub fn end(self) {
+        if let Root::Within(within) = self {
+            within.agent.end();
+        }
+    }
+}
+
+impl Session {
+    fn on_event(&mut self) {
+        match self.link.receive(&mut self.buffer) {
+            Ok(Received::Bytes(bytes)) => self.received.push(bytes),
+            Ok(Received::Nothing | Received::Up(_)) => {}
+            Err(error) => self.on_end(error.to_string()),
+        }
+    }
+
+    fn flush(&mut self) {
+        if !matches!(self.end, End::NotYet) {
+            return;
+        }
+        // What is broken says so when it is read, after what it still has to say.
+        let all_out = self.link.flush().unwrap_or(true);
+        let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
+        if std::mem::replace(&mut self.interest, interest) != interest {
+            let _ = self.reactor.modify(self.link.fd(), SOCKET_TOKEN.pack(), interest);
+        }
+    }
+
+    fn on_end(&mut self, problem: String) {
+        let _ = self.reactor.remove(self.link.fd());
+        self.end = End::New(format!("the session is gone: {problem}"));
+    }
+}

@@ -1,0 +1,246 @@
+//! A call at a standing session's socket, from the launcher's side.
+//!
+//! ```text
+//!   connect, header ──► │ what a run has to find out meanwhile │ ──► header, Welcome ──► requests, or a job
+//! ```
+//!
+//! Every wait is bounded: a session that is stopped, or overrun, is named.
+
+use super::place::{Place, PlaceError};
+use crate::transport::link::Link;
+use bytes::Bytes;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use wireup_os::{files, local, socket};
+use wireup_proto::control_frame;
+use wireup_wire::attach::{ATTACH_LEN, AttachError, Spoken};
+use wireup_wire::frame::{FrameReader, Kind};
+use wireup_wire::ids::JobId;
+use wireup_wire::peer::{self, Control};
+use wireup_wire::session::Welcome;
+
+/// The name of the socket in a session's place.
+pub const SOCKET: &str = "socket";
+/// How long a session may take to answer. Chosen: it answers within a millisecond, on a machine that swaps within seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Why a session cannot be spoken to, with the next step.
+#[derive(thiserror::Error, Debug)]
+pub enum CallError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(
+        "session {name} is gone and has left {path} behind; wireup up begins it anew, wireup down removes what is left, \
+         --no-session runs without one"
+    )]
+    Stale { name: String, path: String },
+    #[error("the process behind {path} is of user {user}, not yours; remove it, and find out who could put it there")]
+    Foreign { path: String, user: u32 },
+    #[error(
+        "session {name} (process {pid}) is of another wireup: {error}; end it by that one's wireup down, or run with \
+         --no-session"
+    )]
+    Version { name: String, pid: u32, error: AttachError },
+    #[error(
+        "session {name} (process {pid}) does not answer; is it stopped (kill -CONT {pid})? kill {pid} ends it, \
+         --no-session runs without it"
+    )]
+    Silent { name: String, pid: u32 },
+    #[error("session {name} has ended; wireup up begins it anew, --no-session runs without one")]
+    Ended { name: String },
+    #[error("session {name} says what cannot be understood; end it (kill {pid}) and begin it anew")]
+    Garbled { name: String, pid: u32 },
+    #[error("{path}: {error}")]
+    System { path: String, error: io::Error },
+}
+
+/// A call that has not been answered.
+pub struct Calling {
+    call: Call,
+}
+
+/// An open line to a session.
+pub struct Call {
+    name: String,
+    pid: u32,
+    socket: OwnedFd,
+    reader: FrameReader,
+    /// Read and not looked at.
+    bytes: Bytes,
+}
+
+/// A session that has said who it is.
+pub struct Attached {
+    pub welcome: Welcome,
+    call: Call,
+}
+
+impl Calling {
+    /// Calls a session; `None`: there is none of that name.
+    pub fn begin(name: &str) -> Result<Option<Calling>, CallError> {
+        match Place::find(name)? {
+            Some(place) => Calling::at(name, &place),
+            None => Ok(None),
+        }
+    }
+
+    /// The same at a place that was found; `None`: nobody has ever listened there.
+    pub fn at(name: &str, place: &Place) -> Result<Option<Calling>, CallError> {
+        let path = || place.path().join(SOCKET).display().to_string();
+        let socket = match local::connect(&place.inside(SOCKET)) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(CallError::Stale { name: name.to_owned(), path: path() });
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(CallError::Silent { name: name.to_owned(), pid: 0 });
+            }
+            Err(error) => return Err(CallError::System { path: path(), error }),
+        };
+        let peer = local::peer(&socket).map_err(|error| CallError::System { path: path(), error })?;
+        if peer.user != rustix::process::geteuid().as_raw() {
+            return Err(CallError::Foreign { path: path(), user: peer.user });
+        }
+        let call =
+            Call { name: name.to_owned(), pid: peer.pid, socket, reader: FrameReader::new(), bytes: Bytes::new() };
+        call.write(&Spoken::OURS.encode())?;
+        Ok(Some(Calling { call }))
+    }
+
+    /// Waits for the answer.
+    pub fn finish(self) -> Result<Attached, CallError> {
+        let mut call = self.call;
+        let until = Instant::now() + ANSWER_MAX;
+        let mut heard = Vec::new();
+        let theirs = loop {
+            let version = |error| CallError::Version { name: call.name.clone(), pid: call.pid, error };
+            match Spoken::decode(&heard).map_err(version)? {
+                Some(theirs) => break theirs,
+                None => match call.read(until) {
+                    Ok(bytes) => heard.extend_from_slice(&bytes),
+                    Err(CallError::Ended { .. }) if !heard.is_empty() => {
+                        return Err(call.version(AttachError::Cut(heard.len())));
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+        };
+        Spoken::OURS.agree(theirs).map_err(|error| call.version(error))?;
+        call.bytes = Bytes::from(heard).slice(ATTACH_LEN..);
+        match call.next(until)? {
+            Control::Welcome(welcome) => Ok(Attached { welcome, call }),
+            _ => Err(call.garbled()),
+        }
+    }
+}
+
+impl Attached {
+    /// The session's process.
+    pub fn pid(&self) -> u32 {
+        self.call.pid
+    }
+
+    /// Asks for something, and waits for the first answer that `take` has a use for.
+    pub fn ask<T>(
+        &mut self,
+        message: &Control,
+        limit: Option<Duration>,
+        mut take: impl FnMut(Control) -> Option<T>,
+    ) -> Result<T, CallError> {
+        let frame = control_frame(JobId(0), message);
+        self.call.write(&[&frame.header()[..], &frame.payload].concat())?;
+        let until = Instant::now() + limit.unwrap_or(ANSWER_MAX);
+        loop {
+            if let Some(answer) = take(self.call.next(until)?) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Asks for something whose answer is the session's end.
+    pub fn ask_for_end(&mut self, message: &Control, limit: Duration) -> Result<(), CallError> {
+        match self.ask(message, Some(limit), |_| None::<()>) {
+            Err(CallError::Ended { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The line, for a job.
+    ///
+    /// # Errors
+    /// Not for an open descriptor.
+    pub(crate) fn into_link(self) -> io::Result<Link> {
+        files::set_nonblocking(&self.call.socket, true)?;
+        Ok(Link::local(self.call.socket, self.call.bytes))
+    }
+}
+
+impl Call {
+    fn write(&self, mut bytes: &[u8]) -> Result<(), CallError> {
+        while !bytes.is_empty() {
+            match socket::send(&self.socket, bytes, &[]) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let ready = socket::wait(&self.socket, false, true, Some(ANSWER_MAX));
+                    if !ready.map_err(|error| self.system(error))? {
+                        return Err(self.silent());
+                    }
+                }
+                // What it had to say before it left is read first.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(error) => return Err(self.system(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Some bytes.
+    fn read(&self, until: Instant) -> Result<Bytes, CallError> {
+        let left = until.saturating_duration_since(Instant::now());
+        if !socket::wait(&self.socket, true, false, Some(left)).map_err(|error| self.system(error))? {
+            return Err(self.silent());
+        }
+        let mut buffer = vec![0; READ_BYTES_MAX];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.socket, &mut buffer)) {
+            Ok(0) | Err(rustix::io::Errno::CONNRESET) => Err(CallError::Ended { name: self.name.clone() }),
+            Ok(length) => {
+                buffer.truncate(length);
+                Ok(Bytes::from(buffer))
+            }
+            Err(error) => Err(self.system(error.into())),
+        }
+    }
+
+    /// The next message.
+    fn next(&mut self, until: Instant) -> Result<Control, CallError> {
+        loop {
+            match self.reader.next(&mut self.bytes) {
+                Ok(Some(frame)) if frame.kind == Kind::Control => {
+                    return peer::decode(&frame.payload).map_err(|_| self.garbled());
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => self.bytes = self.read(until)?,
+                Err(_) => return Err(self.garbled()),
+            }
+        }
+    }
+
+    fn version(&self, error: AttachError) -> CallError {
+        CallError::Version { name: self.name.clone(), pid: self.pid, error }
+    }
+
+    fn silent(&self) -> CallError {
+        CallError::Silent { name: self.name.clone(), pid: self.pid }
+    }
+
+    fn garbled(&self) -> CallError {
+        CallError::Garbled { name: self.name.clone(), pid: self.pid }
+    }
+
+    fn system(&self, error: io::Error) -> CallError {
+        CallError::System { path: format!("session {}", self.name), error }
+    }
+}

@@ -1,0 +1,259 @@
+//! Who calls at a standing session's socket: launchers, until both ends know that they speak one version.
+//!
+//! A caller of another user is not heard. Others send their header at once, most often before they are taken in, and are passed on
+//! with what came behind it; who is slow waits here, a bounded number of them, for a bounded time.
+
+use crate::agent::token::Token;
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use wireup_os::local;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_wire::attach::{ATTACH_LEN, Spoken};
+
+/// Callers that have not said their versions.
+const GUESTS_MAX: usize = 128;
+/// The header is one write of a process of this machine.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Taken in before anything else has its turn.
+const ACCEPTS_A_TURN_MAX: usize = 32;
+/// How long to leave the socket alone when no descriptor is left.
+const PAUSE_NS: u64 = 100_000_000;
+
+pub struct Callers {
+    listener: OwnedFd,
+    token: Token,
+    guests: BTreeMap<u32, Guest>,
+    next: u32,
+    /// The listener is not watched until then.
+    paused_until_ns: Option<u64>,
+}
+
+/// A launcher that can be understood.
+pub struct Caller {
+    pub socket: OwnedFd,
+    /// What came behind its header.
+    pub early: Bytes,
+}
+
+struct Guest {
+    socket: OwnedFd,
+    heard: Vec<u8>,
+    until_ns: u64,
+}
+
+/// What is known of a caller.
+enum Heard {
+    All(Caller),
+    Part(Guest),
+    /// It left, or speaks another version, which it has been told.
+    Nothing,
+}
+
+impl Callers {
+    /// # Errors
+    /// The listener cannot be watched.
+    pub fn new(listener: OwnedFd, token: Token, reactor: &Reactor) -> io::Result<Callers> {
+        reactor.add(&listener, token.pack(), Interest::READABLE)?;
+        Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, paused_until_ns: None })
+    }
+
+    /// Somebody calls.
+    pub fn on_listener(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Caller> {
+        let mut ready = Vec::new();
+        for _ in 0..ACCEPTS_A_TURN_MAX {
+            match local::accept(&self.listener) {
+                Ok(socket) => ready.extend(self.take_in(socket, now_ns, reactor)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Out of descriptors, most likely.
+                Err(_) => {
+                    self.pause(now_ns, reactor);
+                    break;
+                }
+            }
+        }
+        ready
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, now_ns: u64, reactor: &Reactor) -> Option<Caller> {
+        let user = rustix::process::geteuid().as_raw();
+        if local::peer(&socket).ok()?.user != user {
+            return None;
+        }
+        // An empty socket has room for eight bytes.
+        rustix::io::write(&socket, &Spoken::OURS.encode()).ok()?;
+        let guest = match (Guest { socket, heard: Vec::new(), until_ns: now_ns + PATIENCE_NS }).listen() {
+            Heard::All(caller) => return Some(caller),
+            Heard::Part(guest) => guest,
+            Heard::Nothing => return None,
+        };
+        while self.guests.len() >= GUESTS_MAX {
+            self.guests.pop_first();
+        }
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        reactor.add(&guest.socket, Token::Caller(number).pack(), Interest::READABLE).ok()?;
+        self.guests.insert(number, guest);
+        None
+    }
+
+    /// A caller has said something.
+    pub fn on_guest(&mut self, number: u32, reactor: &Reactor) -> Option<Caller> {
+        let guest = self.guests.remove(&number)?;
+        match guest.listen() {
+            Heard::All(caller) => {
+                let _ = reactor.remove(&caller.socket);
+                Some(caller)
+            }
+            Heard::Part(guest) => {
+                self.guests.insert(number, guest);
+                None
+            }
+            Heard::Nothing => None,
+        }
+    }
+
+    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
+        if reactor.modify(&self.listener, self.token.pack(), Interest::NONE).is_ok() {
+            self.paused_until_ns = Some(now_ns + PAUSE_NS);
+        }
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        // All are given the same time: the first is the oldest.
+        let oldest = self.guests.values().map(|guest| guest.until_ns).next();
+        oldest.into_iter().chain(self.paused_until_ns).min()
+    }
+
+    pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
+        self.guests.retain(|_, guest| guest.until_ns > now_ns);
+        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
+            && reactor.modify(&self.listener, self.token.pack(), Interest::READABLE).is_ok()
+        {
+            self.paused_until_ns = None;
+        }
+    }
+}
+
+impl Guest {
+    fn listen(mut self) -> Heard {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match rustix::io::read(&self.socket, &mut buffer) {
+                Ok(0) => return Heard::Nothing,
+                Ok(length) => self.heard.extend_from_slice(&buffer[..length]),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Heard::Part(self),
+                Err(_) => return Heard::Nothing,
+            }
+            match Spoken::decode(&self.heard) {
+                Ok(None) => {}
+                Ok(Some(theirs)) if Spoken::OURS.agree(theirs).is_ok() => {
+                    let early = Bytes::from(self.heard).slice(ATTACH_LEN..);
+                    return Heard::All(Caller { socket: self.socket, early });
+                }
+                Ok(Some(_)) | Err(_) => return Heard::Nothing,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use wireup_os::socket;
+
+    struct Bench {
+        path: PathBuf,
+        reactor: Reactor,
+        callers: Callers,
+    }
+
+    impl Bench {
+        fn new(name: &str) -> Bench {
+            let path = std::env::temp_dir().join(format!("wireup-callers-{name}-{}", std::process::id()));
+            let reactor = Reactor::new().unwrap();
+            let listener = local::listen(&path, 8).unwrap();
+            let callers = Callers::new(listener, Token::Launcher(1), &reactor).unwrap();
+            Bench { path, reactor, callers }
+        }
+
+        fn call(&self) -> OwnedFd {
+            local::connect(&self.path).unwrap()
+        }
+
+        fn taken(&mut self) -> Vec<Caller> {
+            self.callers.on_listener(1, &self.reactor)
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn read(socket: &OwnedFd) -> Vec<u8> {
+        let mut buffer = [0; 64];
+        assert!(socket::wait(socket, true, false, None).unwrap());
+        let length = rustix::io::read(socket, &mut buffer).unwrap();
+        buffer[..length].to_vec()
+    }
+
+    #[test]
+    fn who_speaks_at_once_is_passed_on_with_what_follows() {
+        let mut bench = Bench::new("once");
+        let near = bench.call();
+        rustix::io::write(&near, &[&Spoken::OURS.encode()[..], b"more"].concat()).unwrap();
+        let taken = bench.taken();
+        assert_eq!((taken.len(), &taken[0].early[..]), (1, &b"more"[..]));
+        assert_eq!(read(&near), Spoken::OURS.encode());
+        assert_eq!(bench.callers.deadline_ns(), None);
+    }
+
+    #[test]
+    fn who_is_slow_waits_for_a_while() {
+        let mut bench = Bench::new("slow");
+        let (near, silent) = (bench.call(), bench.call());
+        assert!(bench.taken().is_empty());
+        assert_eq!(bench.callers.deadline_ns(), Some(1 + PATIENCE_NS));
+        rustix::io::write(&near, &Spoken::OURS.encode()[..3]).unwrap();
+        assert!(bench.callers.on_guest(0, &bench.reactor).is_none());
+        rustix::io::write(&near, &Spoken::OURS.encode()[3..]).unwrap();
+        assert!(bench.callers.on_guest(0, &bench.reactor).is_some());
+        bench.callers.on_tick(1 + PATIENCE_NS, &bench.reactor);
+        assert_eq!(bench.callers.deadline_ns(), None);
+        assert_eq!(read(&silent), Spoken::OURS.encode());
+        assert_eq!(read(&silent), b"");
+    }
+
+    #[test]
+    fn other_versions_and_other_protocols_are_told_ours_and_left() {
+        let mut bench = Bench::new("versions");
+        let old = Spoken { lowest: 1, highest: 2 }.encode();
+        for said in [&old[..], b"GET / HTTP/1.1\r\n"] {
+            let near = bench.call();
+            rustix::io::write(&near, said).unwrap();
+            assert!(bench.taken().is_empty());
+            assert_eq!(read(&near), Spoken::OURS.encode());
+            assert_eq!(read(&near), b"");
+        }
+    }
+
+    #[test]
+    fn the_house_is_never_overfull() {
+        let mut bench = Bench::new("full");
+        let mut calls = Vec::new();
+        for _ in 0..GUESTS_MAX + 20 {
+            calls.push(bench.call());
+            assert!(bench.taken().is_empty());
+        }
+        assert_eq!(bench.callers.guests.len(), GUESTS_MAX);
+        rustix::io::write(calls.last().unwrap(), &Spoken::OURS.encode()).unwrap();
+        let last = *bench.callers.guests.last_key_value().unwrap().0;
+        assert!(bench.callers.on_guest(last, &bench.reactor).is_some());
+    }
+}

@@ -1,0 +1,249 @@
+//! The process of a standing session: its root agent, and the socket where launchers call.
+//!
+//! ```text
+//!   wireup up                                    the session's process
+//!   claims the place, forks ───────────────────► a kernel session of its own, nothing open but its own
+//!   waits for a word on a pipe ◄──── "" or why ── listens
+//!   calls, as every launcher does ─────────────► …
+//!                                                ends when asked to, by SIGTERM, or with its owner's log-in
+//! ```
+//!
+//! Its place is removed by itself; where it is killed, by a keeper that has nothing else to do.
+
+use super::call::SOCKET;
+use super::callers::{Caller, Callers};
+use super::facts::Facts;
+use super::owner::Owner;
+use super::place::Place;
+use crate::agent::driver::{AgentDriver, BeginError};
+use crate::agent::token::Token;
+use crate::keeper::{Keeper, Request};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{self, Fork, SignalFd};
+use wireup_os::reactor::{Event, Interest};
+use wireup_os::{files, local};
+use wireup_proto::io::Input;
+use wireup_proto::{AgentConfig, Born};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::SessionSpec;
+
+/// Launchers that wait to be taken in: a script that starts hundreds at once.
+const BACKLOG: i32 = 1024;
+/// The name of what it says where nobody listens.
+pub const LOG: &str = "log";
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
+const SIGNALS: Token = Token::Launcher(0);
+const LISTENER: Token = Token::Launcher(1);
+const OWNER: Token = Token::Launcher(2);
+
+#[derive(thiserror::Error, Debug)]
+pub enum DaemonError {
+    #[error("{what}: {error}")]
+    System { what: &'static str, error: io::Error },
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// In the words of the session's process.
+    #[error("{0}")]
+    Told(String),
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> DaemonError {
+    move |error| DaemonError::System { what, error }
+}
+
+/// Begins a session in a process of its own, in a place that this process has claimed. It listens when this returns.
+///
+/// To be called while the process has one thread.
+///
+/// # Errors
+/// Why there is no session; then nothing of it is left.
+pub fn begin(
+    place: &Place,
+    session: SessionSpec,
+    facts: &Facts,
+    owner: Option<Owner>,
+    process_ns: u64,
+) -> Result<(), DaemonError> {
+    // What a session that was killed has left.
+    place.clear().map_err(system("clearing the session's directory"))?;
+    facts.write(place).map_err(system("writing into the session's directory"))?;
+    let (reader, writer) = files::pipe().map_err(system("making a pipe"))?;
+    match process::fork().map_err(system("creating the session's process"))? {
+        Fork::Child => {
+            drop(reader);
+            // A panic must not unwind into frames that this process has a copy of.
+            let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                serve(place, session, owner, File::from(writer), process_ns)
+            }));
+            process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
+        }
+        Fork::Parent { .. } => {
+            drop(writer);
+            let mut told = String::new();
+            // What cannot be read is as good as no word.
+            let _ = File::from(reader).read_to_string(&mut told);
+            match told.strip_prefix(READY) {
+                Some(_) => Ok(()),
+                None if told.is_empty() => Err(DaemonError::Told("the session's process ended at once".into())),
+                None => Err(DaemonError::Told(told)),
+            }
+        }
+    }
+}
+
+/// All is well.
+const READY: &str = "ready";
+
+fn serve(
+    place: &Place,
+    session: SessionSpec,
+    owner: Option<Owner>,
+    mut word: File,
+    process_ns: u64,
+) -> Result<(), DaemonError> {
+    let begun = detach(place, owner.as_ref(), &word).and_then(|()| Daemon::new(place, session, owner, process_ns));
+    match begun {
+        Ok(daemon) => {
+            let _ = word.write_all(READY.as_bytes());
+            drop(word);
+            daemon.run()
+        }
+        Err(error) => {
+            let _ = word.write_all(error.to_string().as_bytes());
+            place.remove();
+            Err(error)
+        }
+    }
+}
+
+/// Leaves the terminal, the directory, and all that the caller had open.
+fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), DaemonError> {
+    process::new_session().map_err(system("beginning a kernel session"))?;
+    process::set_name(c"wireup-session");
+    // What `wireup up &` has ignored the ranks of later runs are to heed.
+    process::reset_dispositions(&[]);
+    process::ignore_broken_pipes();
+    let log = File::create(place.inside(LOG)).map_err(system("making the session's log"))?;
+    let null = files::null().map_err(system("opening /dev/null"))?;
+    let streams =
+        [rustix::stdio::dup2_stdin(&null), rustix::stdio::dup2_stdout(&null), rustix::stdio::dup2_stderr(&log)];
+    for result in streams {
+        result.map_err(|error| system("leaving the terminal")(error.into()))?;
+    }
+    drop((log, null));
+    let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    let own = [place.as_fd(), word.as_fd()].into_iter().chain(owner.map(AsFd::as_fd));
+    files::close_all_but(&standard.into_iter().chain(own).collect::<Vec<_>>());
+    // It may be on a file server that goes, or is to be removed.
+    std::env::set_current_dir("/").map_err(system("leaving the working directory"))
+}
+
+struct Daemon<'p> {
+    place: &'p Place,
+    agent: AgentDriver,
+    callers: Callers,
+    signals: SignalFd,
+    owner: Option<Owner>,
+    /// Removes the place where nobody else can.
+    warden: Keeper,
+}
+
+impl<'p> Daemon<'p> {
+    fn new(
+        place: &'p Place,
+        session: SessionSpec,
+        owner: Option<Owner>,
+        process_ns: u64,
+    ) -> Result<Daemon<'p>, DaemonError> {
+        // Without these fewer ranks fit, and orphans of a killed keeper stay.
+        let _ = process::raise_open_files();
+        let _ = process::set_subreaper();
+        let mut warden = Keeper::fork().map_err(system("creating a process"))?;
+        warden.request(&Request::RemoveUnclaimed { directory: place.path().as_os_str().as_bytes().to_vec() });
+        // A new socket has room for it.
+        warden.flush().map_err(system("speaking to a process of our own"))?;
+        let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
+        let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), session, born), None)?;
+        agent.begin_standing();
+        let reactor = agent.reactor();
+        let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGTERM]).map_err(system("making a signal descriptor"))?;
+        let watch = system("watching descriptors");
+        reactor.add(&signals, SIGNALS.pack(), Interest::READABLE).map_err(&watch)?;
+        if let Some(owner) = &owner {
+            reactor.add(owner, OWNER.pack(), Interest::READABLE).map_err(&watch)?;
+        }
+        let listener = local::listen(&place.inside(SOCKET), BACKLOG).map_err(system("listening for launchers"))?;
+        let callers = Callers::new(listener, LISTENER, reactor).map_err(&watch)?;
+        Ok(Daemon { place, agent, callers, signals, owner, warden })
+    }
+
+    fn run(mut self) -> Result<(), DaemonError> {
+        let result = self.turns();
+        // Nobody is to call at a session that ends.
+        let _ = std::fs::remove_file(self.place.inside(SOCKET));
+        self.agent.end();
+        self.place.remove();
+        let _ = self.warden.close();
+        result
+    }
+
+    fn turns(&mut self) -> Result<(), DaemonError> {
+        self.agent.settle();
+        while !self.agent.has_left() {
+            let deadlines = [self.agent.deadline_ns(), self.callers.deadline_ns()];
+            let until_ns = deadlines.into_iter().flatten().min();
+            let events = self.agent.wait(until_ns).map_err(system("waiting for events"))?;
+            for event in events {
+                self.on_event(event);
+            }
+            self.agent.on_tick();
+            self.callers.on_tick(monotonic_ns(), self.agent.reactor());
+            self.agent.settle();
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match Token::unpack(event.token) {
+            Some(SIGNALS) => {
+                while let Some(signal) = self.signals.read() {
+                    self.end(format!("its process got signal {signal}"));
+                }
+            }
+            Some(OWNER) => self.on_owner_gone(),
+            Some(LISTENER) => {
+                let callers = self.callers.on_listener(monotonic_ns(), self.agent.reactor());
+                callers.into_iter().for_each(|caller| self.take_in(caller));
+            }
+            Some(Token::Caller(number)) => {
+                let caller = self.callers.on_guest(number, self.agent.reactor());
+                caller.into_iter().for_each(|caller| self.take_in(caller));
+            }
+            Some(token) => self.agent.on_event(token, event),
+            None => {}
+        }
+    }
+
+    fn take_in(&mut self, caller: Caller) {
+        // Who cannot be watched is let go.
+        let _ = self.agent.adopt_launcher(caller.socket, caller.early);
+    }
+
+    fn on_owner_gone(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            let _ = self.agent.reactor().remove(&owner);
+            self.end(format!("the log-in that it was begun in (process {}) has ended", owner.pid()));
+        }
+    }
+
+    fn end(&mut self, reason: String) {
+        self.agent.handle(Input::EndSession { reason });
+    }
+}

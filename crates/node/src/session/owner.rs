@@ -1,0 +1,55 @@
+//! Whose end ends a session: the log-in that it was made in.
+//!
+//! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch script. Where
+//! the caller leads that itself (`setsid wireup up`) or the leader is gone, it is whoever started the caller.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wireup_os::process;
+
+/// A process whose end is waited for: readable when it is gone.
+#[derive(Debug)]
+pub struct Owner {
+    pid: u32,
+    fd: OwnedFd,
+}
+
+impl Owner {
+    /// The owner of what this process starts. `None`: there is nobody to watch (a container's first process, a kernel before
+    /// 5.3).
+    pub fn of_caller() -> Option<Owner> {
+        let own = process::own_pid();
+        let candidates = [process::session_leader(), process::parent()];
+        // The machine's first process is nobody's log-in.
+        let mut others = candidates.into_iter().flatten().filter(|&pid| pid != own && pid > 1);
+        others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+impl AsFd for Owner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    #[test]
+    fn the_end_is_seen() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let owner = Owner { pid: child.id(), fd: process::open_pid(child.id()).unwrap() };
+        let gone = |owner: &Owner| wireup_os::socket::wait(owner, true, false, Some(Duration::ZERO)).unwrap();
+        assert!(!gone(&owner));
+        child.kill().unwrap();
+        assert!(wireup_os::socket::wait(&owner, true, false, None).unwrap());
+        child.wait().unwrap();
+        assert!(gone(&owner));
+    }
+}

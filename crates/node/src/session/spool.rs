@@ -1,0 +1,356 @@
+//! What a detached job has written: a file in its session's place, shown by `wireup attach`.
+//!
+//! ```text
+//! byte  0      1        5
+//!       +------+--------+---------+
+//!       | kind | length | payload |      0 program, 1 standard output, 2 standard error, 3 exit code
+//!       | u8   | u32    |         |
+//!       +------+--------+---------+
+//! ```
+//!
+//! Two threads of one launcher append to it, a record a write. The launcher holds a lock on it as long as it lives; who waits
+//! for more sleeps until the file changes or its writer closes it.
+
+use super::place::{Place, PlaceError};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use wireup_proto::io::Stream;
+use wireup_wire::ids::JobId;
+
+/// What is kept of one job's output (bytes). Chosen: days of progress lines; the directory often lies in memory.
+const SPOOL_BYTES_MAX: u64 = 32 << 20;
+/// Files of jobs that are over and that nobody has looked at; the oldest go first.
+const OVER_MAX: usize = 32;
+/// What is read at once.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+const DIRECTORY: &str = "jobs";
+const HEADER_LEN: usize = 5;
+
+const PROGRAM: u8 = 0;
+const END: u8 = 3;
+
+/// What is told where the rest is left out.
+const FULL: &str = "wireup: the output of this detached job beyond 32 MiB is not kept; --output-dir keeps all\n";
+
+/// The writing end.
+pub struct Spool {
+    file: File,
+    bytes: AtomicU64,
+}
+
+/// A spool, from outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    pub job: JobId,
+    pub program: String,
+    /// `None`: it is not over, or its launcher was killed.
+    pub code: Option<u8>,
+    /// Its launcher lives.
+    pub lives: bool,
+}
+
+/// The reading end.
+pub struct Reader {
+    path: PathBuf,
+    file: File,
+    changes: OwnedFd,
+    offset: u64,
+    _place: Place,
+}
+
+/// What comes next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Piece {
+    Bytes(Stream, Vec<u8>),
+    End {
+        code: u8,
+    },
+    /// Nothing for now.
+    Later,
+    /// Nothing ever: the launcher was killed.
+    Lost,
+}
+
+impl Spool {
+    /// The spool of a new job; old ones that nobody has looked at make room.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn create(place: &Place, job: JobId, program: &str) -> io::Result<Spool> {
+        let directory = place.inside(DIRECTORY);
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        make_room(place);
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(directory.join(job.to_string()))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let spool = Spool { file, bytes: AtomicU64::new(0) };
+        spool.record(PROGRAM, &[IoSlice::new(program.as_bytes())])?;
+        Ok(spool)
+    }
+
+    /// Output of the job, or words about it.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn write(&self, stream: Stream, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let before = self.bytes.fetch_add(length, Ordering::Relaxed);
+        match before {
+            0..=SPOOL_BYTES_MAX if before + length <= SPOOL_BYTES_MAX => self.record(stream as u8, pieces),
+            0..=SPOOL_BYTES_MAX => self.record(Stream::Err as u8, &[IoSlice::new(FULL.as_bytes())]),
+            _ => Ok(()),
+        }
+    }
+
+    /// The job is over.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn end(&self, code: u8) -> io::Result<()> {
+        self.record(END, &[IoSlice::new(&[code])])
+    }
+
+    fn record(&self, kind: u8, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut header = [kind; HEADER_LEN];
+        header[1..].copy_from_slice(&(length as u32).to_le_bytes());
+        let mut record = Vec::with_capacity(HEADER_LEN + length);
+        record.extend_from_slice(&header);
+        pieces.iter().for_each(|piece| record.extend_from_slice(piece));
+        (&self.file).write_all(&record)
+    }
+}
+
+/// All spools of a session.
+pub fn jobs(name: &str) -> Vec<Listed> {
+    let place = Place::find(name).ok().flatten();
+    let mut listed: Vec<Listed> = place.iter().flat_map(list).collect();
+    listed.sort_by_key(|listed| listed.job);
+    listed
+}
+
+fn list(place: &Place) -> Vec<Listed> {
+    let entries = fs::read_dir(place.inside(DIRECTORY)).into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(JobId));
+    numbers.filter_map(|job| Reader::open_at(place.try_clone().ok()?, job).ok()?.listed(job)).collect()
+}
+
+fn make_room(place: &Place) {
+    let mut over: Vec<JobId> = list(place).into_iter().filter(|spool| !spool.lives).map(|spool| spool.job).collect();
+    over.sort();
+    for job in over.iter().take(over.len().saturating_sub(OVER_MAX - 1)) {
+        let _ = fs::remove_file(place.inside(DIRECTORY).join(job.to_string()));
+    }
+}
+
+impl Reader {
+    /// `None`: there is no such job, or it is not a detached one.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, PlaceError> {
+        let Some(place) = Place::find(name)? else { return Ok(None) };
+        let path = place.path().join(DIRECTORY).join(job.to_string());
+        match Reader::open_at(place, job) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(PlaceError::System { path: path.display().to_string(), error }),
+        }
+    }
+
+    fn open_at(place: Place, job: JobId) -> io::Result<Reader> {
+        let path = place.inside(DIRECTORY).join(job.to_string());
+        let file = File::open(&path)?;
+        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&changes, &path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
+        Ok(Reader { path, file, changes, offset: 0, _place: place })
+    }
+
+    fn listed(mut self, job: JobId) -> Option<Listed> {
+        let lives = !self.is_abandoned();
+        let (kind, program) = self.record().ok()??;
+        let mut last = [0; HEADER_LEN + 1];
+        let length = self.file.metadata().ok()?.len();
+        let at = length.checked_sub(last.len() as u64)?;
+        let is_end = self.file.read_exact_at(&mut last, at).is_ok() && last[..HEADER_LEN] == [END, 1, 0, 0, 0];
+        let code = (is_end && !lives).then_some(last[HEADER_LEN]);
+        (kind == PROGRAM).then(|| Listed { job, program: String::from_utf8_lossy(&program).into_owned(), code, lives })
+    }
+
+    /// The next piece; never blocks. After `Later` the reader's descriptor is readable when there may be more.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn next(&mut self) -> io::Result<Piece> {
+        loop {
+            // Asked before the last look: what the launcher wrote before it left is there by then.
+            let abandoned = self.is_abandoned();
+            match self.record()? {
+                Some((1, bytes)) => return Ok(Piece::Bytes(Stream::Out, bytes)),
+                Some((2, bytes)) => return Ok(Piece::Bytes(Stream::Err, bytes)),
+                Some((END, code)) => return Ok(Piece::End { code: code.first().copied().unwrap_or(0) }),
+                Some(_) => {}
+                None if abandoned => return Ok(Piece::Lost),
+                None => {
+                    if !self.take_changes() {
+                        return Ok(Piece::Later);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next whole record.
+    fn record(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
+        let mut header = [0; HEADER_LEN];
+        if !self.read_whole(&mut header, self.offset)? {
+            return Ok(None);
+        }
+        let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
+        if length > PIECE_BYTES_MAX.max(SPOOL_BYTES_MAX as usize) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut payload = vec![0; length];
+        if !self.read_whole(&mut payload, self.offset + HEADER_LEN as u64)? {
+            return Ok(None);
+        }
+        self.offset += (HEADER_LEN + length) as u64;
+        Ok(Some((header[0], payload)))
+    }
+
+    fn read_whole(&self, buffer: &mut [u8], at: u64) -> io::Result<bool> {
+        match self.file.read_exact_at(buffer, at) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether nobody writes any more.
+    fn is_abandoned(&self) -> bool {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {
+                let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether something has changed since the last time.
+    fn take_changes(&self) -> bool {
+        let mut buffer = [0; 4096];
+        let mut changed = false;
+        loop {
+            match rustix::io::read(&self.changes, &mut buffer) {
+                Ok(1..) | Err(Errno::INTR) => changed = true,
+                Ok(0) | Err(_) => return changed,
+            }
+        }
+    }
+
+    /// It was shown to its end.
+    pub fn remove(self) {
+        // Another one that shows it goes on with what it has open.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Readable when there may be more.
+impl AsFd for Reader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_os::socket::wait;
+
+    fn slices(text: &str) -> [IoSlice<'_>; 1] {
+        [IoSlice::new(text.as_bytes())]
+    }
+
+    /// A place of this test's own.
+    fn place(name: &str) -> (Place, PathBuf) {
+        let path = std::env::temp_dir().join(format!("wireup-spool-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        (Place::at(&path), path)
+    }
+
+    #[test]
+    fn what_is_written_is_read_to_the_end() {
+        let (place, path) = place("read");
+        let spool = Spool::create(&place, JobId(7), "./a").unwrap();
+        let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(7)).unwrap();
+        assert_eq!(reader.next().unwrap(), Piece::Later);
+        spool.write(Stream::Out, &slices("out")).unwrap();
+        spool.write(Stream::Err, &slices("err")).unwrap();
+        assert!(wait(&reader, true, false, None).unwrap());
+        assert_eq!(reader.next().unwrap(), Piece::Bytes(Stream::Out, b"out".to_vec()));
+        assert_eq!(reader.next().unwrap(), Piece::Bytes(Stream::Err, b"err".to_vec()));
+        assert_eq!(reader.next().unwrap(), Piece::Later);
+        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: None, lives: true }]);
+        spool.end(9).unwrap();
+        drop(spool);
+        assert!(wait(&reader, true, false, None).unwrap());
+        assert_eq!(reader.next().unwrap(), Piece::End { code: 9 });
+        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: Some(9), lives: false }]);
+        reader.remove();
+        assert!(list(&place).is_empty());
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_killed_writer_is_noticed() {
+        let (place, path) = place("killed");
+        let spool = Spool::create(&place, JobId(1), "./a").unwrap();
+        let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(1)).unwrap();
+        spool.write(Stream::Out, &slices("last")).unwrap();
+        drop(spool);
+        assert_eq!(reader.next().unwrap(), Piece::Bytes(Stream::Out, b"last".to_vec()));
+        assert_eq!(reader.next().unwrap(), Piece::Lost);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn output_is_bounded_and_so_are_spools() {
+        let (place, path) = place("bounded");
+        let spool = Spool::create(&place, JobId(0), "./a").unwrap();
+        let chunk = "x".repeat(1 << 20);
+        for _ in 0..40 {
+            spool.write(Stream::Out, &slices(&chunk)).unwrap();
+        }
+        assert!(spool.file.metadata().unwrap().len() <= SPOOL_BYTES_MAX + 1024);
+        let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(0)).unwrap();
+        let mut last = Piece::Later;
+        while let piece @ Piece::Bytes(..) = reader.next().unwrap() {
+            last = piece;
+        }
+        assert_eq!(last, Piece::Bytes(Stream::Err, FULL.as_bytes().to_vec()));
+        for job in 1..OVER_MAX as u32 + 20 {
+            drop(Spool::create(&place, JobId(job), "./a").unwrap());
+        }
+        let numbers: Vec<u32> = {
+            let mut listed = list(&place);
+            listed.sort_by_key(|listed| listed.job);
+            listed.iter().map(|listed| listed.job.0).collect()
+        };
+        // The one that lives stays, however old.
+        assert_eq!((numbers[0], numbers.len()), (0, OVER_MAX + 1));
+        drop(spool);
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! Unix sockets with a name, between processes of one user on this machine.
+//!
+//! Everything made here is close-on-exec.
+
+use rustix::io::retry_on_intr;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Who is at the other end of a connection: of whoever listened or connected, at that moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerProcess {
+    /// 0: it cannot be seen from this name space.
+    pub pid: u32,
+    pub user: u32,
+}
+
+/// A non-blocking stream socket that listens at `path`, which must not be there.
+///
+/// # Errors
+/// `AddrInUse`: something is there. `InvalidFilename`: the path is longer than 107 bytes.
+pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
+    let socket = stream(SocketFlags::NONBLOCK)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::fs::chmod(path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Connects; the socket blocks.
+///
+/// # Errors
+/// `ConnectionRefused`: nobody listens there any more. `WouldBlock`: too many others wait.
+pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = stream(SocketFlags::NONBLOCK)?;
+    retry_on_intr(|| net::connect(&socket, &SocketAddrUnix::new(path)?))?;
+    crate::files::set_nonblocking(&socket, false)?;
+    Ok(socket)
+}
+
+/// The next connection that waits, non-blocking.
+///
+/// # Errors
+/// `WouldBlock`: there is none.
+pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(retry_on_intr(|| net::accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))?)
+}
+
+/// # Errors
+/// `socket` is not a connected Unix socket.
+pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of what `peer` is. (rustix' own takes no pid of 0.)
+    let result = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length)
+    };
+    match result {
+        0 => Ok(PeerProcess { pid: peer.pid as u32, user: peer.uid }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn stream(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_reached_while_somebody_listens() {
+        let path = std::env::temp_dir().join(format!("wireup-local-{}", crate::process::own_pid()));
+        let listener = listen(&path, 4).unwrap();
+        assert_eq!(listen(&path, 4).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(accept(&listener).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let near = connect(&path).unwrap();
+        let far = accept(&listener).unwrap();
+        let own = PeerProcess { pid: crate::process::own_pid(), user: rustix::process::geteuid().as_raw() };
+        assert_eq!((peer(&near).unwrap(), peer(&far).unwrap()), (own, own));
+        drop(listener);
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(listen(Path::new(&"x".repeat(120)), 4).unwrap_err().kind(), io::ErrorKind::InvalidFilename);
+    }
+}

@@ -1,0 +1,54 @@
+//! Lost agents are started again.
+//!
+//! ```text
+//!   launcher: Revive ──► the root: Return { all lost, their next life } ↓ to all ──► the parent of each starts it
+//! ```
+//!
+//! A lost agent whose parent is lost too is started by that one when it is back. Agents that were adopted stay where they are: the one
+//! that returns is told who of its subtree is there already.
+
+use super::Agent;
+use crate::time::Instant;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::peer::Control;
+
+impl Agent {
+    /// At the root: somebody wants all nodes.
+    pub(super) fn revive(&mut self, now: Instant) {
+        let Some(root) = self.standing.as_mut().and_then(|standing| standing.root.as_mut()) else { return };
+        let lost = root.take_lost();
+        if !lost.is_empty() {
+            let life = root.next_life();
+            self.on_return(now, &lost, life);
+        }
+        self.tell_if_settled();
+    }
+
+    /// These agents are started again.
+    pub(super) fn on_return(&mut self, now: Instant, agents: &[AgentId], life: u32) {
+        let me = self.config.agent;
+        let Some(standing) = &mut self.standing else { return };
+        let is_news = |agent: &AgentId| *agent != me && life > standing.lives.get(agent).copied().unwrap_or(0);
+        let agents: Vec<AgentId> = agents.iter().copied().filter(is_news).collect();
+        if agents.is_empty() {
+            return;
+        }
+        for &agent in &agents {
+            standing.lives.insert(agent, life);
+            standing.reported.remove(&agent);
+            self.links.find(agent);
+        }
+        for child in self.links.all_children() {
+            let message = Control::Return { agents: agents.clone(), life };
+            self.links.control_child(child, JobId(0), &message, &mut self.out);
+        }
+        self.start_by = now + self.config.session.start_timeout_ns;
+        self.hurried = false;
+        self.asked.clear();
+        for agent in agents {
+            if self.tree.parent(agent) == Some(me) && self.links.child(agent).is_none() && !self.links.expects(agent) {
+                self.start_child(now, agent, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The first bytes that a launcher and a standing session send each other: which versions of the protocol each speaks.
+//!
+//! ```text
+//! byte  0        4        6         8
+//!       +--------+--------+---------+
+//!       | "WUA\n"| lowest | highest |      versions, u16, little-endian
+//!       +--------+--------+---------+
+//! ```
+//!
+//! Both send theirs at once; the highest version that both speak is spoken from there on, in frames. This layout never changes, so that
+//! any two versions can tell each other that they do not fit.
+
+use crate::peer::PROTOCOL_VERSION;
+use thiserror::Error;
+
+pub const ATTACH_MAGIC: [u8; 4] = *b"WUA\n";
+pub const ATTACH_LEN: usize = 8;
+
+/// The versions that one side speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spoken {
+    pub lowest: u16,
+    pub highest: u16,
+}
+
+/// Why nothing can be said.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachError {
+    #[error("the other side does not speak as a wireup session does")]
+    Foreign,
+    #[error("the other side closed after {0} of {ATTACH_LEN} bytes")]
+    Cut(usize),
+    /// The other side is of an older wireup.
+    #[error("the other side speaks protocol versions up to {theirs}, this wireup {ours} and later")]
+    Older { theirs: u16, ours: u16 },
+    /// The other side is of a newer wireup.
+    #[error("the other side speaks protocol version {theirs} and later, this wireup only up to {ours}")]
+    Newer { theirs: u16, ours: u16 },
+}
+
+impl Spoken {
+    /// What this wireup speaks.
+    pub const OURS: Spoken = Spoken { lowest: PROTOCOL_VERSION, highest: PROTOCOL_VERSION };
+
+    pub fn encode(self) -> [u8; ATTACH_LEN] {
+        let mut bytes = [0; ATTACH_LEN];
+        bytes[..4].copy_from_slice(&ATTACH_MAGIC);
+        bytes[4..6].copy_from_slice(&self.lowest.to_le_bytes());
+        bytes[6..].copy_from_slice(&self.highest.to_le_bytes());
+        bytes
+    }
+
+    /// The other side's, if all of it is there: what follows begins at [`ATTACH_LEN`].
+    ///
+    /// # Errors
+    /// The bytes are no such header, however many more come.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Spoken>, AttachError> {
+        let known = bytes.len().min(ATTACH_MAGIC.len());
+        if bytes[..known] != ATTACH_MAGIC[..known] {
+            return Err(AttachError::Foreign);
+        }
+        let &[_, _, _, _, a, b, c, d, ..] = bytes else { return Ok(None) };
+        let (lowest, highest) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        if lowest > highest {
+            return Err(AttachError::Foreign);
+        }
+        Ok(Some(Spoken { lowest, highest }))
+    }
+
+    /// The same where nothing follows: the other side has closed.
+    ///
+    /// # Errors
+    /// Also where bytes are missing.
+    pub fn decode_last(bytes: &[u8]) -> Result<Spoken, AttachError> {
+        Spoken::decode(bytes)?.ok_or(AttachError::Cut(bytes.len()))
+    }
+
+    /// The version that both speak.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn agree(self, theirs: Spoken) -> Result<u16, AttachError> {
+        if theirs.highest < self.lowest {
+            return Err(AttachError::Older { theirs: theirs.highest, ours: self.lowest });
+        }
+        if theirs.lowest > self.highest {
+            return Err(AttachError::Newer { theirs: theirs.lowest, ours: self.highest });
+        }
+        Ok(self.highest.min(theirs.highest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_layout_never_changes() {
+        assert_eq!(Spoken { lowest: 7, highest: 0x0102 }.encode(), *b"WUA\n\x07\0\x02\x01");
+    }
+
+    #[test]
+    fn what_is_cut_waits_and_is_named_when_nothing_follows() {
+        let whole = Spoken::OURS.encode();
+        for len in 0..ATTACH_LEN {
+            assert_eq!(Spoken::decode(&whole[..len]), Ok(None));
+            assert_eq!(Spoken::decode_last(&whole[..len]), Err(AttachError::Cut(len)));
+        }
+        assert_eq!(Spoken::decode(&whole), Ok(Some(Spoken::OURS)));
+        assert_eq!(Spoken::decode_last(&whole), Ok(Spoken::OURS));
+    }
+
+    #[test]
+    fn what_is_foreign_is_refused_by_its_first_byte() {
+        assert_eq!(Spoken::decode(b"S"), Err(AttachError::Foreign));
+        assert_eq!(Spoken::decode(b"WUP\n\x06\0\0\0"), Err(AttachError::Foreign));
+        let upside_down = Spoken { lowest: 3, highest: 2 };
+        assert_eq!(Spoken::decode(&upside_down.encode()), Err(AttachError::Foreign));
+    }
+
+    #[test]
+    fn the_highest_common_version_is_spoken() {
+        let ours = Spoken { lowest: 5, highest: 8 };
+        let with = |lowest, highest| ours.agree(Spoken { lowest, highest });
+        assert_eq!((with(1, 5), with(7, 20), with(6, 6)), (Ok(5), Ok(8), Ok(6)));
+        assert_eq!(with(2, 4), Err(AttachError::Older { theirs: 4, ours: 5 }));
+        assert_eq!(with(9, 9), Err(AttachError::Newer { theirs: 9, ours: 8 }));
+    }
+
+    proptest! {
+        #[test]
+        fn both_sides_agree(a in any::<[u16; 2]>(), b in any::<[u16; 2]>()) {
+            let spoken = |[x, y]: [u16; 2]| Spoken { lowest: x.min(y), highest: x.max(y) };
+            let (a, b) = (spoken(a), spoken(b));
+            prop_assert_eq!(a.agree(b).ok(), b.agree(a).ok());
+            prop_assert_eq!(Spoken::decode(&a.encode()), Ok(Some(a)));
+            if let Ok(version) = a.agree(b) {
+                prop_assert!(a.lowest.max(b.lowest) <= version && version == a.highest.min(b.highest));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            prop_assert!(!matches!(Spoken::decode(&bytes), Ok(None)) || bytes.len() < ATTACH_LEN);
+        }
+    }
+}
