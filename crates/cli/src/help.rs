@@ -57,8 +57,8 @@ else this one, without the variables of an outer launcher. With other machines i
 only, unless -x names it: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS. Working directory,
 umask and soft limits (ulimit) are those of wireup run on every machine, as far as its hard limits allow.
 
-Without --hosts and --hostfile hosts are those of WIREUP_HOSTS (as --hosts), else of the batch system that this is in: Slurm,
-PBS, LSF, Flux, Grid Engine; else this machine.
+Without --hosts and --hostfile hosts are those of WIREUP_HOSTS (written as --hosts), else of the batch system that
+this is in (Slurm, PBS, LSF, Flux, Grid Engine), else this machine.
 
 While a job runs: Ctrl-C is passed on to the ranks, a second one kills them; other signals are passed on; SIGALRM
 (kill -ALRM) to wireup asks which ranks the others wait for.

@@ -266,7 +266,7 @@ mod tests {
             "interface       problem  no address matches",
             "directory       problem  gone: deleted",
             "/no/such/shell not found",
-            "launched by     ok       Slurm; its variables",
+            "launched by     ok       Slurm; what it says about single tasks",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

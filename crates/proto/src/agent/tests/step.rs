@@ -123,6 +123,8 @@ fn a_program_that_nobody_has_is_looked_for_and_sent() {
 #[test]
 fn a_step_that_brings_nobody_misses_all() {
     let (mut root, shell) = root();
+    let local = wireup_wire::ids::LocalRank(0);
+    root.handle(T, Input::ChildStarted { job: JobId(1), local, pid: 1, spawn_ns: 1, exec_ns: 1 });
     let said = exited(&mut root, T, shell, 1, "srun: lots of words\nsrun: error: Unable to create step: no nodes\n");
     let missing = missing(&said);
     let words = "its step left with exit code 1: srun: error: Unable to create step: no nodes";
