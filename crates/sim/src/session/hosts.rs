@@ -208,7 +208,6 @@ impl World {
                 let delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
                 self.plan(delay_ns, Plan::Born { starter: (at, life), shell, bootstrap });
             }
-            Output::StartStep { .. } => panic!("no world has a batch system"),
             Output::StopShell { shell } => {
                 let is_it = |plan: &Option<Plan>| matches!(plan, Some(Plan::Born { starter, shell: of, .. }) if *starter == (at, life) && *of == shell);
                 if let Some(plan) = self.plans.iter_mut().find(|plan| is_it(plan)) {

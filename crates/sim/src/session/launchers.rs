@@ -236,7 +236,6 @@ fn job_spec(of: usize, plan: &JobPlan, job: JobId, agents: &[u32]) -> JobSpec {
             kill_grace_ns: 500_000_000,
             stall_report_ns: 0,
             stdin_inherit: false,
-            gpus_per_rank: 0,
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,
