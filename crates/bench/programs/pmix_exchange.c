@@ -1,4 +1,5 @@
 // pmix-exchange SIZE collect|direct STAMPS [BYTES [spin]]
+// pmix-exchange SIZE allgather STEPS
 //
 // Joins by PMIx, puts one value, commits, fences twice without data, then
 //   collect  fences with data, gets the values of all ranks
@@ -9,6 +10,9 @@
 //
 // begin_ns is when main began, init_ns what PMIx_Init took. With `direct` the third fence carries no data either. With `spin` the ranks
 // compute while they are asked: each keeps a second thread busy from before the gets until after them.
+//
+//   allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, so many times; rank 0 prints lines
+//              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns, as agents print them
 #include <pthread.h>
 
 #include "pmix_calls.h"
@@ -34,6 +38,46 @@ static void get_one(uint32_t rank, char *expected, size_t bytes) {
     if (value->type != PMIX_STRING || strcmp(value->data.string, expected) != 0) must("a wrong value", 1);
 }
 
+static int by_length(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void allgather_once(uint32_t round, char *text, size_t bytes) {
+    value_of(me.rank + round, text, bytes);
+    value_t value = {.type = PMIX_STRING, .data.string = text};
+    must("PMIx_Put", pmix_put(PMIX_GLOBAL, "bench", &value));
+    must("PMIx_Commit", pmix_commit());
+    fence(true);
+}
+
+static int allgathers(char *steps) {
+    for (char *step = strtok(steps, ","); step; step = strtok(NULL, ",")) {
+        unsigned bytes, times;
+        if (sscanf(step, "%ux%u", &bytes, &times) != 2 || times == 0) return 2;
+        char *text = malloc(bytes + 1);
+        uint64_t *taken = malloc(times * sizeof *taken);
+        uint64_t total = 0;
+        // A tenth of the rounds goes before those that count, as with agents.
+        for (unsigned i = 0; i < times / 10 + 1; i++) allgather_once(i, text, bytes);
+        for (unsigned i = 0; i < times; i++) {
+            uint64_t begin = now_ns();
+            allgather_once(i, text, bytes);
+            taken[i] = now_ns() - begin;
+            total += taken[i];
+        }
+        qsort(taken, times, sizeof *taken, by_length);
+        if (me.rank == 0) {
+            printf("measured %u %u %llu %llu %llu\n", bytes, times, (unsigned long long)total,
+                   (unsigned long long)taken[times / 2], (unsigned long long)taken[0]);
+        }
+        free(taken);
+        free(text);
+    }
+    must("PMIx_Finalize", pmix_finalize(NULL, 0));
+    return 0;
+}
+
 int main(int argc, char **argv) {
     uint64_t begin = now_ns();
     if (argc < 4) return 2;
@@ -46,6 +90,7 @@ int main(int argc, char **argv) {
     join_pmix();
     init = now_ns() - init;
     if (job_size != (uint32_t)atoi(argv[1])) must("another size", (int)job_size);
+    if (strcmp(argv[2], "allgather") == 0) return allgathers(argv[3]);
     value_of(me.rank, text, bytes);
     value_t value = {.type = PMIX_STRING, .data.string = text};
     must("PMIx_Put", pmix_put(PMIX_GLOBAL, "bench", &value));

@@ -4,74 +4,49 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    True,
-    PmiInit,
-    PmiBare,
-    PmiExchange,
-    SpawnFloor,
-    PmiEcho,
-    Shells,
-    TcpPingpong,
-    Startup,
-    PmixExchange,
-    UcxInit,
-    /// A shared object.
-    MpiShim,
+/// The programs: what they are called where they are unpacked, and as the build script has named them.
+macro_rules! programs {
+    ($($(#[$attribute:meta])* $program:ident: $name:literal from $image:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Program {
+            $($(#[$attribute])* $program,)*
+        }
+
+        impl Program {
+            const ALL: &[Program] = &[$(Program::$program,)*];
+
+            fn name(self) -> &'static str {
+                match self {
+                    $(Program::$program => $name,)*
+                }
+            }
+
+            fn image(self) -> &'static [u8] {
+                match self {
+                    $(Program::$program => include_bytes!(concat!(env!("OUT_DIR"), "/", $image)),)*
+                }
+            }
+        }
+    };
 }
 
-use Program::*;
-
-impl Program {
-    const ALL: [Program; 12] = [
-        True,
-        PmiInit,
-        PmiBare,
-        PmiExchange,
-        SpawnFloor,
-        PmiEcho,
-        Shells,
-        TcpPingpong,
-        Startup,
-        PmixExchange,
-        UcxInit,
-        MpiShim,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            True => "true",
-            PmiInit => "pmi-init",
-            PmiBare => "pmi-bare",
-            PmiExchange => "pmi-exchange",
-            SpawnFloor => "spawn-floor",
-            PmiEcho => "pmi-echo",
-            Shells => "shells",
-            TcpPingpong => "tcp-pingpong",
-            Startup => "startup",
-            PmixExchange => "pmix-exchange",
-            UcxInit => "ucx-init",
-            MpiShim => "mpi-shim.so",
-        }
-    }
-
-    fn image(self) -> &'static [u8] {
-        match self {
-            True => include_bytes!(concat!(env!("OUT_DIR"), "/true")),
-            PmiInit => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_init")),
-            PmiBare => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_bare")),
-            PmiExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_exchange")),
-            SpawnFloor => include_bytes!(concat!(env!("OUT_DIR"), "/spawn_floor")),
-            PmiEcho => include_bytes!(concat!(env!("OUT_DIR"), "/pmi_echo")),
-            Shells => include_bytes!(concat!(env!("OUT_DIR"), "/shells")),
-            TcpPingpong => include_bytes!(concat!(env!("OUT_DIR"), "/tcp_pingpong")),
-            Startup => include_bytes!(concat!(env!("OUT_DIR"), "/startup")),
-            UcxInit => include_bytes!(concat!(env!("OUT_DIR"), "/ucx_init")),
-            PmixExchange => include_bytes!(concat!(env!("OUT_DIR"), "/pmix_exchange")),
-            MpiShim => include_bytes!(concat!(env!("OUT_DIR"), "/mpi_shim")),
-        }
-    }
+programs! {
+    True: "true" from "true",
+    PmiInit: "pmi-init" from "pmi_init",
+    PmiBare: "pmi-bare" from "pmi_bare",
+    PmiExchange: "pmi-exchange" from "pmi_exchange",
+    SpawnFloor: "spawn-floor" from "spawn_floor",
+    PmiEcho: "pmi-echo" from "pmi_echo",
+    Shells: "shells" from "shells",
+    TcpPingpong: "tcp-pingpong" from "tcp_pingpong",
+    Startup: "startup" from "startup",
+    PmixExchange: "pmix-exchange" from "pmix_exchange",
+    UcxInit: "ucx-init" from "ucx_init",
+    SpawnJobs: "spawn-jobs" from "spawn_jobs",
+    Misbehave: "misbehave" from "misbehave",
+    /// Shared objects.
+    MpiShim: "mpi-shim.so" from "mpi_shim",
+    PrunShim: "prun-shim.so" from "prun_shim",
 }
 
 /// A directory of mode 0700 with the programs and the files of the runs; removed when dropped.
@@ -87,7 +62,7 @@ impl Scratch {
     /// In a directory that other hosts see as well.
     pub fn create_in(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch { dir: private_dir(parent)? };
-        for program in Program::ALL {
+        for &program in Program::ALL {
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o700).open(scratch.program(program))?;
             file.write_all(program.image())?;
@@ -143,7 +118,7 @@ mod tests {
         let scratch = Scratch::create().unwrap();
         let dir = scratch.dir.clone();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-        for program in Program::ALL {
+        for &program in Program::ALL {
             assert_eq!(&fs::read(scratch.program(program)).unwrap()[..4], b"\x7fELF");
         }
         drop(scratch);

@@ -7,6 +7,7 @@
 use crate::flags::low::Variable;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use wireup_node::devices;
 use wireup_wire::job::PmiFlavour;
 
 /// Removed by the beginning of the name.
@@ -19,6 +20,13 @@ const PREFIXES: &[&str] = &[
     "OMPI_MCA_ess_base_", // the same, older
     "MV2_COMM_WORLD_",    // MVAPICH2's mpirun_rsh: rank and size
     "MVP_COMM_WORLD_",    // the same, MVAPICH 3
+    "SLURM_STEP",         // Slurm: the outer step, where this process is in one
+    "SLURM_SRUN_",        // its srun
+    "SLURM_PMI",          // its PMI-2 and PMIx servers
+    "SLURM_PTY_",         // its terminal
+    "SLURM_CPU_BIND",     // the outer task's binding
+    "SLURM_MEM_BIND",     // the same
+    "SLURM_TOPOLOGY_",    // the outer task's node
 ];
 
 /// Kept although a prefix above fits.
@@ -55,6 +63,23 @@ const NAMES: &[&str] = &[
     "OMPI_MCA_orte_precondition_transports",
     "OMPI_MCA_orte_top_session_dir",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+    // Slurm, per task: of the batch script, or of an outer step.
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_GTIDS",
+    "SLURM_TASK_PID",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_DISTRIBUTION",
+    "SLURM_MPI_TYPE",
+    "SLURM_UMASK",
+    "SLURM_PRIO_PROCESS",
+    "SLURMD_NODENAME",
+    "SRUN_DEBUG",
+    // Flux, per task.
+    "FLUX_TASK_RANK",
+    "FLUX_TASK_LOCAL_ID",
     // PRRTE: "this process was started by me".
     "PRTE_LAUNCHED",
     // Ours, of an outer run.
@@ -64,6 +89,11 @@ const NAMES: &[&str] = &[
     "WIREUP_LOCAL_SIZE",
     "WIREUP_NODE",
 ];
+
+/// What `srun` writes over the allocation's for the tasks of a step.
+const STEP_NAMES: &[&str] = &["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_TASKS_PER_NODE"];
+/// Set in a step, and nowhere else.
+const STEP: &str = "SLURM_STEP_ID";
 
 /// What a log-in says about the machine it is on: wrong, or of no use, on another.
 const MACHINE_NAMES: &[&str] = &[
@@ -91,23 +121,38 @@ fn is_of_machine(name: &[u8]) -> bool {
 fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
     // Nearly all variables leave at the first letter.
-    matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W'))
+    matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W' | b'S' | b'F'))
         && ((begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
             || NAMES.iter().any(|outer| outer.as_bytes() == name))
+}
+
+/// Where the ranks of a job run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reached {
+    /// On this machine.
+    Here,
+    /// On others too.
+    Elsewhere,
+    /// On others too, and the step that brings agents there tells them which devices are the job's.
+    ByStep,
 }
 
 /// The environment of the whole job, `NAME=VALUE`: what was inherited, cleaned (for other machines more than for this
 /// one), then `extra`; each name once.
 pub fn job_env<'a>(
     inherited: impl Iterator<Item = (OsString, OsString)>,
-    other_machines: bool,
+    reached: Reached,
     extra: impl IntoIterator<Item = &'a Vec<u8>>,
 ) -> Vec<Vec<u8>> {
-    let mut env: Vec<Vec<u8>> = inherited
+    let mut in_step = false;
+    let inherited = inherited.inspect(|(name, _)| in_step |= name == STEP);
+    let kept: Vec<_> = inherited
         .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
-        .filter(|(name, _)| !(other_machines && is_of_machine(name.as_bytes())))
-        .map(|(name, value)| joined(name, &value))
+        .filter(|(name, _)| reached == Reached::Here || !is_of_machine(name.as_bytes()))
+        .filter(|(name, _)| reached != Reached::ByStep || !devices::NAMES.iter().any(|device| name == device))
         .collect();
+    let kept = kept.into_iter().filter(|(name, _)| !(in_step && STEP_NAMES.iter().any(|of_step| name == of_step)));
+    let mut env: Vec<Vec<u8>> = kept.map(|(name, value)| joined(name, &value)).collect();
     for variable in extra {
         set(&mut env, variable.clone());
     }
@@ -178,7 +223,7 @@ mod tests {
     use super::*;
 
     fn cleaned(names: &[&str]) -> Vec<String> {
-        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), false, &[]);
+        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), Reached::Here, &[]);
         env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII").replace("=1", "")).collect()
     }
 
@@ -237,19 +282,49 @@ mod tests {
     #[test]
     fn what_holds_on_one_machine_stays_there() {
         let names = ["HOME", "HOSTNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "SSH"];
-        let env = |other_machines| {
+        let env = |reached| {
             let inherited = names.iter().map(|name| (OsString::from(name), OsString::new()));
-            job_env(inherited, other_machines, &[b"HOST=h".to_vec()])
+            job_env(inherited, reached, &[b"HOST=h".to_vec()])
         };
-        assert_eq!(env(false).len(), names.len() + 1);
+        assert_eq!(env(Reached::Here).len(), names.len() + 1);
         let kept = [b"HOME=".to_vec(), b"XDG_DATA_HOME=".to_vec(), b"SSH=".to_vec(), b"HOST=h".to_vec()];
-        assert_eq!(env(true), kept);
+        assert_eq!(env(Reached::Elsewhere), kept);
+    }
+
+    #[test]
+    fn a_batch_systems_job_is_told_and_its_tasks_are_not() {
+        let all = [
+            "SLURM_JOB_ID",
+            "SLURM_JOB_NODELIST",
+            "SLURM_NTASKS",
+            "SLURM_PROCID",
+            "SLURM_NODEID",
+            "SLURMD_NODENAME",
+            "SLURM_CPU_BIND_LIST",
+            "SLURM_TASK_PID",
+            "SLURM_TOPOLOGY_ADDR",
+            "FLUX_JOB_ID",
+            "FLUX_TASK_RANK",
+        ];
+        assert_eq!(cleaned(&all), ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "FLUX_JOB_ID"]);
+        let step =
+            ["SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_SRUN_COMM_PORT", "SLURM_NNODES"];
+        assert_eq!(cleaned(&step), ["SLURM_JOB_ID"]);
+    }
+
+    #[test]
+    fn devices_of_this_node_are_not_those_of_others() {
+        let env = |reached| job_env([("CUDA_VISIBLE_DEVICES".into(), "1".into())].into_iter(), reached, &[]);
+        assert_eq!((env(Reached::ByStep).len(), env(Reached::Elsewhere).len(), env(Reached::Here).len()), (0, 1, 1));
+        let own = [b"CUDA_VISIBLE_DEVICES=7".to_vec()];
+        let inherited = [("CUDA_VISIBLE_DEVICES".into(), "1".into())].into_iter();
+        assert_eq!(job_env(inherited, Reached::ByStep, &own), own);
     }
 
     #[test]
     fn the_last_of_a_name_wins() {
         let inherited = [("A".into(), "1".into()), ("AB".into(), "2".into())];
-        let env = job_env(inherited.into_iter(), false, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
+        let env = job_env(inherited.into_iter(), Reached::Here, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
         assert_eq!(env, [b"A=3".to_vec(), b"AB=2".to_vec(), b"C=5".to_vec()]);
     }
 

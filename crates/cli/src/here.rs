@@ -49,8 +49,10 @@ pub struct Here {
 }
 
 impl Here {
-    /// Reads it from the kernel. Addresses matter only where hosts were named.
-    pub fn read(with_addresses: bool) -> io::Result<Here> {
+    /// Reads it from the kernel. Addresses matter only where hosts were named, which `with_addresses` knows from the
+    /// environment.
+    pub fn read(with_addresses: impl FnOnce(&[(OsString, OsString)]) -> bool) -> io::Result<Here> {
+        let env: Vec<_> = std::env::vars_os().collect();
         let program = std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok());
         Ok(Here {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -58,11 +60,11 @@ impl Here {
             tag: random_tag()?,
             cpus: bind::allowed()?.len() as u32,
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
-            env: std::env::vars_os().collect(),
             umask: read_umask(),
             limits: LIMITS.map(read_limit).to_vec(),
             program: program.unwrap_or_else(|| PROGRAM.to_owned()),
-            addresses: if with_addresses { hosts::addresses() } else { Vec::new() },
+            addresses: if with_addresses(&env) { hosts::addresses() } else { Vec::new() },
+            env,
             stdin_is_terminal: io::stdin().is_terminal(),
             terminal: terminal_size(),
         })

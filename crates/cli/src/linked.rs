@@ -1,20 +1,20 @@
 //! Notices an MPI program that ran as so many singletons.
 //!
 //! A program whose library does not understand the PMI it is offered starts all the same: every process believes to be
-//! rank 0 of 1, and the results look right until somebody counts them. After a job in which no rank ever spoke to a server, the
-//! program's list of shared libraries tells whether that was a mistake. Plain programs and scripts name none and pass
+//! rank 0 of 1, and the results look right until somebody counts them. After a job that did not fail, in which no rank ever spoke
+//! to a server, the program's list of shared libraries tells whether that was a mistake. A job that failed has said why. Plain programs and scripts name none and pass
 //! without remark. Read only after the end, so it costs a run nothing.
 
 use crate::program;
 use crate::program::elf::Content;
 use crate::program::families::{Family, family};
 use wireup_wire::job::{JobSpec, PmiFlavour};
-use wireup_wire::peer::Done;
+use wireup_wire::peer::{Done, Ended};
 
 /// A hint, if the ranks of a finished job should have spoken PMI and did not.
-pub fn hint(job: &JobSpec, done: &Done) -> Option<String> {
-    let offered = job.options.pmi;
-    if offered == PmiFlavour::None || done.pmi_clients > 0 || done.ranks < 2 {
+pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
+    let (offered, done) = (job.options.pmi, &ended.done);
+    if !may_have_run_alone(offered, ended) {
         return None;
     }
     let app = job.apps.first()?;
@@ -28,6 +28,11 @@ pub fn hint(job: &JobSpec, done: &Done) -> Option<String> {
          rank; {advice}",
         done.ranks
     ))
+}
+
+fn may_have_run_alone(offered: PmiFlavour, ended: &Ended) -> bool {
+    let Ended { failure, done: Done { ranks, pmi_clients } } = ended;
+    failure.is_none() && offered != PmiFlavour::None && *pmi_clients == 0 && *ranks > 1
 }
 
 fn name(offered: PmiFlavour) -> &'static str {
@@ -57,6 +62,20 @@ fn advice(family: Family, offered: PmiFlavour) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::peer::{Cause, Failure};
+
+    #[test]
+    fn a_job_that_failed_has_not_run_alone() {
+        let done = Done { ranks: 2, pmi_clients: 0 };
+        let ended = |failure, done| Ended { failure, done };
+        assert!(may_have_run_alone(PmiFlavour::Pmix, &ended(None, done)));
+        assert!(!may_have_run_alone(PmiFlavour::None, &ended(None, done)));
+        assert!(!may_have_run_alone(PmiFlavour::Pmix, &ended(None, Done { pmi_clients: 1, ..done })));
+        assert!(!may_have_run_alone(PmiFlavour::Pmix, &ended(None, Done { ranks: 1, ..done })));
+        let cause = Cause::PmixServer { problem: "no libpmix".into() };
+        let failure = Failure { node: Default::default(), host: "n0".into(), rank: None, pid: None, cause };
+        assert!(!may_have_run_alone(PmiFlavour::Pmix, &ended(Some(failure), done)));
+    }
 
     #[test]
     fn advice_fits_what_was_offered() {

@@ -1,10 +1,12 @@
 //! `wireup run`: from the words typed to the exit code.
 
 use crate::flags::FlagError;
+use crate::flags::chosen::may_name_hosts;
 use crate::flags::ground::Ground;
 use crate::flags::high::{self, High};
 use crate::flags::low::{self, Low, Stdin, Wish};
 use crate::here::Here;
+use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::session::detach::{self, Background, Side};
 use crate::session::{self, Found};
@@ -22,7 +24,6 @@ use wireup_os::clock::monotonic_ns;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
-use wireup_wire::peer::Cause;
 
 /// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -104,7 +105,8 @@ fn refuse_detached(low: &Low) -> Result<(), String> {
 }
 
 fn look_around(low: &Low) -> Result<Here, String> {
-    Here::read(low.names_hosts()).map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))
+    Here::read(|env| may_name_hosts(low, Env(env)))
+        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))
 }
 
 fn mapping(high: &High) -> Result<Mapping, String> {
@@ -153,10 +155,7 @@ fn start(high: High, mapping: &Mapping, reach: Reach, mut background: Option<Bac
     if let Some(background) = background {
         return background.end(outcome.code);
     }
-    // What never ran has not run alone.
-    let cause = outcome.ended.failure.as_ref().map(|failure| &failure.cause);
-    let ran = !matches!(cause, Some(Cause::Spawn(_) | Cause::AgentsMissing { .. }));
-    if let Some(hint) = linked::hint(&job, &outcome.ended.done).filter(|_| ran) {
+    if let Some(hint) = linked::hint(&job, &outcome.ended) {
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces, &tree);

@@ -88,14 +88,23 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
     let agents = high.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
     format!(
-        "{} on {} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
+        "{} on {}{} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
         count(job.job_size(), "rank"),
         nodes(high),
+        named_by(high),
         placement(high),
         binding(high, shared, elsewhere, fullest),
         tree(high, agents),
         links(high),
     )
+}
+
+/// Who named the nodes, if it was not the command line.
+fn named_by(high: &High) -> String {
+    match high.hosts_from.as_str() {
+        "" | "--hosts" | "--hostfile" => String::new(),
+        origin => format!(" from {origin}"),
+    }
 }
 
 /// Agents are reached by a remote shell.

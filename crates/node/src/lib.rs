@@ -1,7 +1,9 @@
 //! Joins the machines of `proto` to this machine: processes, sockets, clock, terminal.
 
 pub mod agent;
+pub mod devices;
 pub mod doctor;
+pub mod hosts;
 pub mod keeper;
 pub mod launcher;
 pub mod record;

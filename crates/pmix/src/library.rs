@@ -33,8 +33,6 @@ pub enum LibraryError {
 /// An open library.
 pub struct Library {
     pub functions: Functions,
-    /// As it was asked for.
-    pub place: String,
     /// Its version, such as `4.2.2`.
     pub version: String,
     pub major: u32,
@@ -79,11 +77,12 @@ impl Refused {
 fn open_at(place: &str) -> Result<Library, Refused> {
     // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who names it.
     let opened = unsafe { Opened::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
-        let problem = words(&error);
-        if problem.contains("cannot open shared object file") && problem.starts_with(place) {
-            Refused::NotThere(problem)
-        } else {
-            Refused::Unusable(problem)
+        let said = words(&error);
+        // The loader begins with what it speaks of: this library, or another that it needs.
+        match said.strip_prefix(place).and_then(|problem| problem.strip_prefix(": ")) {
+            Some(problem) if problem.contains("cannot open shared object file") => Refused::NotThere(said),
+            Some(problem) => Refused::Unusable(problem.into()),
+            None => Refused::Unusable(said),
         }
     })?;
     // SAFETY: the function has had this type in every version.
@@ -100,7 +99,7 @@ fn open_at(place: &str) -> Result<Library, Refused> {
     }
     let functions = Functions::find(&opened).map_err(|error| Refused::Unusable(words(&error)))?;
     std::mem::forget(opened);
-    Ok(Library { functions, place: place.into(), version, major })
+    Ok(Library { functions, version, major })
 }
 
 fn words(error: &libloading::Error) -> String {
@@ -151,6 +150,13 @@ mod tests {
         let error = open(Some("/nowhere/libpmix.so.2")).err().expect("there is no such file").to_string();
         assert!(error.contains("/nowhere/libpmix.so.2"), "{error}");
         assert!(error.contains("install libpmix2"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_named_once() {
+        let error = open(Some("/etc/passwd")).err().expect("it is a text").to_string();
+        assert_eq!(error.matches("/etc/passwd").count(), 1, "{error}");
+        assert!(error.starts_with("/etc/passwd: ") && error.contains("install libpmix2"), "{error}");
     }
 
     #[test]

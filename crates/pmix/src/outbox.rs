@@ -51,10 +51,15 @@ impl Outbox {
         let sent = if waiting.is_empty() { send_some(self.socket.as_fd(), &bytes) } else { 0 };
         if sent < bytes.len() {
             waiting.extend_from_slice(&bytes[sent..]);
-            // A counter that is full wakes the reader as well.
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            self.nudge();
         }
         true
+    }
+
+    /// Wakes the main thread.
+    pub fn nudge(&self) {
+        // A counter that is full wakes the reader as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     /// Sends what waits. `true`: something still does.

@@ -17,12 +17,14 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
     };
     match &failure.cause {
         Cause::Exited(code) => *code,
-        Cause::Signalled { signal, .. } | Cause::Interrupted { signal } => of_signal(*signal),
+        Cause::Signalled { signal, .. } | Cause::Interrupted { signal } | Cause::ToldToEnd { signal } => {
+            of_signal(*signal)
+        }
         Cause::Spawn(error) => match error.step {
             SpawnStep::Find | SpawnStep::Exec if NOT_EXECUTABLE.contains(&error.errno) => 126,
             SpawnStep::Find => 127,
             SpawnStep::Interpreter | SpawnStep::Exec => 126,
-            SpawnStep::Cwd | SpawnStep::Stdio | SpawnStep::Fork => OURS,
+            SpawnStep::Cwd | SpawnStep::Stdio | SpawnStep::Fork | SpawnStep::Devices => OURS,
         },
         Cause::Aborted { code, .. } => match (*code & 0xff) as u8 {
             0 => 1,

@@ -112,6 +112,16 @@ pub enum Input {
         shell: ShellId,
         error: SpawnError,
     },
+    /// The task of a step has begun with an agent, or something is wrong with it.
+    StepTold {
+        shell: ShellId,
+        agent: AgentId,
+        problem: Option<String>,
+    },
+    /// The batch system wants this agent to end, and says so by this signal.
+    ToldToEnd {
+        signal: i32,
+    },
     /// A rank runs (its `exec` succeeded).
     ChildStarted {
         job: JobId,
@@ -205,6 +215,15 @@ pub enum Output {
         agent: AgentId,
         how: How,
         bootstrap: Option<Box<Bootstrap>>,
+    },
+    /// Call the batch system for a task on the host of each of these agents, with this message on the standard input of
+    /// all. The driver puts secret and addresses in as above, tells each agent where its parent listens, and says who has
+    /// begun; the end of the step is that of a remote shell.
+    StartStep {
+        shell: ShellId,
+        agents: Vec<AgentId>,
+        how: How,
+        bootstrap: Box<Bootstrap>,
     },
     /// Kill a remote shell.
     StopShell {
@@ -316,6 +335,8 @@ pub struct SpawnPlan {
     pub stdin_inherit: bool,
     /// Give each rank a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
+    /// GPUs for each rank; 0: they are not divided.
+    pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
 }

@@ -44,6 +44,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         stdin: options.stdin,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
         pmi_socket: options.pmi.has_simple(),
+        gpus_per_rank: options.gpus_per_rank,
         umask: options.umask,
         limits: options.limits.clone(),
     }

@@ -106,6 +106,7 @@ fn job(spec: &WorldSpec) -> JobSpec {
             kill_grace_ns: spec.kill_grace_ns,
             stall_report_ns: spec.stall_report_ns,
             stdin_inherit: false,
+            gpus_per_rank: 0,
             exchange: spec.exchange,
             early_wireup: spec.early_wireup,
             bench: None,

@@ -83,6 +83,8 @@ impl Digest {
             | Input::UcxOpened { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
+            | Input::StepTold { .. }
+            | Input::ToldToEnd { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }
             | Input::PmixGone { .. }

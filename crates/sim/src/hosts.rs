@@ -202,6 +202,7 @@ impl World {
     fn do_for_agent(&mut self, host: u32, output: Output) {
         match output {
             Output::StartAgent { shell, agent, how, bootstrap } => self.call_shell(host, shell, agent, how, bootstrap),
+            Output::StartStep { .. } => panic!("no world has a batch system"),
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Listen => self.listen(host),
             Output::Dial { agent, addresses, ucx } => self.dial(host, agent, &addresses, ucx),

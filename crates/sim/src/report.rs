@@ -33,6 +33,8 @@ pub struct Report {
     /// Rounds of groups' barriers that released all members.
     pub barriers: u32,
     pub gets: u64,
+    /// How often a PMIx server was asked for what a rank of its node has committed, for other nodes.
+    pub modex_wanted: u64,
     /// Calls of PMIx that were answered without members that had left, and that took too long; events that servers were told.
     pub excused: u32,
     pub timeouts: u32,
@@ -77,6 +79,7 @@ impl World {
             collectives: self.checks.collectives.complete(None),
             barriers: self.checks.teams.complete(),
             gets: self.checks.gets,
+            modex_wanted: self.checks.modex.wanted,
             excused: self.checks.modex.excused,
             timeouts: self.checks.modex.timeouts,
             events_told: self.checks.modex.events,

@@ -51,6 +51,8 @@ pub struct Server {
     left: BTreeSet<u32>,
     /// Ranks here whose connection is lost: nobody waits for them any more.
     lost: BTreeSet<u32>,
+    /// Ranks here that wait for what a rank elsewhere has committed: its agent is asked once for all of them.
+    wanting: BTreeMap<u32, Vec<u32>>,
     /// Ranks here that wait for a commit of another one here.
     waiting: Vec<(u32, u32)>,
 }
@@ -59,7 +61,7 @@ pub struct Server {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
     Together { call: Call, ranks: Vec<u32>, patient: bool },
-    Get { rank: u32, of: u32 },
+    Get { of: u32 },
     Publish { rank: u32 },
     LookUp { rank: u32, of: u32 },
     Procs { rank: u32 },
@@ -86,7 +88,7 @@ impl World {
                 server.serving = true;
                 let env = ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
                 let version = self.versions.get(&host).unwrap_or(&"4.2.2").to_string();
-                self.server_says(host, &FromServer::Ready { version, library: "libpmix.so.2".into(), env });
+                self.server_says(host, &FromServer::Ready { version, env });
             }
             Some(NoServer::Fails) => {
                 self.server_says(host, &FromServer::Failed { problem: "no libpmix here".into() });
@@ -169,6 +171,7 @@ impl World {
                 None => self.checks.problem(format!("agent {host} answers {id}, which is not outstanding: {answer:?}")),
             },
             ToServer::ModexWanted { ticket, rank } => {
+                self.checks.modex.wanted += 1;
                 let server = self.server(host);
                 if let Some(version) = server.committed.get(&rank.0).copied() {
                     self.give_modex(host, ticket, rank.0, Some(version));
@@ -182,7 +185,7 @@ impl World {
             ToServer::Event { code, affected, .. } => {
                 self.checks.modex.events += 1;
                 let is_gone = |rank: Rank| matches!(self.procs[rank.index()].phase, Phase::Ended(_));
-                if matches!(code, Told::ProcAborted | Told::ProcTerminated) && !affected.is_some_and(is_gone) {
+                if code == Told::ProcAborted && !affected.is_some_and(is_gone) {
                     self.checks.problem(format!("agent {host} tells that {affected:?} is gone, which it is not"));
                 }
             }
@@ -333,7 +336,7 @@ impl World {
             }
             Some(name) => {
                 let name = name.clone();
-                Ask::Group { name, set, destruct: false, wants_context: true, data: bytes.into(), timeout_s }
+                Ask::Group { name, set, wants_context: true, data: bytes.into(), timeout_s }
             }
         };
         self.ask_agent(host, Asked::Together { call, ranks, patient: timeout_s.is_none() }, ask);
@@ -352,7 +355,11 @@ impl World {
         } else if server.known.contains_key(&of) {
             self.got(rank);
         } else {
-            self.ask_agent(host, Asked::Get { rank, of }, Ask::Modex { rank: Rank(of), timeout_s: None });
+            let waiting = server.wanting.entry(of).or_default();
+            waiting.push(rank);
+            if waiting.len() == 1 {
+                self.ask_agent(host, Asked::Get { of }, Ask::Modex { rank: Rank(of), timeout_s: None });
+            }
         }
     }
 
@@ -400,16 +407,21 @@ impl World {
                 }
                 ranks.into_iter().for_each(|rank| goes_on(self, rank));
             }
-            Asked::Get { rank, of } => match answer {
-                Answer::Modex { blob }
-                    if records(self.spec.seed, &blob).is_some_and(|known| known.contains_key(&of)) =>
-                {
-                    self.server(host).known.insert(of, 1);
-                    self.got(rank);
+            Asked::Get { of } => {
+                let waiting = self.server(host).wanting.remove(&of).unwrap_or_default();
+                match answer {
+                    Answer::Modex { blob }
+                        if records(self.spec.seed, &blob).is_some_and(|known| known.contains_key(&of)) =>
+                    {
+                        self.server(host).known.insert(of, 1);
+                    }
+                    Answer::Status(Status::RankGone | Status::NotFound) if self.may_be_gone(of) => {}
+                    other => {
+                        return self.checks.problem(format!("ranks {waiting:?} get {other:?} of rank {of}"));
+                    }
                 }
-                Answer::Status(Status::RankGone | Status::NotFound) if self.may_be_gone(of) => self.got(rank),
-                other => self.checks.problem(format!("rank {rank} gets {other:?} of rank {of}")),
-            },
+                waiting.into_iter().for_each(|rank| self.got(rank));
+            }
             Asked::Publish { rank } => match answer {
                 Answer::Status(Status::Ok) => {
                     self.checks.modex.published.insert(rank);

@@ -5,7 +5,9 @@ mod seeds;
 
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::random::modex::{modex_world, with_faults};
-use wireup_sim::run;
+use wireup_sim::workload::{PmixStep, Script, Step, Who, Whose};
+use wireup_sim::{WorldSpec, run};
+use wireup_wire::job::{Modex, PmiFlavour};
 use wireup_wire::peer::Cause;
 
 #[test]
@@ -41,5 +43,30 @@ fn every_rule_holds_in_every_world_of_pmix() {
 fn same_seed_same_run() {
     for seed in 0..5 {
         assert_eq!(run(modex_world(seed)), run(modex_world(seed)), "seed {seed}");
+    }
+}
+
+/// Direct modex: what a node has been told of a rank is not asked for again, whoever of the node wants it.
+#[test]
+fn a_rank_is_asked_for_once_by_each_node() {
+    const NODES: u64 = 5;
+    const PPN: u64 = 3;
+    let script = |turns: usize| {
+        let bare = PmixStep::Fence { who: Who::World, collect: false, timeout_s: None };
+        let turn = [PmixStep::Get { whose: Whose::All }, bare];
+        let turns = std::iter::repeat_n(turn, turns).flatten();
+        let steps = [PmixStep::Init, PmixStep::Commit, bare].into_iter().chain(turns).chain([PmixStep::Finalize]);
+        Script::plain(&steps.map(Step::Pmix).chain([Step::Exit { code: 0 }]).collect::<Vec<_>>())
+    };
+    for seed in 0..20 {
+        for turns in [1, 3] {
+            let world = WorldSpec::even(seed, NODES as u32, PPN as u32, script(turns));
+            let report = run(WorldSpec { pmi: PmiFlavour::Pmix, modex: Modex::Direct, ..world }).expect_good();
+            let ranks = NODES * PPN;
+            assert!(report.gets >= turns as u64 * ranks * (ranks - 1), "seed {seed}: {} gets", report.gets);
+            // And once by its own agent, which keeps what ranks leave behind.
+            let most = NODES * (ranks - PPN) + ranks;
+            assert!((1..=most).contains(&report.modex_wanted), "seed {seed}: {} requests", report.modex_wanted);
+        }
     }
 }

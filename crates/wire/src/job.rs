@@ -194,6 +194,8 @@ pub struct JobOptions {
     pub pmix_library: Option<String>,
     /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
     pub stdin_inherit: bool,
+    /// GPUs for each rank, of those that its node offers; 0: they are not divided.
+    pub gpus_per_rank: u32,
     /// What the agents measure among themselves before the ranks start.
     pub bench: Option<AgentBench>,
 }

@@ -101,6 +101,9 @@ pub enum RemoteShell {
     Command(Vec<String>),
     /// `ssh` or what understands its command line: called as `argv… host "one line for the user's shell"`.
     Ssh(Vec<String>),
+    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. Each agent is told everything that all
+    /// are told, and finds itself by the name of its node.
+    Srun(Vec<String>),
 }
 
 /// What a starting agent reads from its standard input.
@@ -166,6 +169,8 @@ pub enum Note {
     NoUcx(MissingAgent),
     /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
+    /// The last that a node's PMIx server process wrote to its standard error, in a job that it did not fail.
+    PmixSaid { host: String, text: String },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
@@ -355,6 +360,8 @@ pub enum Cause {
     LeftGroup { group: String, exit: Option<u8> },
     /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
     PmixServer { problem: String },
+    /// The batch system has told the agent of a node to end, by this signal.
+    ToldToEnd { signal: i32 },
     /// Somebody else than its launcher wanted its end.
     Killed { by: String },
     /// The session is being ended.
@@ -381,6 +388,8 @@ pub enum SpawnStep {
     /// Pipes, sockets, pseudo-terminals.
     Stdio,
     Fork,
+    /// Giving GPUs to ranks.
+    Devices,
 }
 
 impl SpawnStep {
@@ -393,6 +402,7 @@ impl SpawnStep {
             SpawnStep::Cwd => "changing to the working directory",
             SpawnStep::Stdio => "making pipes and sockets",
             SpawnStep::Fork => "creating a process",
+            SpawnStep::Devices => "giving GPUs to ranks",
         }
     }
 }

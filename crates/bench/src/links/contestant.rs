@@ -2,8 +2,8 @@
 use std::ffi::OsString;
 
 use super::flags::{Benchmark, Flags};
-use super::measure::Place;
 use crate::programs::Program;
+use crate::turns::Place;
 
 /// Sizes at which `ucx_perftest`, which takes one at a time, is asked; and its messages each.
 const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
@@ -69,7 +69,7 @@ impl Contestant {
     }
 
     /// The command, and whether it tells on standard error what it has measured (else on standard output).
-    pub fn command(&self, place: &Place) -> (Vec<OsString>, bool) {
+    pub fn command(&self, place: &Place<Flags>) -> (Vec<OsString>, bool) {
         let flags = place.flags;
         let steps = steps(&flags.steps);
         match self {
@@ -84,10 +84,10 @@ impl Contestant {
                 (run(place, &format!("all:{steps}"), &extra), true)
             }
             Contestant::Bare => {
-                let program = place.scratch.program(Program::TcpPingpong).display().to_string();
-                let local = if flags.hosts.is_empty() { "127.0.0.1" } else { "" };
+                let program = place.ground.scratch.program(Program::TcpPingpong).display().to_string();
+                let local = if flags.across.hosts.is_empty() { "127.0.0.1" } else { "" };
                 let [first, second] = ends(place);
-                let served = place.scratch.file("served").display().to_string();
+                let served = place.ground.scratch.file("served").display().to_string();
                 let script = format!(
                     "rm -f {served}; {second} {program} serve {local} >{served} & \
                      until test -s {served}; do sleep 0.01; done; {first} {program} $(cat {served}) {steps}; wait"
@@ -97,7 +97,7 @@ impl Contestant {
             Contestant::UcxPerftest { sleeps } => {
                 let mode = if *sleeps { " -e -E sleep" } else { "" };
                 let [first, second] = ends(place);
-                let host = flags.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
+                let host = flags.across.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
                 let mut script = String::from("port=$((20000 + $$ % 20000));");
                 for (bytes, times) in flags.steps.iter().filter(|(bytes, _)| UCX_SIZES.contains(bytes)) {
                     let times = times * 10;
@@ -110,7 +110,12 @@ impl Contestant {
                 }
                 (shell(&script), false)
             }
-            Contestant::Peer { command, .. } => (shell(&command.replace("{steps}", &steps)), false),
+            Contestant::Peer { command, .. } => {
+                let program = place.ground.scratch.program(Program::PmixExchange).display().to_string();
+                let count = if flags.across.hosts.is_empty() { flags.nodes as usize } else { flags.across.hosts.len() };
+                let ranks = format!("{program} {count} allgather {steps}");
+                (shell(&command.replace("{steps}", &steps).replace("{pmix}", &ranks)), false)
+            }
         }
     }
 }
@@ -124,28 +129,31 @@ fn shell(script: &str) -> Vec<OsString> {
 }
 
 /// What stands before a command for each of the two nodes.
-fn ends(place: &Place) -> [String; 2] {
+fn ends(place: &Place<Flags>) -> [String; 2] {
     let flags = place.flags;
-    let end = |node: u32| match flags.hosts.get(node as usize) {
-        Some(host) => format!("{} {host}", flags.remote_shell),
+    let end = |node: u32| match flags.across.hosts.get(node as usize) {
+        Some(host) => format!("{} {host}", flags.across.remote_shell),
         // As agents are, and processes of other hosts: else the scheduler takes both for one group.
         None => "setsid -w".into(),
     };
     [end(flags.pair.0), end(flags.pair.1)]
 }
 
-fn run(place: &Place, task: &str, extra: &[String]) -> Vec<OsString> {
+fn run(place: &Place<Flags>, task: &str, extra: &[String]) -> Vec<OsString> {
     let flags = place.flags;
     let mut argv = vec![place.wireup.as_os_str().to_owned(), "run".into()];
-    if flags.hosts.is_empty() {
+    if flags.across.hosts.is_empty() {
         argv.extend(["-n", &flags.nodes.to_string(), "--virtual-nodes", &flags.nodes.to_string()].map(OsString::from));
     } else {
-        argv.extend(["--hosts", &flags.hosts.join(","), "--remote-shell", &flags.remote_shell].map(OsString::from));
+        argv.extend(
+            ["--hosts", &flags.across.hosts.join(","), "--remote-shell", &flags.across.remote_shell]
+                .map(OsString::from),
+        );
         argv.extend(["--ppn", "1"].map(OsString::from));
     }
     argv.push(format!("--fanout={}", flags.fanout).into());
     argv.push(format!("--agent-bench={task}").into());
-    argv.extend(extra.iter().chain(&flags.wireup_args).map(OsString::from));
-    argv.push(place.scratch.program(Program::True).into());
+    argv.extend(extra.iter().chain(&flags.usual.wireup_args).map(OsString::from));
+    argv.push(place.ground.scratch.program(Program::True).into());
     argv
 }

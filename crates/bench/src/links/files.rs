@@ -15,7 +15,7 @@ pub fn json(report: &Report) -> Value {
         "format": FORMAT,
         "machine": report.machine,
         "nodes": flags.nodes,
-        "hosts": flags.hosts,
+        "hosts": flags.across.hosts,
         "fanout": flags.fanout,
         "pair": [flags.pair.0, flags.pair.1],
         "asked": report.judged,

@@ -1,8 +1,10 @@
 //! The flags of `wireup bench p2p` and `coll`.
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::prelude::*;
+
+use crate::usual::{Across, Usual};
+use crate::words::{self, at_least_one, list, word};
 
 pub const HELP: &str = "\
 usage: wireup bench p2p|coll [FLAG..]
@@ -23,7 +25,8 @@ all agents, by every algorithm and transport.
   --rounds N         rounds that count, after one that warms up (default: 5)
   --only A,B,..      only contestants whose name begins so, such as tcp, tree, ucx, bare, log/tcp
   --peer NAME=CMD    coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in
-                     nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.. (repeatable)
+                     nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with
+                     its arguments that does put, commit and collecting fence for each of them (repeatable)
   --wireup PATH      the wireup to time (default: this one)
   --wireup-arg ARG   a further argument of wireup run (repeatable), such as --encrypt
   --limit SECONDS    bound on each run (default: 120)
@@ -69,10 +72,7 @@ impl Benchmark {
 pub struct Flags {
     pub benchmark: Benchmark,
     pub nodes: u32,
-    /// Empty: virtual nodes.
-    pub hosts: Vec<String>,
-    pub remote_shell: String,
-    pub shared: Option<PathBuf>,
+    pub across: Across,
     pub fanout: u32,
     pub pair: (u32, u32),
     /// Bytes and iterations.
@@ -80,13 +80,7 @@ pub struct Flags {
     pub rounds: u32,
     pub only: Vec<String>,
     pub peers: Vec<(String, String)>,
-    pub wireup: Option<PathBuf>,
-    pub wireup_args: Vec<String>,
-    pub limit: Duration,
-    pub dry_run: bool,
-    pub json: Option<PathBuf>,
-    pub csv: Option<PathBuf>,
-    pub svg: Option<PathBuf>,
+    pub usual: Usual,
     pub strict: bool,
 }
 
@@ -97,62 +91,44 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
     let mut flags = Flags {
         benchmark,
         nodes,
-        hosts: Vec::new(),
-        remote_shell: "plainsh".into(),
-        shared: None,
+        across: Across::new("plainsh"),
         fanout: 4,
         pair: (0, 0),
         steps: Vec::new(),
         rounds: 5,
         only: Vec::new(),
         peers: Vec::new(),
-        wireup: None,
-        wireup_args: Vec::new(),
-        limit: Duration::from_secs(120),
-        dry_run: false,
-        json: None,
-        csv: None,
-        svg: None,
+        usual: Usual::new(Duration::from_secs(120)),
         strict: false,
     };
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("nodes") => nodes = parser.value()?.parse()?,
-            Long("hosts") => flags.hosts = list(parser.value()?.string()?),
-            Long("remote-shell") => flags.remote_shell = parser.value()?.string()?,
-            Long("shared") => flags.shared = Some(parser.value()?.into()),
-            Long("fanout") => flags.fanout = parser.value()?.parse()?,
-            Long("pair") => {
-                let text = parser.value()?.string()?;
+    while let Some(name) = words::flag(parser)? {
+        match name.as_str() {
+            "nodes" => nodes = parser.value()?.parse()?,
+            "fanout" => flags.fanout = parser.value()?.parse()?,
+            "pair" => {
+                let text = word(parser)?;
                 let (first, second) = text.split_once(',').ok_or("--pair: expected A,B")?;
                 pair = Some((first.parse().map_err(|_| "--pair")?, second.parse().map_err(|_| "--pair")?));
             }
-            Long("sizes") => {
-                let text = parser.value()?.string()?;
-                sizes = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| "--sizes: no number")?;
+            "sizes" => sizes = list(&word(parser)?, |size| size.parse().map_err(|_| "size"))?,
+            "iterations-small" => small = at_least_one(parser)?,
+            "iterations-large" => large = at_least_one(parser)?,
+            "rounds" => flags.rounds = at_least_one(parser)?,
+            "only" => {
+                flags.only = word(parser)?.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
             }
-            Long("iterations-small") => small = at_least_one(parser.value()?.parse()?)?,
-            Long("iterations-large") => large = at_least_one(parser.value()?.parse()?)?,
-            Long("rounds") => flags.rounds = at_least_one(parser.value()?.parse()?)?,
-            Long("only") => flags.only = list(parser.value()?.string()?),
-            Long("peer") => {
-                let text = parser.value()?.string()?;
+            "peer" => {
+                let text = word(parser)?;
                 let (name, command) = text.split_once('=').ok_or("--peer: expected NAME=CMD")?;
                 flags.peers.push((name.to_owned(), command.to_owned()));
             }
-            Long("wireup") => flags.wireup = Some(parser.value()?.into()),
-            Long("wireup-arg") => flags.wireup_args.push(parser.value()?.string()?),
-            Long("limit") => flags.limit = Duration::from_secs(at_least_one(parser.value()?.parse()?)?.into()),
-            Long("dry-run") => flags.dry_run = true,
-            Long("json") => flags.json = Some(parser.value()?.into()),
-            Long("csv") => flags.csv = Some(parser.value()?.into()),
-            Long("svg") => flags.svg = Some(parser.value()?.into()),
-            Long("strict") => flags.strict = true,
-            Long("help") | Short('h') => return Ok(None),
-            other => return Err(other.unexpected()),
+            "strict" => flags.strict = true,
+            "help" => return Ok(None),
+            name if flags.usual.take(name, parser)? || flags.across.take(name, parser)? => {}
+            name => return Err(words::unknown(name)),
         }
     }
-    flags.nodes = if flags.hosts.is_empty() { nodes } else { flags.hosts.len() as u32 };
+    flags.nodes = if flags.across.hosts.is_empty() { nodes } else { flags.across.hosts.len() as u32 };
     if flags.nodes < 3 {
         return Err("at least 3 nodes: two that are no neighbours in the tree".into());
     }
@@ -171,14 +147,6 @@ fn steps(sizes: &[u32], bytes_max: u32, small: u32, large: u32) -> Result<Vec<(u
     }
     let times = |bytes: u32| if bytes <= SMALL_BYTES_MAX { small } else { large };
     Ok(sizes.iter().map(|bytes| (*bytes, times(*bytes))).collect())
-}
-
-fn list(text: String) -> Vec<String> {
-    text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
-}
-
-fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
-    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
 }
 
 #[cfg(test)]

@@ -1,21 +1,11 @@
 //! Runs all contestants in turns, a round after the other, and reads what they tell.
 use std::fs;
-use std::path::Path;
 
 use super::contestant::Contestant;
 use super::flags::Flags;
 use super::report::Report;
 use crate::command::{Failure, Invocation};
-use crate::interrupt::Interrupt;
-use crate::programs::Scratch;
-
-/// Where everything is run.
-pub struct Place<'a> {
-    pub flags: &'a Flags,
-    pub wireup: &'a Path,
-    pub scratch: &'a Scratch,
-    pub interrupt: &'a Interrupt,
-}
+use crate::turns::{Place, in_turns};
 
 /// What one run tells of one size: times of one exchange (nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,28 +17,20 @@ pub struct Measured {
     pub least_ns: f64,
 }
 
-pub fn rounds(place: &Place, contestants: &[Contestant], report: &mut Report) {
-    for round in 0..=place.flags.rounds {
-        for contestant in contestants {
-            if place.interrupt.is_set() {
-                return;
-            }
-            // The first round warms up.
-            match one(place, contestant) {
-                Ok(measured) if round > 0 => report.add(contestant, measured),
-                Ok(_) | Err(Failure::Interrupted) => {}
-                Err(failure) => report.fail(contestant, failure.to_string()),
-            }
-        }
-    }
+pub fn rounds(place: &Place<Flags>, contestants: &[Contestant], report: &mut Report) {
+    let take = |contestant: &Contestant, outcome| match outcome {
+        Ok(measured) => report.add(contestant, measured),
+        Err(failure) => report.fail(contestant, Failure::to_string(&failure)),
+    };
+    in_turns(place.ground, place.flags.rounds, contestants, |contestant| one(place, contestant), take);
 }
 
-fn one(place: &Place, contestant: &Contestant) -> Result<Vec<Measured>, Failure> {
+fn one(place: &Place<Flags>, contestant: &Contestant) -> Result<Vec<Measured>, Failure> {
     let (argv, on_stderr) = contestant.command(place);
-    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.scratch.file(name));
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.ground.scratch.file(name));
     let told = if on_stderr { stderr.clone() } else { stdout.clone() };
-    let limit = place.flags.limit;
-    Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(place.interrupt)?;
+    let limit = place.flags.usual.limit;
+    Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(&place.ground.interrupt)?;
     let text = fs::read_to_string(&told).map_err(|error| Failure::Wrong(error.to_string()))?;
     let measured: Vec<Measured> = text.lines().filter_map(read).collect();
     if measured.is_empty() {

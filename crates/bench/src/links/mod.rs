@@ -12,66 +12,31 @@ mod measure;
 mod report;
 mod table;
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
 pub use flags::{Benchmark, Flags, HELP, parse};
 use report::Report;
 
-use crate::interrupt::Interrupt;
+use crate::error::BenchError;
+use crate::ground::Ground;
 use crate::machine::Machine;
-use crate::orphans;
-use crate::programs::Scratch;
 use crate::summary::Summary;
+use crate::turns::Place;
 
-#[derive(Debug, thiserror::Error)]
-pub enum LinksError {
-    #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
-}
-
-pub fn run(flags: &Flags) -> Result<Summary, LinksError> {
-    let io = |what: &str| {
-        let what = what.to_owned();
-        move |source: io::Error| LinksError::Io { what, source }
-    };
+pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let contestants = contestant::all(flags);
-    if flags.dry_run {
+    if flags.usual.dry_run {
         for contestant in &contestants {
             println!("{}", contestant.name());
         }
         return Ok(Summary { missed: 0, interrupted: false });
     }
-    let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
-    orphans::adopt().map_err(|e| io("child subreaper")(e.into()))?;
-    let scratch = match flags.hosts.is_empty() {
-        true => Scratch::create(),
-        false => std::path::absolute(flags.shared.as_deref().unwrap_or(Path::new(".")))
-            .and_then(|dir| Scratch::create_in(&dir)),
-    };
-    let scratch = scratch.map_err(io("test programs"))?;
-    let here = std::env::current_exe().map_err(io("this program"))?;
-    let wireup = flags.wireup.clone().unwrap_or(here);
+    let ground = Ground::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
+    let wireup = flags.usual.program()?;
     let machine = Machine::look();
     println!("{}\nwireup: {}", machine.describe(), wireup.display());
     let mut report = Report::new(flags, machine);
-    let place = measure::Place { flags, wireup: &wireup, scratch: &scratch, interrupt: &interrupt };
-    measure::rounds(&place, &contestants, &mut report);
+    measure::rounds(&Place { flags, wireup: &wireup, ground: &ground }, &contestants, &mut report);
     report.judged = asked::judge(&report);
     print!("{}", table::text(&report));
-    for (path, text) in [(&flags.json, format!("{:#}\n", files::json(&report))), (&flags.csv, files::csv(&report))] {
-        if let Some(path) = path {
-            fs::write(path, text).map_err(io(&path.display().to_string()))?;
-        }
-    }
-    if let Some(folder) = &flags.svg {
-        fs::create_dir_all(folder).map_err(io(&folder.display().to_string()))?;
-        for chart in figures::charts(&report) {
-            let Some(text) = chart.draw() else { continue };
-            let path = folder.join(format!("{}.svg", chart.name));
-            fs::write(&path, text).map_err(io(&path.display().to_string()))?;
-        }
-    }
-    Ok(Summary { missed: report.missed(), interrupted: interrupt.is_set() })
+    flags.usual.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
+    Ok(Summary { missed: report.missed(), interrupted: ground.interrupt.is_set() })
 }

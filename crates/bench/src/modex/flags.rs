@@ -2,9 +2,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::prelude::*;
-
 use super::plan::Part;
+use crate::usual::{Across, Usual};
+use crate::words::{self, at_least_one, list, word};
 
 pub const HELP: &str = "\
 usage: wireup bench modex [FLAG..]
@@ -39,17 +39,9 @@ pub struct Flags {
     pub ppns: Vec<u32>,
     pub bytes: u32,
     pub rounds: u32,
-    pub hosts: Vec<String>,
-    pub remote_shell: String,
-    pub shared: Option<PathBuf>,
+    pub across: Across,
     pub oshmem: PathBuf,
-    pub wireup: Option<PathBuf>,
-    pub wireup_args: Vec<String>,
-    pub limit: Duration,
-    pub dry_run: bool,
-    pub json: Option<PathBuf>,
-    pub csv: Option<PathBuf>,
-    pub svg: Option<PathBuf>,
+    pub usual: Usual,
 }
 
 impl Default for Flags {
@@ -61,17 +53,9 @@ impl Default for Flags {
             ppns: vec![1, 2, 4, 8],
             bytes: 64,
             rounds: 5,
-            hosts: Vec::new(),
-            remote_shell: "ssh".into(),
-            shared: None,
+            across: Across::new("ssh"),
             oshmem: "target/programs/oshmem/initfin".into(),
-            wireup: None,
-            wireup_args: Vec::new(),
-            limit: Duration::from_secs(120),
-            dry_run: false,
-            json: None,
-            csv: None,
-            svg: None,
+            usual: Usual::new(Duration::from_secs(120)),
         }
     }
 }
@@ -84,37 +68,24 @@ const BYTES_MAX: u32 = 4000;
 /// The flags behind the benchmark's name; `None`: help is wanted.
 pub fn parse(parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
     let mut flags = Flags::default();
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("part") => flags.parts = list(&word(parser)?, Part::from_word)?,
-            Long("nodes") => flags.nodes = list(&word(parser)?, size)?,
-            Long("ppn") => flags.ppn = one(parser, SIZE_MAX)?,
-            Long("ppns") => flags.ppns = list(&word(parser)?, size)?,
-            Long("bytes") => flags.bytes = one(parser, BYTES_MAX)?,
-            Long("rounds") => flags.rounds = one(parser, u32::MAX)?,
-            Long("hosts") => flags.hosts = word(parser)?.split(',').map(str::to_owned).collect(),
-            Long("remote-shell") => flags.remote_shell = word(parser)?,
-            Long("shared") => flags.shared = Some(parser.value()?.into()),
-            Long("oshmem") => flags.oshmem = parser.value()?.into(),
-            Long("wireup") => flags.wireup = Some(parser.value()?.into()),
-            Long("wireup-arg") => flags.wireup_args.push(word(parser)?),
-            Long("limit") => flags.limit = Duration::from_secs(one(parser, u32::MAX)?.into()),
-            Long("dry-run") => flags.dry_run = true,
-            Long("json") => flags.json = Some(parser.value()?.into()),
-            Long("csv") => flags.csv = Some(parser.value()?.into()),
-            Long("svg") => flags.svg = Some(parser.value()?.into()),
-            Long("help") | Short('h') => return Ok(None),
-            other => return Err(other.unexpected()),
+    while let Some(name) = words::flag(parser)? {
+        match name.as_str() {
+            "part" => flags.parts = list(&word(parser)?, |name| Part::from_word(name).ok_or("part"))?,
+            "nodes" => flags.nodes = list(&word(parser)?, |nodes| size(nodes).ok_or("number of nodes"))?,
+            "ppn" => flags.ppn = one(parser, SIZE_MAX)?,
+            "ppns" => flags.ppns = list(&word(parser)?, |ppn| size(ppn).ok_or("number of ranks"))?,
+            "bytes" => flags.bytes = one(parser, BYTES_MAX)?,
+            "rounds" => flags.rounds = at_least_one(parser)?,
+            "oshmem" => flags.oshmem = parser.value()?.into(),
+            "help" => return Ok(None),
+            name if flags.usual.take(name, parser)? || flags.across.take(name, parser)? => {}
+            name => return Err(words::unknown(name)),
         }
     }
-    if !flags.hosts.is_empty() {
-        flags.nodes.retain(|&nodes| nodes as usize <= flags.hosts.len());
+    if !flags.across.hosts.is_empty() {
+        flags.nodes.retain(|&nodes| nodes as usize <= flags.across.hosts.len());
     }
     Ok(Some(flags))
-}
-
-fn word(parser: &mut lexopt::Parser) -> Result<String, lexopt::Error> {
-    parser.value()?.into_string().map_err(|word| format!("{}: not a text", word.display()).into())
 }
 
 fn size(text: &str) -> Option<u32> {
@@ -125,11 +96,6 @@ fn one(parser: &mut lexopt::Parser, most: u32) -> Result<u32, lexopt::Error> {
     let text = word(parser)?;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("{text}: expected a number from 1 to {most}").into())
-}
-
-fn list<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, lexopt::Error> {
-    let parts = text.split(',').map(|part| read(part).ok_or_else(|| format!("{part}: not known; see --help").into()));
-    parts.collect()
 }
 
 #[cfg(test)]

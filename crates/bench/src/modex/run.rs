@@ -7,45 +7,29 @@ use super::flags::Flags;
 use super::plan::{Client, Task};
 use super::report::Report;
 use crate::command::{Failure, Invocation};
-use crate::interrupt::Interrupt;
 use crate::metric::{Metric, Sample};
-use crate::programs::{Program, Scratch};
+use crate::programs::Program;
+use crate::turns::{Place, in_turns};
 use crate::{stamps, stats};
 
-/// Where everything is run.
-pub struct Place<'a> {
-    pub flags: &'a Flags,
-    pub wireup: &'a Path,
-    pub scratch: &'a Scratch,
-    pub interrupt: &'a Interrupt,
+pub fn rounds(place: &Place<Flags>, tasks: &[Task], report: &mut Report) {
+    let take = |task: &Task, outcome| match outcome {
+        Ok(sample) => report.add(task, sample),
+        Err(failure) => report.fail(task, Failure::to_string(&failure)),
+    };
+    in_turns(place.ground, place.flags.rounds, tasks, |task| once(place, task), take);
 }
 
-pub fn rounds(place: &Place, tasks: &[Task], report: &mut Report) {
-    for round in 0..=place.flags.rounds {
-        for task in tasks {
-            if place.interrupt.is_set() {
-                return;
-            }
-            // The first round warms up.
-            match once(place, task) {
-                Ok(sample) if round > 0 => report.add(task, sample),
-                Ok(_) | Err(Failure::Interrupted) => {}
-                Err(failure) => report.fail(task, failure.to_string()),
-            }
-        }
-    }
-}
-
-fn once(place: &Place, task: &Task) -> Result<Sample, Failure> {
-    let stamps = place.scratch.empty_file("stamps").map_err(wrong)?;
-    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.scratch.file(name));
+fn once(place: &Place<Flags>, task: &Task) -> Result<Sample, Failure> {
+    let stamps = place.ground.scratch.empty_file("stamps").map_err(wrong)?;
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.ground.scratch.file(name));
     let argv = match task.program {
-        Client::Ucx => vec![place.scratch.program(Program::UcxInit).into_os_string()],
+        Client::Ucx => vec![place.ground.scratch.program(Program::UcxInit).into_os_string()],
         _ => [launcher(place, task), client(place, task, &stamps)].concat(),
     };
-    let limit = place.flags.limit;
+    let limit = place.flags.usual.limit;
     let run = Invocation { argv, env: Vec::new(), stdout: Some(stdout.clone()), stderr, limit };
-    let mut sample = run.run(place.interrupt)?;
+    let mut sample = run.run(&place.ground.interrupt)?;
     let size = task.nodes * task.ppn;
     let text = |path: &Path| fs::read_to_string(path).map_err(wrong);
     sample.0.extend(match task.program {
@@ -56,25 +40,25 @@ fn once(place: &Place, task: &Task) -> Result<Sample, Failure> {
     Ok(sample)
 }
 
-fn launcher(place: &Place, task: &Task) -> Vec<OsString> {
+fn launcher(place: &Place<Flags>, task: &Task) -> Vec<OsString> {
     let flags = place.flags;
     let mut words = vec!["run".to_owned(), "-n".into(), (task.nodes * task.ppn).to_string()];
-    if !flags.hosts.is_empty() {
-        let hosts = flags.hosts[..task.nodes as usize].join(",");
-        let shell = flags.remote_shell.clone();
+    if !flags.across.hosts.is_empty() {
+        let hosts = flags.across.hosts[..task.nodes as usize].join(",");
+        let shell = flags.across.remote_shell.clone();
         words.extend(["--hosts".into(), hosts, "--ppn".into(), task.ppn.to_string(), "--remote-shell".into(), shell]);
     } else if task.nodes > 1 {
         words.extend(["--virtual-nodes".into(), task.nodes.to_string()]);
     }
     words.extend(["--pmi".into(), "pmix".into()]);
     words.extend(task.arguments.iter().map(|word| (*word).to_owned()));
-    words.extend(flags.wireup_args.iter().cloned());
+    words.extend(flags.usual.wireup_args.iter().cloned());
     std::iter::once(place.wireup.as_os_str().to_owned()).chain(words.into_iter().map(OsString::from)).collect()
 }
 
-fn client(place: &Place, task: &Task, stamps: &Path) -> Vec<OsString> {
+fn client(place: &Place<Flags>, task: &Task, stamps: &Path) -> Vec<OsString> {
     let exchange = |how: &str, further: &[&str]| {
-        let mut words: Vec<OsString> = vec![place.scratch.program(Program::PmixExchange).into()];
+        let mut words: Vec<OsString> = vec![place.ground.scratch.program(Program::PmixExchange).into()];
         let (size, bytes) = ((task.nodes * task.ppn).to_string(), place.flags.bytes.to_string());
         words.extend([OsString::from(size), how.into(), stamps.into(), bytes.into()]);
         words.extend(further.iter().map(OsString::from));

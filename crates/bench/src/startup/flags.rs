@@ -1,5 +1,4 @@
 //! The flags of `wireup bench exchange`, `init` and `overlap`.
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +6,8 @@ use lexopt::prelude::*;
 
 use super::scheme::{self, Lengths, Scheme};
 use crate::cases::Place;
+use crate::usual::Usual;
+use crate::words::{self, at_least_one, list, word};
 
 pub const HELP: &str = "\
 usage: wireup bench exchange|init|overlap [FLAG..]
@@ -95,13 +96,7 @@ pub struct Flags {
     pub mpi_program: Option<PathBuf>,
     pub peer: Option<PathBuf>,
     pub library: Option<PathBuf>,
-    pub wireup: Option<PathBuf>,
-    pub wireup_args: Vec<String>,
-    pub limit: Duration,
-    pub dry_run: bool,
-    pub json: Option<PathBuf>,
-    pub csv: Option<PathBuf>,
-    pub svg: Option<PathBuf>,
+    pub usual: Usual,
     pub strict: bool,
 }
 
@@ -125,13 +120,7 @@ impl Flags {
             mpi_program: None,
             peer: None,
             library: None,
-            wireup: None,
-            wireup_args: Vec::new(),
-            limit: Duration::from_secs(600),
-            dry_run: false,
-            json: None,
-            csv: None,
-            svg: None,
+            usual: Usual::new(Duration::from_secs(600)),
             strict: false,
         }
     }
@@ -162,39 +151,33 @@ const KEY_LEN_MAX: u32 = 15;
 /// The flags behind the benchmark's name; `None`: help is wanted.
 pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
     let mut flags = Flags::new(benchmark);
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("ranks") => flags.ranks = sizes(&word(parser)?)?,
-            Long("ppn") => flags.ppn = at_least_one(parser.value()?.parse()?)?,
-            Long("rounds") => flags.rounds = Some(at_least_one(parser.value()?.parse()?)?),
-            Long("repeat") => flags.repeat = at_least_one(parser.value()?.parse()?)?.min(REPEAT_MAX),
-            Long("scheme") => flags.schemes = list(&word(parser)?, |name| scheme::find(name).ok_or("scheme"))?,
-            Long("exchange") => flags.exchanges = list(&word(parser)?, |name| Ok(name.to_owned()))?,
-            Long("value-bytes") => flags.lengths.value = parser.value()?.parse()?,
-            Long("key-bytes") => flags.lengths.key = parser.value()?.parse()?,
-            Long("part") => {
+    while let Some(name) = words::flag(parser)? {
+        match name.as_str() {
+            "ranks" => flags.ranks = sizes(&word(parser)?)?,
+            "ppn" => flags.ppn = at_least_one(parser)?,
+            "rounds" => flags.rounds = Some(at_least_one(parser)?),
+            "repeat" => flags.repeat = at_least_one(parser)?.min(REPEAT_MAX),
+            "scheme" => flags.schemes = list(&word(parser)?, |name| scheme::find(name).ok_or("scheme"))?,
+            "exchange" => flags.exchanges = list(&word(parser)?, |name| Ok(name.to_owned()))?,
+            "value-bytes" => flags.lengths.value = parser.value()?.parse()?,
+            "key-bytes" => flags.lengths.key = parser.value()?.parse()?,
+            "part" => {
                 let parts = benchmark.parts();
                 flags.parts =
                     list(&word(parser)?, |part| if parts.contains(&part) { Ok(part.to_owned()) } else { Err("part") })?;
             }
-            Long("bytes-ranks") => flags.bytes_ranks = sizes(&word(parser)?)?,
-            Long("memory") => flags.memory = place(&word(parser)?)?,
-            Long("work-ms") => flags.work = Duration::from_millis(parser.value()?.parse()?),
-            Long("delay-ms") => flags.delay_ms = parser.value()?.parse()?,
-            Long("mpi-ranks") => flags.mpi_ranks = sizes(&word(parser)?)?,
-            Long("mpi-program") => flags.mpi_program = Some(parser.value()?.into()),
-            Long("peer") => flags.peer = Some(parser.value()?.into()),
-            Long("library") => flags.library = Some(parser.value()?.into()),
-            Long("wireup") => flags.wireup = Some(parser.value()?.into()),
-            Long("wireup-arg") => flags.wireup_args.push(word(parser)?),
-            Long("limit") => flags.limit = Duration::from_secs(at_least_one(parser.value()?.parse()?)?.into()),
-            Long("dry-run") => flags.dry_run = true,
-            Long("json") => flags.json = Some(parser.value()?.into()),
-            Long("csv") => flags.csv = Some(parser.value()?.into()),
-            Long("svg") => flags.svg = Some(parser.value()?.into()),
-            Long("strict") => flags.strict = true,
-            Long("help") | Short('h') => return Ok(None),
-            other => return Err(other.unexpected()),
+            "bytes-ranks" => flags.bytes_ranks = sizes(&word(parser)?)?,
+            "memory" => flags.memory = place(&word(parser)?)?,
+            "work-ms" => flags.work = Duration::from_millis(parser.value()?.parse()?),
+            "delay-ms" => flags.delay_ms = parser.value()?.parse()?,
+            "mpi-ranks" => flags.mpi_ranks = sizes(&word(parser)?)?,
+            "mpi-program" => flags.mpi_program = Some(parser.value()?.into()),
+            "peer" => flags.peer = Some(parser.value()?.into()),
+            "library" => flags.library = Some(parser.value()?.into()),
+            "strict" => flags.strict = true,
+            "help" => return Ok(None),
+            name if flags.usual.take(name, parser)? => {}
+            name => return Err(words::unknown(name)),
         }
     }
     check(&flags).map(|()| Some(flags))
@@ -217,19 +200,6 @@ fn check(flags: &Flags) -> Result<(), lexopt::Error> {
         }
     }
     Ok(())
-}
-
-fn word(parser: &mut lexopt::Parser) -> Result<String, lexopt::Error> {
-    parser.value().map(OsString::into_string)?.map_err(|word| format!("{}: not a text", word.display()).into())
-}
-
-fn at_least_one(number: u32) -> Result<u32, lexopt::Error> {
-    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
-}
-
-fn list<T>(text: &str, read: impl Fn(&str) -> Result<T, &'static str>) -> Result<Vec<T>, lexopt::Error> {
-    let read = |part: &str| read(part).map_err(|what| lexopt::Error::from(format!("no {what} {part}; see --help")));
-    text.split(',').map(read).collect()
 }
 
 fn sizes(text: &str) -> Result<Vec<u32>, lexopt::Error> {

@@ -26,20 +26,17 @@ mod table;
 mod times;
 mod trace;
 
-use std::fs;
-use std::path::Path;
-
 pub use flags::{Benchmark, Flags, HELP, parse};
 use report::Report;
-pub use surroundings::StartupError;
 use surroundings::Surroundings;
 
+use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::summary::Summary;
 
-pub fn run(flags: &Flags) -> Result<Summary, StartupError> {
+pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let machine = Machine::look();
-    if flags.dry_run {
+    if flags.usual.dry_run {
         print!("{}", describe(flags, &machine));
         return Ok(Summary { missed: 0, interrupted: false });
     }
@@ -54,23 +51,7 @@ pub fn run(flags: &Flags) -> Result<Summary, StartupError> {
     }
     report.judged = asked::judge(&report);
     print!("{}{}", table::tables(&report), table::tail(&report));
-    let io = |path: &Path| {
-        let what = path.display().to_string();
-        move |source| StartupError::Io { what, source }
-    };
-    for (path, text) in [(&flags.json, format!("{:#}\n", files::json(&report))), (&flags.csv, files::csv(&report))] {
-        if let Some(path) = path {
-            fs::write(path, text).map_err(io(path))?;
-        }
-    }
-    if let Some(folder) = &flags.svg {
-        fs::create_dir_all(folder).map_err(io(folder))?;
-        for chart in figures::charts(&report) {
-            let Some(text) = chart.draw() else { continue };
-            let path = folder.join(format!("{}.svg", chart.name));
-            fs::write(&path, text).map_err(io(&path))?;
-        }
-    }
+    flags.usual.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
     Ok(Summary { missed: report.missed(), interrupted: surroundings.interrupt.is_set() })
 }
 

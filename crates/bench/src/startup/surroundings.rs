@@ -1,24 +1,16 @@
 //! What the startup benchmarks need of their surroundings: the programs, the library, the signals.
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::flags::Flags;
 use super::job::Launch;
 use crate::cases::Place;
+use crate::error::{BenchError, io};
+use crate::ground::Ground;
 use crate::interrupt::Interrupt;
-use crate::orphans;
 use crate::programs::Scratch;
 
 /// The real file of the library that the clients load.
 const LIBRARY: &str = "libpmi2.so.0.0.0";
-
-#[derive(Debug, thiserror::Error)]
-pub enum StartupError {
-    #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
-    #[error("{LIBRARY} does not lie beside {}, nor in ../lib from there: see --library; cargo xtask libraries builds it", .0.display())]
-    NoLibrary(PathBuf),
-}
 
 pub struct Surroundings {
     pub scratch: Scratch,
@@ -28,35 +20,35 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    pub fn prepare(flags: &Flags) -> Result<Surroundings, StartupError> {
-        let io = |what: &'static str| move |source: io::Error| StartupError::Io { what: what.into(), source };
-        let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
-        orphans::adopt().map_err(|e| io("child subreaper")(e.into()))?;
+    pub fn prepare(flags: &Flags) -> Result<Surroundings, BenchError> {
+        let Ground { scratch, interrupt } = Ground::prepare(&[], None)?;
         let (wireup, library) = programs(flags)?;
-        Ok(Surroundings { scratch: Scratch::create().map_err(io("test programs"))?, interrupt, wireup, library })
+        Ok(Surroundings { scratch, interrupt, wireup, library })
     }
 
     /// A job on `place` with the exchange of that name.
     pub fn launch(&self, flags: &Flags, place: Place, exchange: &str) -> Launch {
-        let mut extra = flags.wireup_args.clone();
+        let mut extra = flags.usual.wireup_args.clone();
         if exchange != super::flags::AUTO {
             extra.push(format!("--exchange={exchange}"));
         }
         let (wireup, library) = (self.wireup.clone(), self.library.clone());
-        Launch { wireup, library, place, extra, limit: flags.limit }
+        Launch { wireup, library, place, extra, limit: flags.usual.limit }
     }
 }
 
 /// The launcher to time and the library that its clients load.
-fn programs(flags: &Flags) -> Result<(PathBuf, PathBuf), StartupError> {
-    let here = std::env::current_exe().map_err(|source| StartupError::Io { what: "this program".into(), source })?;
-    let wireup = flags.wireup.clone().unwrap_or_else(|| here.clone());
+fn programs(flags: &Flags) -> Result<(PathBuf, PathBuf), BenchError> {
+    let wireup = flags.usual.program()?;
+    let here = std::env::current_exe().map_err(io("this program"))?;
     let library = match &flags.library {
         Some(path) => path.clone(),
-        None => library_near(&wireup).or_else(|| library_near(&here)).ok_or(StartupError::NoLibrary(wireup.clone()))?,
+        None => {
+            let nowhere = || BenchError::NoLibrary { library: LIBRARY, wireup: wireup.clone() };
+            library_near(&wireup).or_else(|| library_near(&here)).ok_or_else(nowhere)?
+        }
     };
-    let library =
-        std::path::absolute(library).map_err(|source| StartupError::Io { what: "--library".into(), source })?;
+    let library = std::path::absolute(library).map_err(io("--library"))?;
     Ok((wireup, library))
 }
 

@@ -3,7 +3,7 @@
 //! Nodes are named as where a run has agents of its own: all of them, or `--hosts` (any of the session's, in the order and with the
 //! slots that are given), or so many virtual ones. What names others is not for this session.
 
-use super::high;
+use super::chosen;
 use super::low::Low;
 use crate::here::Here;
 use crate::hosts::{Host, Hosts, Names};
@@ -49,7 +49,7 @@ pub enum GroundError {
 impl Ground {
     pub fn new(low: &Low, here: &Here, welcome: &Welcome, told: &Told) -> Result<Ground, GroundError> {
         let session = welcome.session.clone();
-        let asked = high::hosts(low, here)?;
+        let asked = chosen::chosen(low, here)?.map(|chosen| chosen.hosts);
         let own = |agent: usize| welcome.nodes[agent].slots > 0;
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
         let elsewhere = |what: String| GroundError::Elsewhere { session: session.clone(), what };

@@ -1,13 +1,15 @@
 //! What a command line means: one job and the session that runs it.
 
+use super::chosen::{self, Chosen};
 use super::error::FlagError;
 use super::ground::{Ground, Told};
 use super::layout::{self, Layout};
 use super::low::{Low, MapBy, Section, Start, Stdin};
 use super::placement::{self, Places};
 use super::values;
+use crate::environment::Reached;
 use crate::here::Here;
-use crate::hosts::{self, Hosts, Names};
+use crate::hosts::Hosts;
 use crate::program::flavour::{self, Choice, Context};
 use crate::{env_file, environment};
 use std::ffi::OsString;
@@ -47,6 +49,22 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
+/// The options of the step that brings agents to the nodes of a Slurm allocation: it shares cpus, memory and devices with
+/// every other step, is bound to none of them, knows no PMI, and outlives the death of one of its tasks.
+const SRUN: [&str; 11] = [
+    "srun",
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--ntasks-per-node=1",
+    "--mpi=none",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--input=all",
+    "--export=ALL",
+    "--job-name=wireup",
+];
+
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct High {
@@ -68,6 +86,8 @@ pub struct High {
     /// Slots of each node, if any were stated.
     pub slots: Vec<u32>,
     pub start: Start,
+    /// Who named the hosts; empty: nobody.
+    pub hosts_from: String,
     /// Why the ranks are offered that PMI.
     pub pmi_why: String,
     /// One-line remarks that stop nothing.
@@ -85,9 +105,9 @@ pub fn resolve_in(ground: Ground, low: Low, here: Here) -> Result<High, FlagErro
 }
 
 fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, FlagError> {
-    let hosts = match &ground {
-        Some(ground) => ground.hosts.clone(),
-        None => hosts(&low, &here)?,
+    let Named { hosts, origin, by_slurm } = match &ground {
+        Some(ground) => Named { hosts: ground.hosts.clone(), origin: String::new(), by_slurm: false },
+        None => Named::of(chosen::chosen(&low, &here)?),
     };
     let start = start(&low, hosts.is_some())?;
     let nodes_here = ground.as_ref().map_or(low.virtual_nodes.unwrap_or(1), |ground| ground.nodes.len() as u32);
@@ -115,7 +135,10 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
     let in_session = ground.is_some();
     let (job_id, session) = match ground {
         Some(ground) => (ground.job, SessionSpec { verbose: low.verbose, ..ground.session }),
-        None => (JobId(0), session(&low, &here, hosts.is_some(), &layout, nspace.clone())?),
+        None => {
+            let reach = Reach::of(hosts.is_some(), by_slurm, start);
+            (JobId(0), session(&low, &here, reach, &layout, nspace.clone())?)
+        }
     };
     let local = layout.is_alone() || session.remote_shell == RemoteShell::Local;
 
@@ -127,7 +150,12 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let job_env = environment::job_env(here.env.iter().cloned(), !local, &env);
+    let reached = match (local, &session.remote_shell) {
+        (true, _) => Reached::Here,
+        (false, RemoteShell::Srun(_)) => Reached::ByStep,
+        (false, _) => Reached::Elsewhere,
+    };
+    let job_env = environment::job_env(here.env.iter().cloned(), reached, &env);
     let library = low.pmix_library.as_deref().map(|path| pmix_library(path, &here, local)).transpose()?;
     let pmi = pmi(low.pmi, &apps, &Context { env: &job_env, own: &here.program, local, library: library.as_deref() });
     let options = JobOptions {
@@ -152,6 +180,7 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
         pmi_version: low.pmi_version.unwrap_or_default(),
         modex: low.modex.unwrap_or_default(),
         pmix_library: library.or(pmi.library),
+        gpus_per_rank: low.gpus_per_rank.unwrap_or(0),
         stdin_inherit: !in_session && may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal),
     };
     Ok(High {
@@ -179,22 +208,41 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
             .filter(|hosts| hosts.stated && start != Start::Serial)
             .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
         start,
+        hosts_from: origin,
         pmi_why: pmi.why,
         warnings,
     })
 }
 
+/// The hosts of the job, in parts.
+#[derive(Default)]
+struct Named {
+    hosts: Option<Hosts>,
+    origin: String,
+    by_slurm: bool,
+}
+
+impl Named {
+    fn of(chosen: Option<Chosen>) -> Named {
+        chosen.map_or_else(Named::default, |Chosen { hosts, origin, by_slurm }| Named {
+            hosts: Some(hosts),
+            origin,
+            by_slurm,
+        })
+    }
+}
+
 /// The session of a job's own, or the one that `wireup up` begins.
-fn session(low: &Low, here: &Here, hosts: bool, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
+fn session(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
     if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
         return Err(FlagError::EncryptedUcx);
     }
-    let start = start(low, hosts)?;
+    let start = start(low, reach != Reach::Here)?;
     Ok(SessionSpec {
         name,
         fanout: layout.fanout(start, low.fanout),
         agents: layout.agents.clone(),
-        remote_shell: remote_shell(low.remote_shell.as_deref(), hosts, here)?,
+        remote_shell: remote_shell(low.remote_shell.as_deref(), reach, here)?,
         shells_max: layout::shells_max(start),
         program: here.program.clone(),
         start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
@@ -212,7 +260,7 @@ fn session(low: &Low, here: &Here, hosts: bool, layout: &Layout, name: String) -
 
 /// A session for `wireup up`, with the slots that were stated.
 pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
-    let hosts = hosts(low, here)?;
+    let Named { hosts, by_slurm, .. } = Named::of(chosen::chosen(low, here)?);
     if low.start == Some(Start::Serial) {
         return Err(FlagError::SerialSession);
     }
@@ -220,7 +268,12 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
         Some(hosts) => Layout::of_hosts(hosts, &here.host),
         None => Layout::here(low.virtual_nodes, &here.host),
     };
-    let spec = session(low, here, hosts.is_some(), &layout, name.to_owned())?;
+    let reach = match (&hosts, by_slurm) {
+        (None, _) => Reach::Here,
+        (Some(_), false) => Reach::Ssh,
+        (Some(_), true) => Reach::Slurm(Step::EachHost),
+    };
+    let spec = session(low, here, reach, &layout, name.to_owned())?;
     // Agents that are no node take no rank.
     let mut slots = vec![0; layout.agents.len()];
     let mut told = Told { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
@@ -233,22 +286,35 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
     Ok((SessionSpec { standing: Some(Standing { slots }), ..spec }, told))
 }
 
-/// The hosts of the job, if the user named any.
-pub fn hosts(low: &Low, here: &Here) -> Result<Option<Hosts>, FlagError> {
-    let mut entries = Vec::new();
-    match (low.hosts.is_empty(), low.host_files.is_empty()) {
-        (true, true) => return Ok(None),
-        (false, false) => return Err(FlagError::HostsTwice),
-        _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
-        (false, true) => entries = hosts::list(&low.hosts.join(",")).map_err(hosts::HostsError::List)?,
-        (true, false) => {
-            for file in &low.host_files {
-                entries.extend(hosts::read_file(file)?);
-            }
+/// How hosts are reached if nobody says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// There are none.
+    Here,
+    Ssh,
+    /// Slurm has given them.
+    Slurm(Step),
+}
+
+/// What Slurm starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// All agents, by one step.
+    All,
+    /// One agent each time: those of standing sessions are started again when they are lost.
+    EachHost,
+    /// None: they are to be started in another way.
+    Nothing,
+}
+
+impl Reach {
+    pub fn of(hosts: bool, by_slurm: bool, start: Start) -> Reach {
+        match (hosts, by_slurm) {
+            (false, _) => Reach::Here,
+            (true, false) => Reach::Ssh,
+            (true, true) => Reach::Slurm(if start == Start::Tree { Step::All } else { Step::Nothing }),
         }
     }
-    let names = Names::new(&here.host, here.addresses.clone(), &entries);
-    Ok(Some(Hosts::new(entries, low.slots, &names)?))
 }
 
 fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
@@ -261,12 +327,13 @@ fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
     }
 }
 
-/// `hosts`: some were named.
-pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<RemoteShell, FlagError> {
-    let mut words: Vec<String> = match command {
-        Some(command) => command.split_whitespace().map(str::to_owned).collect(),
-        None if hosts => SSH.map(str::to_owned).to_vec(),
-        None => return Ok(RemoteShell::Local),
+/// The remote shell, `command` if the user has named one.
+pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<RemoteShell, FlagError> {
+    let mut words: Vec<String> = match (command, reach) {
+        (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
+        (None, Reach::Here) => return Ok(RemoteShell::Local),
+        (None, Reach::Slurm(Step::All | Step::EachHost)) => vec![SRUN[0].to_owned()],
+        (None, Reach::Ssh | Reach::Slurm(Step::Nothing)) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not work in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
@@ -275,11 +342,25 @@ pub fn remote_shell(command: Option<&str>, hosts: bool, here: &Here) -> Result<R
     for word in words.iter_mut().skip(1) {
         *word = with_absolute_file(word, here);
     }
+    let is = |name: &str| words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|of| of == name));
     match words.first() {
         None => Err(FlagError::EmptyRemoteShell),
-        Some(program) if Path::new(program).file_name().is_some_and(|name| name == "ssh") => {
-            Ok(RemoteShell::Ssh(words))
-        }
+        Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
+        Some(_) if is(SRUN[0]) => match reach {
+            // The user's own options come last, and count.
+            Reach::Slurm(Step::All) => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                Ok(RemoteShell::Srun(words))
+            }
+            Reach::Slurm(Step::EachHost) => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                // The host comes next.
+                words.extend(["--nodes=1", "--ntasks=1", "-w"].map(str::to_owned));
+                Ok(RemoteShell::Command(words))
+            }
+            Reach::Slurm(Step::Nothing) => Err(FlagError::SrunStarts),
+            Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
+        },
         Some(_) => Ok(RemoteShell::Command(words)),
     }
 }

@@ -56,6 +56,7 @@ pub struct Low {
     pub modex: Option<Modex>,
     pub pmix_library: Option<PathBuf>,
     pub bind_to: Option<BindTo>,
+    pub gpus_per_rank: Option<u32>,
     pub stdin: Option<Stdin>,
     pub label: bool,
     pub output_dir: Option<PathBuf>,
@@ -288,6 +289,7 @@ impl Low {
                 self.pmi_version = Some(behind.choice(&list, "choose 1.1 or 1.2")?);
             }
             Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS, "choose even, none, core, thread or socket")?),
+            Id::GpusPerRank => self.gpus_per_rank = Some(behind.number(1)?),
             Id::Stdin => self.stdin = Some(behind.stdin()?),
             Id::Label => self.label = true,
             Id::OutputDir => self.output_dir = Some(behind.word()?.into()),

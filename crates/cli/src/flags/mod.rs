@@ -5,6 +5,7 @@
 
 mod agent_bench;
 mod behind;
+pub mod chosen;
 pub mod command;
 pub mod error;
 pub mod ground;

@@ -39,6 +39,7 @@ pub enum Id {
     PmiFence,
     PmiVersion,
     BindTo,
+    GpusPerRank,
     Stdin,
     Label,
     OutputDir,
@@ -125,7 +126,7 @@ pub const FLAGS: &[Flag] = &[
         &["n", "np"],
         Word("N"),
         Placement,
-        "Number of ranks. Default: nodes times --ppn; else with hosts one per slot, or per host if no slots are stated; else one per allowed cpu. Per program.",
+        "Number of ranks. Default: nodes times --ppn; else in an allocation one per task; with hosts one per slot, or per host if no slots are stated; else one per allowed cpu. Per program.",
     ),
     flag(
         Id::VirtualNodes,
@@ -170,6 +171,13 @@ pub const FLAGS: &[Flag] = &[
         "even (default): a node's allowed cpus divided among its ranks. none, core, thread, socket. Virtual nodes share the machine unbound.",
     ),
     flag(
+        Id::GpusPerRank,
+        &["gpus-per-rank"],
+        Word("N"),
+        Placement,
+        "Each rank sees N GPUs of its node: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ZE_AFFINITY_MASK, divided where they are set, else of those that are there.",
+    ),
+    flag(
         Id::Hosts,
         &["hosts", "H", "host"],
         Word("LIST"),
@@ -202,7 +210,7 @@ pub const FLAGS: &[Flag] = &[
         &["remote-shell"],
         Word("CMD"),
         Machines,
-        "Start agents by this command, called as CMD HOST COMMAND; words that name files here (ssh -F conf/cfg) are passed on as absolute paths. Default with hosts: ssh, with your configuration and without questions; else child processes of this machine.",
+        "Start agents by this command, called as CMD HOST COMMAND; words that name files here (ssh -F conf/cfg) are passed on as absolute paths. Default: in a Slurm allocation srun, one step for all; with other hosts ssh, with your configuration and without questions; else child processes of this machine.",
     ),
     flag(
         Id::Interface,

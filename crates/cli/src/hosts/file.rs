@@ -4,13 +4,13 @@
 //! `n0 ppn=4`, `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends do not
 //! matter.
 
-use super::pattern::Pattern;
-use super::problem::{HostProblem, HostsError};
-use super::{Entry, expand, words};
+use super::problem::HostsError;
+use super::{Entry, HostProblem, expand};
 use crate::flags::nearest;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use wireup_node::hosts::{Pattern, words};
 
 /// Longest host file. Chosen: a million hosts with names of a usual length.
 const FILE_BYTES_MAX: u64 = 32 << 20;

@@ -4,22 +4,18 @@
 //! Where one is stated, a host without a number has one slot for each time that it is named (or `--slots`). So a file
 //! that names each host once a cpu, as batch systems write it, works as people expect.
 
-mod collapse;
+pub mod allocation;
 mod file;
 mod here;
-mod pattern;
 mod problem;
 
-pub use collapse::collapse_short;
 pub use file::read_file;
 pub use here::{Names, addresses};
-pub use problem::{HostProblem, HostsError};
+pub use problem::HostsError;
+pub use wireup_node::hosts::{HostProblem, collapse_short};
 
-use pattern::Pattern;
 use std::collections::HashMap;
-
-/// Hosts of one job. Chosen: more than any machine has, few enough to be held while the command line is read.
-pub const HOSTS_MAX: u64 = 1_000_000;
+use wireup_node::hosts::{HOSTS_MAX, Pattern, words};
 
 /// One mention of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,15 +68,6 @@ fn expand(
     }
     entries.extend(pattern.names().into_iter().map(|name| Entry { name, slots, slots_max }));
     Ok(())
-}
-
-/// The words between commas that stand outside brackets.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0i64;
-    text.split(move |letter| {
-        depth += i64::from(letter == '[') - i64::from(letter == ']');
-        letter == ',' && depth <= 0
-    })
 }
 
 impl Hosts {

@@ -4,7 +4,9 @@ use super::{SESSION, attach_to};
 use crate::flags::command::{Command, Own, Typed};
 use crate::flags::high;
 use crate::flags::table::Id;
+use crate::flags::chosen::may_name_hosts;
 use crate::here::Here;
+use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{self, Setting, count};
@@ -52,7 +54,7 @@ const LOOK: Duration = Duration::from_millis(2);
 pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
     let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
-    let here = Here::read(typed.low.names_hosts())
+    let here = Here::read(|env| may_name_hosts(&typed.low, Env(env)))
         .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
     let (spec, told) = high::standing(&typed.low, &here, &name).map_err(|error| error.to_string())?;
     let lingers = typed.has(LINGER.name);

@@ -69,6 +69,11 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
              library",
             node(failure)
         ),
+        Cause::ToldToEnd { signal } => format!(
+            "{}: the batch system has told it to end ({}): cancelled, or its time limit was reached",
+            node(failure),
+            signals::name(*signal)
+        ),
         Cause::TimedOut { after_ns } => format!(
             "the job reached its time limit of {} and was ended; raise --timeout, or let --stall-report 10 name the \
              ranks that others wait for",
@@ -95,6 +100,7 @@ fn node(failure: &Failure) -> String {
 
 fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
     match () {
+        () if problem.contains(" CANCELLED AT ") => "scancel has ended the step of its agents, or a limit of the job",
         () if setting.local => "out of memory? dmesg tells",
         () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
             "out of memory? dmesg tells, there"
@@ -145,6 +151,7 @@ fn spawn(error: &SpawnError) -> String {
             "{what}: its interpreter is missing ({reason}); look at its first line (#!) or, if it is a binary, at its \
              loader (readelf -l)"
         ),
+        (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks on a node"),
         (SpawnStep::Cwd, _) => {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")
         }

@@ -73,6 +73,7 @@ pub fn shell(remote_shell: &RemoteShell) -> String {
         RemoteShell::Local => "sh -c".to_owned(),
         RemoteShell::Ssh(words) if words.iter().eq(SSH.iter()) => "ssh".to_owned(),
         RemoteShell::Ssh(words) | RemoteShell::Command(words) => words.join(" "),
+        RemoteShell::Srun(words) => words.first().cloned().unwrap_or_default(),
     }
 }
 

@@ -11,6 +11,8 @@ use wireup_wire::peer::Note;
 const STARTED_FOR_SHOWN: u32 = 3;
 /// Pairs without a link that are told.
 const ROUTED_SHOWN: u32 = 3;
+/// PMIx server processes whose words are shown.
+const SAID_SHOWN: u32 = 4;
 /// Networks of links that are told.
 const NETWORKS_SHOWN: usize = 4;
 
@@ -21,6 +23,7 @@ pub struct Notes {
     started_for: u32,
     retried: bool,
     routed: u32,
+    said: u32,
 }
 
 /// A child dialled its parent here.
@@ -51,6 +54,7 @@ impl Notes {
                 let line = format!("node {host} offers no PMIx: {problem}");
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
+            Note::PmixSaid { host, text } => self.said(host, text, setting),
             Note::StartedFor { agent, parent, starter, problem } => {
                 self.started_for += 1;
                 if self.started_for > STARTED_FOR_SHOWN {
@@ -84,6 +88,20 @@ impl Notes {
                 vec![format!("{host}: its sshd is busy ({problem}), tried again; a higher MaxStartups there avoids it")]
             }
         }
+    }
+
+    /// What a PMIx server process has said: each line with its node.
+    fn said(&mut self, host: &str, text: &str, setting: &Setting) -> Vec<String> {
+        self.said += 1;
+        if !setting.verbose || self.said > SAID_SHOWN {
+            return Vec::new();
+        }
+        let line = |line| format!("node {host}: its PMIx server said: {line}");
+        let mut lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(line).collect();
+        if self.said == SAID_SHOWN {
+            lines.push("what the PMIx servers of other nodes said is not shown".into());
+        }
+        lines
     }
 
     /// What is left to tell when the start is over; told once.
@@ -225,6 +243,17 @@ mod tests {
         let told: Vec<String> = (0..9).flat_map(|agent| notes.lines(&note(agent), &setting)).collect();
         let line = |agent| format!("n{agent} and n9 have no direct link and speak through the tree: a: refused");
         assert_eq!(told, [line(0), line(1), format!("{}; others are not told", line(2))]);
+    }
+
+    #[test]
+    fn what_pmix_servers_said_is_for_the_curious() {
+        let note = |node| Note::PmixSaid { host: format!("n{node}"), text: "one\n\ntwo\n".into() };
+        assert!(Notes::default().lines(&note(1), &setting(false)).is_empty());
+        let (mut notes, setting) = (Notes::default(), setting(true));
+        let lines = ["node n1: its PMIx server said: one", "node n1: its PMIx server said: two"];
+        assert_eq!(notes.lines(&note(1), &setting), lines);
+        let told: usize = (2..20).map(|node| notes.lines(&note(node), &setting).len()).sum();
+        assert_eq!(told, 2 * (SAID_SHOWN as usize - 1) + 1, "and that others are not shown");
     }
 
     #[test]

@@ -32,7 +32,7 @@ use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, RemoteShell, Secret, SessionSpec, SpawnError, SpawnStep};
 
 /// Bytes of one read; large fences arrive in pieces of this size.
 const READ_BYTES_MAX: usize = 256 << 10;
@@ -79,6 +79,10 @@ pub enum BeginError {
     Record { directory: String, error: io::Error },
     #[error("dialling the parent agent: {0}")]
     Dial(String),
+    #[error("listening for other agents: {0}")]
+    Listen(String),
+    #[error("watching the step: {0}")]
+    Step(io::Error),
 }
 
 impl AgentDriver {
@@ -116,6 +120,10 @@ impl AgentDriver {
     /// A keeper forked beforehand, for the first job.
     pub fn set_spare_keeper(&mut self, keeper: Keeper) {
         self.keepers.add(keeper);
+    }
+
+    pub fn session(&self) -> &SessionSpec {
+        self.agent.session()
     }
 
     pub fn reactor(&self) -> &Reactor {
@@ -205,6 +213,15 @@ impl AgentDriver {
         end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
         loop {
             self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            if self.spin.may_read_first() {
+                let Self { reactor, links, inputs, buffer, .. } = self;
+                links.read_hot(&mut Turn { now_ns, reactor, buffer, inputs });
+                if !self.inputs.is_empty() {
+                    self.spin.on_result(true);
+                    self.spin.on_talk();
+                    return Ok(Some(Vec::new()));
+                }
+            }
             let events = self.reactor.wait(Some(Duration::ZERO))?;
             if !events.is_empty() || !self.inputs.is_empty() {
                 self.spin.on_result(true);
@@ -268,7 +285,17 @@ impl AgentDriver {
             }
             Token::ShellError(shell) => {
                 if let Some(shells) = shells {
-                    shells.on_error_text(*shell, turn.reactor);
+                    shells.on_error_text(*shell, turn);
+                }
+            }
+            Token::StepIn(shell) => {
+                if let Some(shells) = shells {
+                    shells.steps.on_input(*shell, turn.reactor);
+                }
+            }
+            Token::StepOut(shell) => {
+                if let Some(shells) = shells {
+                    shells.steps.on_output(*shell, turn);
                 }
             }
             Token::Keeper(job) => {
@@ -361,6 +388,9 @@ impl AgentDriver {
         {
             self.stop_recording();
         }
+        if let Some(shells) = &mut self.shells {
+            shells.end_steps(&self.reactor);
+        }
         let Self { jobs, shells, keepers, reactor, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
@@ -412,6 +442,11 @@ impl AgentDriver {
                     self.inputs.push(Input::ShellFailed { shell, error });
                 }
             }
+            Output::StartStep { shell, agents, how, bootstrap } => {
+                if let Err(error) = self.start_step(shell, &agents, how, bootstrap) {
+                    self.inputs.push(Input::ShellFailed { shell, error });
+                }
+            }
             Output::StopShell { shell } => {
                 if let Some(shells) = &mut self.shells {
                     shells.stop(shell);
@@ -445,8 +480,9 @@ impl AgentDriver {
             }
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
+                let by_step = matches!(self.agent.session().remote_shell, RemoteShell::Srun(_));
                 let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan)) {
+                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
                         job,
@@ -519,34 +555,41 @@ impl AgentDriver {
         how: How,
         mut bootstrap: Option<Box<Bootstrap>>,
     ) -> Result<(), SpawnError> {
-        let failed = |what: &str, error: io::Error| SpawnError {
-            step: SpawnStep::Stdio,
-            what: what.into(),
-            errno: error.raw_os_error().unwrap_or(0),
-        };
         if let Some(bootstrap) = &mut bootstrap {
-            bootstrap.secret = self.links.secret().map_err(|error| failed("the run's secret", error))?;
-            let addresses = self.listen().map_err(|error| SpawnError {
-                step: SpawnStep::Stdio,
-                what: error.to_string(),
-                errno: error.errno().unwrap_or(0),
-            })?;
-            if bootstrap.parent.is_empty() {
-                bootstrap.parent = addresses;
-            }
+            self.complete(bootstrap)?;
         }
-        let shells = match &mut self.shells {
-            Some(shells) => shells,
-            None => {
-                let forked = Shells::fork(&self.reactor);
-                self.shells.insert(forked.map_err(|error| failed("the keeper of the remote shells", error))?)
-            }
-        };
-        shells.start(shell, agent, how, self.agent.session(), bootstrap.as_deref())
+        let Self { shells, reactor, agent: machine, .. } = self;
+        shells_of(shells, reactor)?.start(shell, agent, how, machine.session(), bootstrap.as_deref())
+    }
+
+    fn start_step(
+        &mut self,
+        shell: ShellId,
+        agents: &[AgentId],
+        how: How,
+        mut bootstrap: Box<Bootstrap>,
+    ) -> Result<(), SpawnError> {
+        self.complete(&mut bootstrap)?;
+        let Self { shells, reactor, agent: machine, .. } = self;
+        shells_of(shells, reactor)?.start_step(shell, agents, how, machine.session(), &bootstrap)
+    }
+
+    /// Puts the session's secret into a bootstrap message, and where this agent listens.
+    fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
+        bootstrap.secret = self.links.secret().map_err(|error| no_stdio("the run's secret", &error))?;
+        let addresses = self.listen().map_err(|error| SpawnError {
+            step: SpawnStep::Stdio,
+            what: error.to_string(),
+            errno: error.errno().unwrap_or(0),
+        })?;
+        if bootstrap.parent.is_empty() {
+            bootstrap.parent = addresses;
+        }
+        Ok(())
     }
 
     /// Where other agents can dial in; the machine is told once.
-    fn listen(&mut self) -> Result<Vec<String>, ListenError> {
+    pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
         let addresses = self.links.listen(&self.reactor)?;
         if !std::mem::replace(&mut self.listening, true) {
             self.inputs.push(Input::Listening { addresses: addresses.clone() });
@@ -587,6 +630,21 @@ fn ranks_of<'j>(
         Slot::Occupied(ranks) => Ok(ranks.into_mut()),
         Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, keepers.take(reactor), reactor)?)),
     }
+}
+
+/// The remote shells, with a keeper that is there from now on.
+fn shells_of<'s>(shells: &'s mut Option<Shells>, reactor: &Reactor) -> Result<&'s mut Shells, SpawnError> {
+    match shells {
+        Some(shells) => Ok(shells),
+        None => {
+            let forked = Shells::fork(reactor);
+            Ok(shells.insert(forked.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
+        }
+    }
+}
+
+fn no_stdio(what: &str, error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Stdio, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
 }
 
 /// Rounds of killing: each catches what was forked during the one before.

@@ -3,6 +3,7 @@
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::io;
+use std::os::fd::BorrowedFd;
 use wireup_os::process::start_ticks;
 use wireup_os::reactor::{Interest, Reactor};
 
@@ -29,6 +30,10 @@ impl KeeperLink {
 
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.keeper.fd()
     }
 
     pub fn request(&mut self, request: &Request) {

@@ -30,6 +30,7 @@ pub struct LinkConfig {
 impl LinkConfig {
     /// `ssh_connection` is the environment's `SSH_CONNECTION`.
     pub fn new(session: &SessionSpec, me: AgentId, ssh_connection: Option<&str>) -> LinkConfig {
+        let by_step = matches!(session.remote_shell, RemoteShell::Srun(_));
         let parent = Tree::new(session.agents.len() as u32, session.fanout).parent(me);
         LinkConfig {
             local: session.remote_shell == RemoteShell::Local,
@@ -39,7 +40,8 @@ impl LinkConfig {
             encrypt: session.encrypt,
             delay_ns: session.link_delay_ns,
             interface: session.interface.clone(),
-            ssh: parent.and(ssh_connection).and_then(SshConnection::parse),
+            // A step's tasks have found it in the environment of whoever called the step.
+            ssh: parent.and(ssh_connection).filter(|_| !by_step).and_then(SshConnection::parse),
             by_ssh: matches!(session.remote_shell, RemoteShell::Ssh(_)),
         }
     }
@@ -93,6 +95,7 @@ mod tests {
         let by_command = config(RemoteShell::Command(Vec::new()), 5);
         assert_eq!(by_command.called_from(&[other]), None);
         assert_eq!(by_command.called_from(&[other, same]), Some(client));
+        assert_eq!(config(RemoteShell::Srun(Vec::new()), 5).reached_at(), None);
         assert!(!by_command.local && config(RemoteShell::Local, 1).local);
     }
 

@@ -59,6 +59,8 @@ pub struct LinkSet {
     /// This machine's addresses, once they were needed.
     own: Vec<InterfaceAddress>,
     next: u32,
+    /// The link that last had something.
+    hot: Option<LinkId>,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
@@ -105,6 +107,7 @@ impl LinkSet {
             dials: BTreeMap::new(),
             own: Vec::new(),
             next: 1,
+            hot: None,
             dirty: Vec::new(),
             unreachable: None,
             rejoin: None,
@@ -167,10 +170,23 @@ impl LinkSet {
         };
         match entry.link.receive(turn.buffer)? {
             Received::Nothing => {}
-            Received::Bytes(bytes) => turn.inputs.push(Input::LinkBytes { link: id, bytes }),
+            Received::Bytes(bytes) => {
+                self.hot = Some(id);
+                turn.inputs.push(Input::LinkBytes { link: id, bytes });
+            }
             Received::Up(hello) => self.on_proved(id, hello, turn)?,
         }
         Ok(())
+    }
+
+    /// Reads the link that last had something, without asking the reactor whether it has more.
+    pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
+        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(|entry| entry.kind == Kind::Up)) else {
+            return;
+        };
+        if let Err(error) = self.receive(id, turn) {
+            self.fail(id, error, turn.reactor, turn.inputs);
+        }
     }
 
     /// Both ends have proved the secret.

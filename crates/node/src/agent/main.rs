@@ -3,13 +3,15 @@
 use super::driver::{AgentDriver, BeginError};
 use super::impatient::Impatient;
 use super::remote;
+use super::step::{self, Called};
 use super::token::Token;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
-use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError, RemoteShell};
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
@@ -17,6 +19,8 @@ enum AgentError {
     Read(io::Error),
     #[error("{0}")]
     Place(String),
+    #[error("{0}")]
+    Nobody(String),
     #[error(transparent)]
     Bootstrap(#[from] PeerError),
     #[error(transparent)]
@@ -79,21 +83,47 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
         return Ok(());
     };
     let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
-    let Bootstrap { secret, agent, parent, by_parent, session, jobs, kin } = bootstrap;
-    let config = AgentConfig { agent, session, born, parent: parent.clone(), kin };
+    if let RemoteShell::Srun(_) = bootstrap.session.remote_shell {
+        let me = step::find_self(&bootstrap.session).map_err(AgentError::Nobody)?;
+        let ended = serve(bootstrap, me, true, born);
+        if let Err(error) = &ended {
+            step::announce_problem(me, &error.to_string());
+        }
+        return ended;
+    }
+    let me = bootstrap.agent;
+    serve(bootstrap, me, false, born)
+}
+
+/// Is an agent until its session ends. `by_step`: a batch system has brought it.
+fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
+    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, kin } = bootstrap;
+    let start_timeout_ns = session.start_timeout_ns;
+    let config = AgentConfig { agent: me, session, born, parent: parent.clone(), kin };
     let mut driver = AgentDriver::new(config, Some(secret))?;
-    driver.dial(&parent, by_parent)?;
+    let mut called = None;
+    if by_step {
+        called = Some(Called::begin(me, &mut driver, &parent, start_timeout_ns)?);
+    } else {
+        driver.dial(&parent, by_parent)?;
+    }
     driver.begin_standing();
     for job in jobs {
         driver.launch(job);
     }
     driver.settle();
     while !driver.has_left() {
-        let deadline_ns = driver.deadline_ns();
+        let deadline_ns = driver.deadline_ns().into_iter().chain(called.as_ref().and_then(Called::deadline_ns)).min();
         for event in driver.wait(deadline_ns).map_err(AgentError::Wait)? {
-            if let Some(token) = Token::unpack(event.token) {
+            let Some(token) = Token::unpack(event.token) else { continue };
+            let of_step = called.as_mut().is_some_and(|called| called.on_event(token, &mut driver));
+            if !of_step {
                 driver.on_event(token, event);
             }
+        }
+        if let Some(error) = called.as_mut().and_then(Called::take_problem) {
+            driver.end();
+            return Err(error.into());
         }
         driver.on_tick();
         driver.settle();

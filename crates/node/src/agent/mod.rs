@@ -16,6 +16,7 @@ mod ranks;
 pub(crate) mod remote;
 mod shells;
 mod spin;
+pub(crate) mod step;
 pub mod token;
 mod turn;
 

@@ -187,16 +187,19 @@ fn allowed_cpus() -> usize {
 /// the end of a job, measured).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Where directories are made: `TMPDIR` if that is short enough, else in memory, else `/tmp`.
+/// Where directories are made: `TMPDIR` if that is short enough and there, else in memory, else `/tmp`. It may have come from
+/// another machine with the environment: remote shells pass such variables on, containers too.
 fn base(tmpdir: Option<OsString>) -> PathBuf {
-    let fits = |path: &OsString| path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/");
-    let usual = || if is_ours_to_use(SHARED_MEMORY) { SHARED_MEMORY } else { "/tmp" };
+    let fits = |path: &OsString| {
+        path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/") && is_ours_to_use(Path::new(path))
+    };
+    let usual = || if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
     PathBuf::from(tmpdir.filter(fits).unwrap_or_else(|| usual().into()))
 }
 
-fn is_ours_to_use(directory: &str) -> bool {
+fn is_ours_to_use(directory: &Path) -> bool {
     use rustix::fs::Access;
-    Path::new(directory).is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+    directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
 /// Where a job's server has its directory: the namespace has random digits in it.
@@ -234,7 +237,6 @@ mod tests {
             library: None,
             shared: false,
             oversubscribed: false,
-            verbose: 0,
         };
         let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
         let path = place(&base, &plan);
@@ -248,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_place_is_not_used() {
-        assert!(!is_ours_to_use("/nowhere"));
-        let usual = if is_ours_to_use(SHARED_MEMORY) { SHARED_MEMORY } else { "/tmp" };
+    fn a_place_that_is_long_or_not_there_is_not_used() {
+        let usual = if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
         assert_eq!(base(None), Path::new(usual));
-        assert_eq!(base(Some("/scratch/me".into())), Path::new("/scratch/me"));
+        assert_eq!(base(Some("/tmp".into())), Path::new("/tmp"));
+        assert_eq!(base(Some("/scratch/of/another/machine".into())), Path::new(usual));
         assert_eq!(base(Some("relative".into())), Path::new(usual));
         assert_eq!(base(Some("/very/long/way/to/a/temporary/directory".into())), Path::new(usual));
     }

@@ -10,6 +10,7 @@ use super::pipes::{OutputPipe, Pumped, READ_BYTES, read_requests, waiting_bytes}
 use super::pmix::PmixServer;
 use super::token::Token;
 use super::turn::Turn;
+use crate::devices;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
 use bytes::Bytes;
 use std::io;
@@ -70,9 +71,10 @@ impl JobRanks {
         })
     }
 
-    /// Hands the plan to the keeper.
-    pub fn spawn(&mut self, plan: &SpawnPlan) -> Result<(), SpawnError> {
-        let batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
+    /// Hands the plan to the keeper. `own_devices`: the GPUs that this process was given are those of the ranks.
+    pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool) -> Result<(), SpawnError> {
+        let mut batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
+        devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
             self.keeper.request(&Request::RestoreTerminalOnDeath);

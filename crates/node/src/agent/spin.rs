@@ -8,6 +8,8 @@
 const SPIN_NS: u64 = 8_000;
 /// Chances left out after many in vain. Chosen: then less than a tenth of a microsecond is lost for each.
 const LEFT_OUT_MAX: u32 = 128;
+/// Reads of the same link in a row before the others have their turn (chosen).
+const UNASKED_MAX: u32 = 16;
 
 #[derive(Default)]
 pub struct Spin {
@@ -16,6 +18,8 @@ pub struct Spin {
     /// How many were left out before the last one.
     penalty: u32,
     talked: bool,
+    /// Reads in a row for which the reactor was not asked.
+    unasked: u32,
 }
 
 impl Spin {
@@ -34,6 +38,12 @@ impl Spin {
             return None;
         }
         Some(now_ns + SPIN_NS)
+    }
+
+    /// Whether the link that last had something may be read before the reactor is asked about all.
+    pub fn may_read_first(&mut self) -> bool {
+        self.unasked = (self.unasked + 1) % UNASKED_MAX;
+        self.unasked != 0
     }
 
     /// What came of it.

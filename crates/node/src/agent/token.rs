@@ -23,7 +23,10 @@ pub enum Token {
     /// The socket of a job's PMIx server process, and its standard error.
     PmixServer(JobId),
     PmixError(JobId),
-    /// Something of the launcher's own, by number.
+    /// The standard input and output of a step.
+    StepIn(ShellId),
+    StepOut(ShellId),
+    /// Something that belongs to whoever holds the driver, by number.
     Launcher(u32),
     /// UCX' worker.
     Ucx,
@@ -47,8 +50,10 @@ impl Token {
             Token::Stdin(job, local) => (9, job, local.0.into()),
             Token::Launcher(number) => (10, JobId(0), number),
             Token::Ucx => (13, JobId(0), 0),
-            Token::IdleKeeper(pid) => (14, JobId(0), pid),
-            Token::Caller(number) => (15, JobId(0), number),
+            Token::StepIn(shell) => (14, JobId(0), shell.0),
+            Token::StepOut(shell) => (15, JobId(0), shell.0),
+            Token::IdleKeeper(pid) => (16, JobId(0), pid),
+            Token::Caller(number) => (17, JobId(0), number),
             Token::PmixServer(job) => (11, job, 0),
             Token::PmixError(job) => (12, job, 0),
         };
@@ -71,8 +76,10 @@ impl Token {
             9 => Token::Stdin(job, local),
             10 => Token::Launcher(index),
             13 => Token::Ucx,
-            14 => Token::IdleKeeper(index),
-            15 => Token::Caller(index),
+            14 => Token::StepIn(ShellId(index)),
+            15 => Token::StepOut(ShellId(index)),
+            16 => Token::IdleKeeper(index),
+            17 => Token::Caller(index),
             11 => Token::PmixServer(job),
             12 => Token::PmixError(job),
             _ => return None,
@@ -98,6 +105,8 @@ mod tests {
             Token::Pmi(job, local),
             Token::Stdin(job, local),
             Token::Launcher(3),
+            Token::StepIn(ShellId(u32::MAX)),
+            Token::StepOut(ShellId(2)),
             Token::Ucx,
             Token::IdleKeeper(4_194_304),
             Token::Caller(7),

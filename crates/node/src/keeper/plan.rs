@@ -93,6 +93,7 @@ mod tests {
             stdin,
             stdin_inherit,
             pmi_socket: true,
+            gpus_per_rank: 0,
             umask: 0o22,
             limits: Vec::new(),
         }

@@ -6,7 +6,9 @@ mod signals;
 
 pub use arguments::Argv;
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
-pub use signals::{SavedMask, SignalFd, block_all_signals, ignore_broken_pipes, is_ignored, reset_dispositions};
+pub use signals::{
+    SavedMask, SignalFd, block_all_signals, ignore, ignore_broken_pipes, is_ignored, reset_dispositions,
+};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};

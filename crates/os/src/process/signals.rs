@@ -87,6 +87,14 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
+/// Lets this process ignore these signals, as its descendants will, unless they get the defaults back.
+pub fn ignore(signals: &[i32]) {
+    for &signal in signals {
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 /// Gives every signal its default disposition back, but for those in `but` (`SIGPIPE` is ignored by this program;
 /// others may have been inherited).
 pub fn reset_dispositions(but: &[i32]) {
@@ -115,6 +123,5 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 /// Writes to a closed pipe fail instead of ending this process. A spawned program starts with the default again, if
 /// [`reset_dispositions`] came before.
 pub fn ignore_broken_pipes() {
-    // SAFETY: ignoring a signal installs no handler.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    ignore(&[libc::SIGPIPE]);
 }

@@ -9,6 +9,7 @@
 //! Whatever touches the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): in some versions
 //! its callbacks may be called from nowhere else.
 
+mod acks;
 mod answers;
 mod clients;
 mod input;
@@ -19,6 +20,7 @@ mod setup;
 mod state;
 mod upcalls;
 
+use acks::Acks;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use state::Server;
@@ -32,6 +34,7 @@ const FAILED: u8 = 89;
 
 /// The process from its first line to its last; its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
+    wireup_os::process::ignore(&SIGNALS);
     match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
     {
         Ok(()) => 0,
@@ -41,6 +44,10 @@ pub fn main() -> u8 {
         }
     }
 }
+
+/// What a batch system, or a user by it, sends to all processes of a step and means for ranks: HUP, INT, QUIT, USR1, USR2,
+/// ALRM, TERM, TSTP. The end of this process is its agent's affair.
+const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 20];
 
 /// From `Begin` to `End`, or until the agent is gone.
 fn serve(socket: OwnedFd) -> Result<(), String> {
@@ -64,6 +71,7 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
 /// Reads the agent's messages until the last one. An agent that is gone ends the process at once.
 fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
     let mut unsent = false;
+    let mut acks = Acks::new().map_err(|error| format!("making an epoll instance: {error}"))?;
     loop {
         while let Some(message) = link.unpacker.next::<ToServer>().map_err(malformed)? {
             match message {
@@ -75,15 +83,22 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
             }
         }
         let interest = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        acks.settle(&server.newcomers);
+        let due = acks.timeout();
+        let arrivals = if due.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut ready = [
             PollFd::from_borrowed_fd(server.outbox.socket(), interest),
             PollFd::from_borrowed_fd(server.outbox.wake(), PollFlags::IN),
+            PollFd::from_borrowed_fd(acks.fd(), arrivals),
         ];
-        match poll(&mut ready, None) {
+        match poll(&mut ready, due.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("waiting for the agent: {error}")),
         }
-        let (socket, wake) = (ready[0].revents(), ready[1].revents());
+        let (socket, wake, arrived) = (ready[0].revents(), ready[1].revents(), ready[2].revents());
+        if arrived.contains(PollFlags::IN) {
+            acks.on_bytes();
+        }
         if unsent || wake.contains(PollFlags::IN) {
             unsent = server.outbox.flush();
         }

@@ -1,5 +1,6 @@
 //! What upcalls and answers share: one server in a process, since the library's upcalls carry nothing of ours.
 
+use super::acks::Newcomers;
 use super::modex::Tickets;
 use crate::infos::proc_name;
 use crate::library::Library;
@@ -24,6 +25,8 @@ pub struct Server {
     pub job: Job,
     /// The agent has been told that ranks here may wait for events.
     pub watches: AtomicBool,
+    /// Clients whose sockets the main thread does not know yet.
+    pub newcomers: Newcomers,
     asked: Mutex<Asked>,
     tickets: Mutex<Tickets>,
 }
@@ -88,6 +91,7 @@ impl Server {
             outbox,
             job,
             watches: AtomicBool::new(false),
+            newcomers: Newcomers::default(),
             asked: Mutex::default(),
             tickets: Mutex::default(),
         }

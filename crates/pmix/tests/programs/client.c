@@ -42,9 +42,19 @@ static pmix_status_t get(pmix_rank_t rank, const char *key, pmix_value_t **value
     return PMIx_Get(&peer, key, NULL, 0, value);
 }
 
+/* Asks its owner again. */
+static pmix_status_t get_anew(pmix_rank_t rank, const char *key, pmix_value_t **value) {
+    pmix_proc_t peer = job;
+    pmix_info_t info;
+    bool yes = true;
+    PMIX_INFO_LOAD(&info, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
+    peer.rank = rank;
+    return PMIx_Get(&peer, key, &info, 1, value);
+}
+
 static void show(const char *name, pmix_rank_t rank, const char *key) {
     pmix_value_t *value = NULL;
-    pmix_status_t code = get(rank, key, &value);
+    pmix_status_t code = name[0] == 'n' ? get_anew(rank, key, &value) : get(rank, key, &value);
     if (code != PMIX_SUCCESS) {
         printf("%s %s\n", name, word(code));
         return;
@@ -59,11 +69,10 @@ static void show(const char *name, pmix_rank_t rank, const char *key) {
     }
 }
 
-static void put(void) {
-    char key[64], text[64];
+static void put(const char *key, bool again) {
+    char text[64];
     pmix_value_t value;
-    snprintf(key, sizeof key, "test.key");
-    snprintf(text, sizeof text, "value of %u", me.rank);
+    snprintf(text, sizeof text, "value%s of %u", again ? " anew" : "", me.rank);
     PMIX_VALUE_LOAD(&value, text, PMIX_STRING);
     check("put", PMIx_Put(PMIX_GLOBAL, key, &value));
     PMIX_VALUE_DESTRUCT(&value);
@@ -279,7 +288,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *what = argv[i];
         if (!strcmp(what, "facts")) facts();
-        else if (!strcmp(what, "put")) put();
+        else if (!strcmp(what, "put")) put("test.key", false);
+        else if (!strncmp(what, "put-", 4)) put(what + 4, false);
+        else if (!strncmp(what, "replace-", 8)) put(what + 8, true);
         else if (!strcmp(what, "fence")) fence(&job, 1, true, 0);
         else if (!strcmp(what, "fence-bare")) fence(&job, 1, false, 0);
         else if (!strcmp(what, "fence-soon")) fence(&job, 1, true, 1);
@@ -288,7 +299,10 @@ int main(int argc, char **argv) {
             pair[0].rank = 3, pair[1].rank = 1;
             if (me.rank == 1) fence(pair, 2, true, 0);
         }
-        else if (!strncmp(what, "get-", 4)) show(what, (pmix_rank_t) atoi(what + 4), "test.key");
+        else if (!strncmp(what, "get-", 4) || !strncmp(what, "new-", 4)) {
+            const char *key = strchr(what + 4, '-');
+            show(what, (pmix_rank_t) atoi(what + 4), key ? key + 1 : "test.key");
+        }
         else if (!strcmp(what, "publish")) publish();
         else if (!strncmp(what, "lookup-", 7)) lookup(what + 7);
         else if (!strncmp(what, "unpublish-", 10)) unpublish(what + 10);

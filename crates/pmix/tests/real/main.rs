@@ -12,6 +12,7 @@ macro_rules! need_headers {
 }
 
 mod agent;
+mod direct;
 mod faults;
 mod times;
 
@@ -128,47 +129,6 @@ fn data_of_one_node_is_found_on_the_other() {
             assert!(said.contains(line), "no \"{line}\" in {said}");
         }
     }
-    here.end();
-    there.end();
-}
-
-#[test]
-fn what_was_not_collected_is_asked_for() {
-    need_headers!();
-    let (mut here, mut there) = (Agent::start(begin("direct")), Agent::start(agent::second("direct")));
-    let (env_here, env_there) = (here.ready(), there.ready());
-    let asking = client(&env_here[0], &["get-2", "get-3"]);
-    let owner = client(&env_there[0], &["put", "pause", "pause"]);
-    let silent = client(&env_there[1], &[]);
-    let mut asked = Vec::new();
-    while asked.len() < 2 {
-        let FromServer::Ask { id, ask: Ask::Modex { rank, .. } } = here.next_but_comings() else {
-            panic!("no request")
-        };
-        asked.push(rank);
-        // The answer comes when the rank has committed, or has left without.
-        there.send(&ToServer::ModexWanted { ticket: id, rank });
-        let FromServer::Modex { ticket, status, blob } = there.next_but_comings() else { panic!("no answer") };
-        assert_eq!(ticket, id);
-        let answer = if status == Status::Ok { Answer::Modex { blob } } else { Answer::Status(status) };
-        assert_eq!(status == Status::Ok, rank == Rank(2), "{status:?}");
-        here.answer(id, answer);
-    }
-    assert_eq!(asked, [Rank(2), Rank(3)]);
-    let said = agent::said(asking);
-    assert!(said.contains("get-2 string value of 2\nget-3 NOT"), "{said}");
-    agent::said(owner);
-    agent::said(silent);
-    // A rank that has left and has committed is answered with what it had; one that died, with an error.
-    there.send(&ToServer::Gone { rank: Rank(2) });
-    there.send(&ToServer::ModexWanted { ticket: 70, rank: Rank(2) });
-    let FromServer::Modex { ticket: 70, status: Status::Ok, .. } = there.next_but_comings() else {
-        panic!("no answer")
-    };
-    there.send(&ToServer::ModexWanted { ticket: 71, rank: Rank(0) });
-    let FromServer::Modex { ticket: 71, status: Status::BadParam, .. } = there.next_but_comings() else {
-        panic!("no answer")
-    };
     here.end();
     there.end();
 }
@@ -299,12 +259,11 @@ fn a_group_gets_a_context() {
         env_here.iter().chain(&env_there).map(|env| client(env, &["put", "group-g", "get-3"])).collect();
     let mut asked = Vec::new();
     for agent in [&mut here, &mut there] {
-        let FromServer::Ask { id, ask: Ask::Group { name, set, destruct, wants_context, data, .. } } =
-            agent.next_but_comings()
+        let FromServer::Ask { id, ask: Ask::Group { name, set, wants_context, data, .. } } = agent.next_but_comings()
         else {
             panic!("no group")
         };
-        assert_eq!((name.as_str(), set, destruct, wants_context), ("g", Set::All, false, true));
+        assert_eq!((name.as_str(), set, wants_context), ("g", Set::All, true));
         asked.push((id, data));
     }
     let data: Vec<Bytes> = asked.iter().map(|(_, data)| data.clone()).collect();

@@ -7,7 +7,7 @@ use super::Agent;
 use crate::io::{ExitStatus, ShellId};
 use crate::starts;
 use crate::time::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Cause;
 
@@ -38,7 +38,7 @@ impl Agent {
         self.forget_wishes_below(agent);
         self.adopt_children_of(now, agent);
         let is_missed = self.is_standing() || self.jobs.values().any(|job| job.has_child(agent));
-        if self.starts.has_linked(agent) && is_missed {
+        if (self.starts.has_linked(agent) || self.steps.holds(agent)) && is_missed {
             self.last_words.waiting.insert(agent, (now + LAST_WORDS_NS_MAX, problem));
         } else {
             let words = self.last_words.said.remove(&agent).unwrap_or_default();
@@ -58,12 +58,30 @@ impl Agent {
         }
     }
 
+    /// What a batch system says of an agent that has linked: that it was killed, perhaps before it says that all were.
+    pub(super) fn on_last_words(&mut self, agent: AgentId, words: String) {
+        self.last_words.said.insert(agent, words);
+    }
+
+    /// The step of these agents is over: nothing more is said of them. `words` are of all.
+    pub(super) fn end_last_words(&mut self, now: Instant, agents: &BTreeSet<AgentId>, words: &str) {
+        for &agent in agents {
+            let said = self.last_words.said.remove(&agent).filter(|_| !starts::is_cancelled(words));
+            let words = said.unwrap_or_else(|| words.to_owned());
+            match self.last_words.waiting.remove(&agent) {
+                Some((_, problem)) => self.lose_child(now, agent, problem, &words),
+                None => drop(self.last_words.said.insert(agent, words)),
+            }
+        }
+    }
+
     pub(super) fn check_last_words(&mut self, now: Instant) {
         let late = |(agent, (until, _)): (&AgentId, &(Instant, String))| (*until <= now).then_some(*agent);
         let late: Vec<AgentId> = self.last_words.waiting.iter().filter_map(late).collect();
         for agent in late {
             if let Some((_, problem)) = self.last_words.waiting.remove(&agent) {
-                self.lose_child(now, agent, problem, "");
+                let words = self.last_words.said.remove(&agent).unwrap_or_default();
+                self.lose_child(now, agent, problem, &words);
             }
         }
     }

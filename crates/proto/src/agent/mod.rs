@@ -17,6 +17,7 @@ mod frames;
 mod last_words;
 mod standing;
 mod starting;
+mod step;
 mod ucx;
 
 use crate::children::Children;
@@ -34,6 +35,7 @@ pub use standing::Holds;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use step::Steps;
 use ucx::UcxAgreement;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
@@ -78,6 +80,7 @@ pub struct Agent {
     /// Children that our remote shell did not reach, and what it said.
     refused: BTreeMap<AgentId, String>,
     last_words: LastWords,
+    steps: Steps,
     /// Agents that children asked to be started: once is enough.
     asked: BTreeSet<AgentId>,
     /// Agents that they asked about, and who did.
@@ -112,12 +115,13 @@ impl Agent {
             start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
             refused: BTreeMap::new(),
             last_words: LastWords::default(),
+            steps: Steps::default(),
             asked: BTreeSet::new(),
             asked_about: BTreeSet::new(),
             hurried: false,
             clock: match config.session.remote_shell {
                 RemoteShell::Local => ClockOffset::shared(),
-                RemoteShell::Command(_) | RemoteShell::Ssh(_) => ClockOffset::default(),
+                RemoteShell::Command(_) | RemoteShell::Ssh(_) | RemoteShell::Srun(_) => ClockOffset::default(),
             },
             tree,
             links: Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some()),
@@ -163,6 +167,10 @@ impl Agent {
                     }
                 };
                 self.on_shell_failed(now, shell, problem);
+            }
+            Input::StepTold { shell, agent, problem } => self.on_step_told(now, shell, agent, problem),
+            Input::ToldToEnd { signal } => {
+                self.with_all_jobs(now, |job, cx| job.fail_here(Cause::ToldToEnd { signal }, cx));
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
                 self.with_job(now, job, |job, cx| job.on_started(local, pid, spawn_ns, exec_ns, cx));
@@ -255,6 +263,7 @@ impl Agent {
                 self.links.control_child(child, id, &Control::Launch((*spec).clone()), &mut self.out);
             }
         }
+        self.call_step(now, &spec, &mapping);
         self.call_shells(now);
         self.begin_job(now, spec, &mapping, tree, &lost);
     }

@@ -32,7 +32,9 @@ impl Agent {
     pub(super) fn start_child(&mut self, now: Instant, agent: AgentId, job: Option<JobId>) {
         self.children.on_start(now, agent, self.start_by);
         self.links.expect_child(agent);
-        self.starts.wish(Wish { agent, jobs: job.into_iter().collect(), purpose: Purpose::Child });
+        if !self.is_by_step() {
+            self.starts.wish(Wish { agent, jobs: job.into_iter().collect(), purpose: Purpose::Child });
+        }
     }
 
     /// Calls remote shells while there is room.
@@ -119,6 +121,9 @@ impl Agent {
     }
 
     pub(super) fn on_shell_exited(&mut self, now: Instant, shell: ShellId, status: ExitStatus, stderr: &str) {
+        if self.on_step_exited(now, shell, status, stderr) {
+            return;
+        }
         self.on_linked_shell_exited(now, shell, status, stderr);
         match self.starts.on_exited(now, self.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
@@ -129,6 +134,9 @@ impl Agent {
     }
 
     pub(super) fn on_shell_failed(&mut self, now: Instant, shell: ShellId, problem: String) {
+        if self.on_step_failed(now, shell, &problem) {
+            return;
+        }
         if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
             self.on_start_lost(now, wish, problem);
         }
@@ -245,7 +253,12 @@ impl Agent {
     }
 
     /// A child is not there and will not come.
-    fn on_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
+    pub(super) fn on_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
+        self.on_missing_with(now, agent, problem, Vec::new());
+    }
+
+    /// The same, and `below` are known to be missing too.
+    pub(super) fn on_missing_with(&mut self, now: Instant, agent: AgentId, problem: String, below: Vec<MissingAgent>) {
         if !self.children.is_starting(agent) || !self.children.on_lost(agent) {
             return;
         }
@@ -258,6 +271,7 @@ impl Agent {
             self.probe_below(agent);
         }
         let mut missing = vec![MissingAgent { agent, problem }];
+        missing.extend(below);
         missing.extend(self.children.take_unreachable(agent));
         self.report_missing(now, agent, missing);
     }
@@ -280,8 +294,8 @@ impl Agent {
             return;
         }
         let mut below: BTreeSet<AgentId> = self.tree.subtree(child).filter(|agent| *agent != child).collect();
-        if !self.starts.is_remote() || self.is_standing() {
-            // All are this machine; or those behind it will be called in any case.
+        if !self.starts.is_remote() || self.is_by_step() || self.is_standing() {
+            // All are this machine, or the step says it; or those behind it will be called in any case.
             below.clear();
         }
         for &agent in &below {
@@ -311,7 +325,9 @@ impl Agent {
             }
         }
         for agent in self.children.late(now) {
-            let what = if self.starts.is_queued(agent) {
+            let what = if self.is_by_step() {
+                self.late_task(agent)
+            } else if self.starts.is_queued(agent) {
                 "its turn to be called did not come"
             } else {
                 "its remote shell did not bring an agent"
@@ -321,14 +337,16 @@ impl Agent {
                 problem = format!("{problem}: {reason}");
             }
             self.give_up_child(agent);
-            self.on_missing(now, agent, problem);
+            let unheard = self.unheard_below(agent).into_iter();
+            let below = unheard.map(|agent| MissingAgent { agent, problem: self.too_late(self.late_task(agent)) });
+            self.on_missing_with(now, agent, problem, below.collect());
         }
         for agent in self.children.suspects(now) {
             self.probe_below(agent);
         }
     }
 
-    fn too_late(&self, what: &str) -> String {
+    pub(super) fn too_late(&self, what: &str) -> String {
         let seconds = self.config.session.start_timeout_ns.div_ceil(1_000_000_000);
         format!("{what} within {seconds} s")
     }
@@ -383,7 +401,7 @@ impl Agent {
         }
     }
 
-    fn forget_starting(&mut self, now: Instant, agent: AgentId) {
+    pub(super) fn forget_starting(&mut self, now: Instant, agent: AgentId) {
         self.children.on_lost(agent);
         self.links.forget_child(agent);
         self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));

@@ -33,6 +33,7 @@ use wireup_wire::limits::EXCHANGES_MAX;
 use wireup_wire::peer::{Departed, FenceTrace};
 
 /// What is the same for all collectives of a job on this node.
+#[derive(Clone)]
 pub struct Site {
     /// The way up ends here.
     pub root: bool,

@@ -32,7 +32,7 @@ pub use context::{Context, Up};
 use ends::Ends;
 use groups::Whereabouts;
 pub use losses::agents_of;
-use pmix::{Pmix, collect_max};
+use pmix::{Pmix, site_of_servers};
 pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
@@ -140,7 +140,7 @@ impl Job {
             })
         });
         let site = site(&spec, mapping, node, me == AgentId(0), children.len());
-        let servers = Site { collect_max: collect_max(spec.options.modex), peers: site.peers.clone(), ..site };
+        let servers = site_of_servers(&site, spec.options.modex);
         let mut job = Job {
             node,
             held: None,

@@ -17,7 +17,7 @@ mod verdict;
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{NEEDED, NEEDED_WORDS, last_words};
+pub use verdict::{NEEDED, NEEDED_WORDS, is_cancelled, last_words, step_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
@@ -97,7 +97,7 @@ enum State {
 impl Starts {
     pub fn new(me: AgentId, shell: &RemoteShell, max: u32) -> Self {
         let first = match shell {
-            RemoteShell::Local | RemoteShell::Command(_) => How::Plain,
+            RemoteShell::Local | RemoteShell::Command(_) | RemoteShell::Srun(_) => How::Plain,
             RemoteShell::Ssh(_) => How::Look,
         };
         Starts {
@@ -130,11 +130,17 @@ impl Starts {
             return None;
         }
         let call = self.queue.pop_front()?;
-        let shell = ShellId(self.next);
-        self.next += 1;
+        let shell = self.new_shell();
         let (wish, how) = (call.wish.clone(), call.how);
         self.calls.insert(shell, (call, State::Running));
         Some((shell, wish, how))
+    }
+
+    /// The number of the next call, whoever makes it.
+    pub fn new_shell(&mut self) -> ShellId {
+        let shell = ShellId(self.next);
+        self.next += 1;
+        shell
     }
 
     fn running(&self) -> impl Iterator<Item = &Call> {

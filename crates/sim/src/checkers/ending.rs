@@ -139,7 +139,9 @@ impl World {
             (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
             // No misfortune leads to this: links may fail, their frames go on.
             (Cause::NoDirectLink { agent, .. }, _) => Culprit::Agent(agent.0),
-            (Cause::KeeperLost | Cause::PmixServer { .. }, _) => Culprit::Agent(self.spec.agent_of(failure.node.0)),
+            (Cause::KeeperLost | Cause::PmixServer { .. } | Cause::ToldToEnd { .. }, _) => {
+                Culprit::Agent(self.spec.agent_of(failure.node.0))
+            }
             (Cause::TimedOut { .. } | Cause::Interrupted { .. } | Cause::Launcher { .. }, _)
             | (Cause::Killed { .. } | Cause::SessionEnded { .. }, _) => Culprit::Launcher,
             (_, Some(rank)) => Culprit::Rank(rank.0),

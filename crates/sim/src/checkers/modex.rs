@@ -27,6 +27,8 @@ pub struct ModexCheck {
     impatient: BTreeSet<String>,
     pub published: BTreeSet<u32>,
     pub events: u64,
+    /// How often a server was asked for a rank of its node, for others.
+    pub wanted: u64,
     /// Calls that were answered without those who had left, and that took too long.
     pub excused: u32,
     pub timeouts: u32,

@@ -246,6 +246,7 @@ impl World {
             Output::ReadStdio { job, on, .. } => self.read_stdio(at, job, on),
             Output::Write { .. } | Output::Resize { .. } => {}
             Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
+            Output::StartStep { .. } => panic!("agents of standing sessions are called one by one"),
             Output::JobGone { job } => self.job_gone(at, job),
             Output::Exit => self.agent_leaves(at),
         }

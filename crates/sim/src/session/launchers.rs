@@ -222,6 +222,7 @@ fn job_spec(of: usize, plan: &JobPlan, job: JobId, agents: &[u32]) -> JobSpec {
         env: Vec::new(),
         options: JobOptions {
             pmi: PmiFlavour::Simple,
+            gpus_per_rank: 0,
             bind_to: BindTo::None,
             stdin: StdinTarget::None,
             label: false,

@@ -98,7 +98,7 @@ fn a_remote_shell_is_words() {
 
 #[test]
 fn files_of_a_remote_shell_are_found_from_everywhere() {
-    let words = |command: &str| match remote_shell(Some(command), true, &here()) {
+    let words = |command: &str| match remote_shell(Some(command), Reach::Ssh, &here()) {
         Ok(RemoteShell::Ssh(words) | RemoteShell::Command(words)) => words.join(" "),
         other => panic!("{other:?}"),
     };

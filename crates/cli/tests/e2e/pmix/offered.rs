@@ -112,6 +112,12 @@ fn a_library_that_cannot_be_used() {
     let none = folder.0.join("none.so");
     std::fs::write(&none, "nothing to load").expect("a file");
     with_library(&none).expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
+    if let Some(hello) = program(Flavour::OpenMpi5, "hello") {
+        let refused = Run::job("-n 2").arg("--pmix-library").arg(&none).arg(hello).finish();
+        refused.expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
+        assert_eq!(refused.err().matches("none.so").count(), 1, "{refused}");
+        assert!(!refused.err().contains("separate jobs"), "no rank began: {refused}");
+    }
     let (source, old) = (folder.0.join("old.c"), folder.0.join("libpmix.so.2"));
     std::fs::write(&source, "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3 (PMIx Standard: 3.2)\"; }\n")
         .expect("a source");
@@ -120,6 +126,20 @@ fn a_library_that_cannot_be_used() {
     with_library(&old).expect_err_line(&["wireup: ", "libpmix.so.2", "4.2"]);
     let missing = Run::job("-n 2 --pmix-library /no/such.so /bin/true").finish().expect_code(125);
     missing.expect_err_line(&["--pmix-library /no/such.so", "not there"]);
+}
+
+/// Bounded, with the node, for those who want to know.
+#[test]
+fn what_servers_said_is_shown_in_the_end() {
+    let run = |flags: &str| {
+        let run = Run::job(&format!("-n 2 --virtual-nodes 2 --pmi pmix {flags}")).env("PMIX_MCA_ptl_base_verbose", "5");
+        run.arg("/bin/true").succeed()
+    };
+    run("").expect_quiet();
+    let curious = run("--verbose");
+    for node in ["node0", "node1"] {
+        curious.expect_err_line(&[&format!("wireup: node {node}: its PMIx server said: "), "mca:ptl"]);
+    }
 }
 
 /// What one version packs the other need not understand: said before any rank runs on.

@@ -27,6 +27,8 @@ pub unsafe extern "C" fn connected(
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });
+        server.newcomers.add();
+        server.outbox.nudge();
         // Whether it waits for events of the job, the library keeps to itself.
         if !server.watches.swap(true, Ordering::Relaxed) {
             server.outbox.send(&FromServer::Watch);

@@ -55,6 +55,7 @@ fn job() -> JobSpec {
             kill_grace_ns: 1_000_000_000,
             stall_report_ns: 0,
             stdin_inherit: false,
+            gpus_per_rank: 0,
             exchange: Default::default(),
             early_wireup: Default::default(),
             bench: None,

@@ -44,7 +44,7 @@ fn begun(pmi: PmiFlavour) -> Agent {
 
 fn ready() -> FromServer {
     let env = (0..2).map(|rank| vec![format!("X={rank}").into_bytes()]).collect();
-    FromServer::Ready { version: "4.2.2".into(), library: "libpmix.so.2".into(), env }
+    FromServer::Ready { version: "4.2.2".into(), env }
 }
 
 fn says(agent: &mut Agent, message: &FromServer) {
@@ -135,12 +135,8 @@ fn a_server_that_dies_is_told_with_its_last_words() {
     assert!(sent(&done, UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
 }
 
-#[test]
-fn nothing_is_waited_for_without_end() {
-    let mut agent = begun(PmiFlavour::Pmix);
-    let due = agent.deadline().expect("it may never be ready");
-    agent.handle(due, Input::Tick);
-    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
+/// All ranks have left, and the server is told to.
+fn ending() -> Agent {
     let mut agent = serving();
     for (local, rank) in [(0, 0), (1, 1)] {
         says(&mut agent, &FromServer::Finalized { rank: Rank(rank) });
@@ -153,6 +149,28 @@ fn nothing_is_waited_for_without_end() {
     let done = outputs(&mut agent);
     assert_eq!(told(&done).last(), Some(&ToServer::End));
     assert!(!done.iter().any(|output| matches!(output, Output::Sweep { .. } | Output::JobGone { .. })));
+    agent
+}
+
+#[test]
+fn what_a_server_said_that_did_no_harm_is_a_note() {
+    let said = |text: &str| {
+        let mut agent = ending();
+        agent.handle(T, Input::PmixGone { job: JOB, status: ExitStatus::Exited(0), stderr: text.into() });
+        let told = sent(&outputs(&mut agent), UP);
+        told.into_iter().filter(|message| matches!(message, Control::Note(_))).collect::<Vec<_>>()
+    };
+    assert!(said("").is_empty());
+    assert_eq!(said("old\n"), [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })]);
+}
+
+#[test]
+fn nothing_is_waited_for_without_end() {
+    let mut agent = begun(PmiFlavour::Pmix);
+    let due = agent.deadline().expect("it may never be ready");
+    agent.handle(due, Input::Tick);
+    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
+    let mut agent = ending();
     agent.handle(T + 2 * SECOND, Input::Tick);
     assert!(outputs(&mut agent).contains(&Output::StopPmix { job: JOB }), "it had its time");
     agent.handle(T + 4 * SECOND, Input::Tick);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! What is wanted while a `Want` is under way goes along with the next; a rank that several want is asked for once, here and
-//! there. Nothing is kept for later: the library keeps what it was given for all ranks of its node, and asks again only when
-//! it wants what was committed since.
+//! there. Nothing is kept for later: the library keeps what it was given for all ranks of its node, and asks again only for what
+//! may have been committed since, which its owner alone knows.
 //!
 //! A rank that has said goodbye or is gone commits nothing more. What it has committed is still asked of its server, which
 //! knows at once; where that says nothing, the answer is that the rank is gone. Before the server of a node leaves, since all

@@ -114,7 +114,6 @@ impl Job {
             library: spec.options.pmix_library.clone(),
             shared,
             oversubscribed: false,
-            verbose: 0,
         };
         let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
         let ranks_here = if shared { spec.job_size() } else { self.processes.len() as u32 };
@@ -184,6 +183,10 @@ impl Job {
                 }
             }
             Phase::Serving | Phase::Emptying => self.fail_pmix(format!("it {how}{said}"), cx),
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone if !stderr.is_empty() => {
+                let note = Note::PmixSaid { host: self.host(), text: stderr.into() };
+                cx.links.control_up(self.id(), &Control::Note(note), cx.out);
+            }
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
         self.depart_without_goodbye(cx);

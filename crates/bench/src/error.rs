@@ -1,0 +1,17 @@
+//! Why a benchmark itself failed, and not what it times.
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error("{library} does not lie beside {}, nor in ../lib from there: see --library; cargo xtask libraries builds it", .wireup.display())]
+    NoLibrary { library: &'static str, wireup: PathBuf },
+}
+
+/// For `map_err`: what it was about.
+pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> BenchError {
+    let what = what.into();
+    move |source| BenchError::Io { what, source }
+}

@@ -1,0 +1,57 @@
+//! Takes whatever is timed in turns, a round after the other; the first round warms up and does not count.
+use std::path::Path;
+
+use crate::command::Failure;
+use crate::ground::Ground;
+
+/// Where everything is run.
+pub struct Place<'a, F> {
+    pub flags: &'a F,
+    pub wireup: &'a Path,
+    pub ground: &'a Ground,
+}
+
+/// Runs each of `all` once a round, until the rounds are over or a signal comes; what came of it goes to `take`.
+pub fn in_turns<T, M>(
+    ground: &Ground,
+    rounds: u32,
+    all: &[T],
+    mut run: impl FnMut(&T) -> Result<M, Failure>,
+    mut take: impl FnMut(&T, Result<M, Failure>),
+) {
+    for round in 0..=rounds {
+        for one in all {
+            if ground.interrupt.is_set() {
+                return;
+            }
+            match run(one) {
+                Ok(_) if round == 0 => {}
+                Err(Failure::Interrupted) => {}
+                outcome => take(one, outcome),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_round_counts_only_where_it_fails() {
+        let ground = Ground::prepare(&[], None).unwrap();
+        let (mut ran, mut took) = (Vec::new(), Vec::new());
+        in_turns(
+            &ground,
+            2,
+            &["a", "b"],
+            |one| {
+                ran.push(*one);
+                if *one == "b" { Err(Failure::Wrong("no".into())) } else { Ok(ran.len()) }
+            },
+            |one, outcome| took.push((*one, outcome.ok())),
+        );
+        assert_eq!(ran, ["a", "b", "a", "b", "a", "b"]);
+        assert_eq!(took, [("b", None), ("a", Some(3)), ("b", None), ("a", Some(5)), ("b", None)]);
+    }
+}

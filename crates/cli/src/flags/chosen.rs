@@ -1,0 +1,121 @@
+//! Which hosts a run is for: the user's flags, else `WIREUP_HOSTS`, else what a batch system has given, else this machine.
+
+use super::error::FlagError;
+use super::low::{Low, MapBy};
+use crate::here::Here;
+use crate::hosts::allocation::{self, Allocation, Env, Scheduler};
+use crate::hosts::{self, Entry, Hosts, HostsError, Names};
+
+/// Hosts without a flag, in `--hosts`' own syntax.
+pub const VARIABLE: &str = "WIREUP_HOSTS";
+
+/// The hosts of a run that is not for this machine alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chosen {
+    pub hosts: Hosts,
+    /// Who named them, for a person.
+    pub origin: String,
+    /// Slurm has given all of them, and can start agents there.
+    pub by_slurm: bool,
+}
+
+/// Whether hosts may be named, so that this machine's own addresses matter.
+pub fn may_name_hosts(low: &Low, env: Env) -> bool {
+    low.names_hosts() || (low.virtual_nodes.is_none() && (env.get(VARIABLE).is_some() || allocation::is_likely(env)))
+}
+
+/// `None`: this machine, or virtual nodes on it.
+pub fn chosen(low: &Low, here: &Here) -> Result<Option<Chosen>, FlagError> {
+    let env = Env(&here.env);
+    if let Some((entries, origin)) = named(low, env)? {
+        // A broken allocation is of no interest to somebody who has named hosts.
+        let allocation = allocation::detect(env).ok().flatten();
+        let (entries, by_slurm) = within(entries, allocation.as_ref(), low);
+        let origin = if by_slurm { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
+        return Ok(Some(Chosen { hosts: sum(entries, low, here, allocation.as_ref())?, origin, by_slurm }));
+    }
+    if low.virtual_nodes.is_some() {
+        return Ok(None);
+    }
+    let Some(allocation) = allocation::detect(env).map_err(HostsError::Allocation)? else { return Ok(None) };
+    if let Some(refused) = &allocation.refused {
+        return Err(HostsError::OneOfMany(refused.clone()).into());
+    }
+    let entries = if low.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(low, &allocation)) };
+    let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
+    let by_slurm = allocation.scheduler == Scheduler::Slurm;
+    Ok(Some(Chosen { hosts: sum(entries, low, here, Some(&allocation))?, origin, by_slurm }))
+}
+
+/// Hosts that the user named, and where.
+fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError> {
+    let mut entries = Vec::new();
+    match (low.hosts.is_empty(), low.host_files.is_empty()) {
+        (true, true) => {}
+        (false, false) => return Err(FlagError::HostsTwice),
+        _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
+        (false, true) => {
+            let entries = hosts::list(&low.hosts.join(",")).map_err(HostsError::List)?;
+            return Ok(Some((entries, "--hosts".into())));
+        }
+        (true, false) => {
+            for file in &low.host_files {
+                entries.extend(hosts::read_file(file)?);
+            }
+            return Ok(Some((entries, "--hostfile".into())));
+        }
+    }
+    match env.get(VARIABLE).filter(|_| low.virtual_nodes.is_none()) {
+        None => Ok(None),
+        Some(text) => {
+            let entries = hosts::list(text).map_err(|problem| HostsError::Variable { name: VARIABLE, problem })?;
+            Ok(Some((entries, VARIABLE.into())))
+        }
+    }
+}
+
+/// Where all of the named hosts are an allocation's, those without a number have its.
+fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, low: &Low) -> (Vec<Entry>, bool) {
+    let Some(allocation) = allocation.filter(|of| entries.iter().all(|entry| of.find(&entry.name).is_some())) else {
+        return (entries, false);
+    };
+    let bare = entries.iter().all(|entry| entry.slots.is_none() && entry.slots_max.is_none());
+    let once = |name: &str| entries.iter().filter(|entry| entry.name == name).count() == 1;
+    if low.slots.is_none() && bare && entries.iter().all(|entry| once(&entry.name)) {
+        let nodes = entries.iter().filter_map(|entry| allocation.find(&entry.name)).cloned().collect();
+        let part = Allocation { nodes, ..allocation.clone() };
+        entries = part.entries(wanted(low, &part));
+    }
+    (entries, allocation.scheduler == Scheduler::Slurm)
+}
+
+fn bare(allocation: &Allocation) -> Vec<Entry> {
+    allocation.nodes.iter().map(|node| Entry { name: node.name.clone(), slots: None, slots_max: None }).collect()
+}
+
+/// The number of ranks that the user asks for.
+fn wanted(low: &Low, allocation: &Allocation) -> Option<u64> {
+    let per_node = match low.map_by {
+        Some(MapBy::Ppr(ranks)) => Some(ranks),
+        _ => low.ppn,
+    };
+    // A node that gets more than it was asked for needs the room, however few ranks there are in all.
+    let least = allocation.nodes.iter().map(|node| node.tasks).min().unwrap_or(0);
+    if per_node.is_some_and(|ranks| ranks > least) {
+        return Some(u64::MAX);
+    }
+    low.sections.iter().map(|section| section.ranks.map(u64::from)).sum()
+}
+
+fn sum(entries: Vec<Entry>, low: &Low, here: &Here, allocation: Option<&Allocation>) -> Result<Hosts, FlagError> {
+    let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&here.host);
+    let names = Names::new(own, here.addresses.clone(), &entries);
+    Ok(Hosts::new(entries, low.slots, &names)?)
+}
+
+fn words(allocation: Option<&Allocation>) -> String {
+    allocation.map_or_else(String::new, |allocation| format!("{} job {}", allocation.scheduler.name(), allocation.job))
+}
+
+#[cfg(test)]
+mod tests;

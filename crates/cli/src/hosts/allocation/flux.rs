@@ -1,0 +1,88 @@
+//! Flux: the environment only says that there is an instance; `flux` tells its resources, as a resource set (its RFC 20).
+//!
+//! ```text
+//!   {"version": 1, "execution": {
+//!      "R_lite":   [{"rank": "0-1", "children": {"core": "0-3", "gpu": "0"}}, …],
+//!      "nodelist": ["fluke[0-1]", …], …}}
+//! ```
+//!
+//! Ranks here are those of Flux' brokers, in the order of the nodes. A node has a rank of ours for each core.
+
+use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+    if env.get("FLUX_URI").is_none() {
+        return Ok(None);
+    }
+    // A task of a job, or the script that an instance of its own was made for.
+    let (job, args, refused) = match (env.get("FLUX_TASK_RANK"), env.get("FLUX_JOB_ID"), env.get("FLUX_ENCLOSING_ID")) {
+        (Some(_), Some(job), _) => (job, vec!["job", "info", job, "R"], refused(env)?),
+        (_, _, Some(job)) | (_, Some(job), _) => (job, vec!["resource", "R"], None),
+        _ => return Ok(None),
+    };
+    let command = format!("flux {}", args.join(" "));
+    let problem = |problem: String| AllocationError::Command { command: command.clone(), problem };
+    let output =
+        Command::new("flux").args(&args).stdin(Stdio::null()).output().map_err(|error| problem(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(problem(said.lines().next().unwrap_or("failed without a word").to_owned()));
+    }
+    let nodes = read(&output.stdout).map_err(problem)?;
+    let told_by = "flux resource R";
+    Ok(Some(Allocation { scheduler: Scheduler::Flux, job: job.to_owned(), told_by, nodes, own_name: None, refused }))
+}
+
+fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
+    let tasks = env.number("FLUX_JOB_SIZE")?.unwrap_or(1);
+    Ok((tasks > 1).then_some(Refused {
+        tasks,
+        scheduler: "Flux",
+        once: "from flux batch or flux alloc, or by flux run -n 1",
+    }))
+}
+
+/// Reads a resource set.
+pub fn read(bytes: &[u8]) -> Result<Vec<Node>, String> {
+    let set: Value = serde_json::from_slice(bytes).map_err(|error| format!("no resource set: {error}"))?;
+    let execution = &set["execution"];
+    let lists = execution["nodelist"].as_array().ok_or("the resource set has no nodelist")?;
+    let mut names = Vec::new();
+    for list in lists {
+        let list = list.as_str().ok_or("the nodelist is no list of names")?;
+        names.extend(wireup_node::hosts::expand(list).map_err(|problem| problem.to_string())?);
+    }
+    let parts = execution["R_lite"].as_array().ok_or("the resource set has no R_lite")?;
+    let mut cores = Vec::new();
+    for part in parts {
+        let ranks = part["rank"].as_str().map(idset).ok_or("a part of R_lite has no rank")??;
+        let of_each = part["children"]["core"].as_str().map(idset).transpose()?.map_or(1, |ids| ids.len());
+        cores.extend(ranks.into_iter().map(|rank| (rank, of_each as u32)));
+    }
+    cores.sort_unstable();
+    if cores.len() != names.len() || names.is_empty() {
+        return Err(format!("the resource set has {} ranks on {} nodes", cores.len(), names.len()));
+    }
+    let node = |(name, (_, cores)): (String, (u32, u32))| Node { name, tasks: cores.max(1), cpus: cores.max(1) };
+    Ok(names.into_iter().zip(cores).map(node).collect())
+}
+
+/// Ids of one set. Chosen: more than any instance has.
+const IDS_MAX: usize = 1 << 20;
+
+/// `0-3,7`.
+fn idset(text: &str) -> Result<Vec<u32>, String> {
+    let mut ids = Vec::new();
+    for word in text.trim_matches(['[', ']']).split(',') {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text}: no set of ids"));
+        let (first, last) = (number(first)?, number(last)?);
+        if last < first || (last - first) as usize >= IDS_MAX || ids.len() > IDS_MAX {
+            return Err(format!("{word}: no set of ids"));
+        }
+        ids.extend(first..=last);
+    }
+    Ok(ids)
+}

@@ -1,0 +1,53 @@
+//! LSF: `LSB_DJOB_HOSTFILE` names a host for each slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` as the file.
+
+use super::{Allocation, AllocationError, Env, Scheduler, counted, names, pbs, wrong};
+
+const FILE: &str = "LSB_DJOB_HOSTFILE";
+const PAIRS: &str = "LSB_MCPU_HOSTS";
+const HOSTS: &str = "LSB_HOSTS";
+
+pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+    let Some(job) = env.get("LSB_JOBID") else { return Ok(None) };
+    let (told_by, mentions) = if let Some(file) = env.path(FILE).filter(|file| file.exists()) {
+        (FILE, pbs::mentions(FILE, &file)?)
+    } else if let Some(pairs) = env.get(PAIRS) {
+        (PAIRS, read_pairs(pairs)?)
+    } else if let Some(hosts) = env.get(HOSTS) {
+        let words = hosts.split_whitespace().map(|word| Ok((name(HOSTS, hosts, word)?, 1)));
+        (HOSTS, words.collect::<Result<_, _>>()?)
+    } else {
+        return Ok(None);
+    };
+    let nodes = counted(mentions);
+    if nodes.is_empty() {
+        return Err(wrong(told_by, env.get(told_by).unwrap_or_default(), "no host has a slot"));
+    }
+    Ok(Some(Allocation {
+        scheduler: Scheduler::Lsf,
+        job: job.to_owned(),
+        told_by,
+        nodes,
+        own_name: None,
+        refused: None,
+    }))
+}
+
+/// `hostA 4 hostB 2`.
+fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let pair = |pair: &[&str]| match *pair {
+        [host, slots] => match slots.parse() {
+            Ok(slots) => Ok((name(PAIRS, text, host)?, slots)),
+            Err(_) => Err(wrong(PAIRS, text, format!("{slots} is no number of slots"))),
+        },
+        _ => Err(wrong(PAIRS, text, "a host has no number of slots")),
+    };
+    words.chunks(2).map(pair).collect()
+}
+
+fn name(variable: &'static str, text: &str, word: &str) -> Result<String, AllocationError> {
+    match &names(variable, word)?[..] {
+        [name] => Ok(name.clone()),
+        _ => Err(wrong(variable, text, format!("{word} is not one host"))),
+    }
+}

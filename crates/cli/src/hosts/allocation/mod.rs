@@ -1,0 +1,181 @@
+//! What a batch system has given to the job that this process is in: nodes, ranks on each, cpus.
+//!
+//! ```text
+//!   Flux           FLUX_URI, and FLUX_ENCLOSING_ID or FLUX_JOB_ID    the resource set that `flux` tells
+//!   Slurm          SLURM_JOB_ID, SLURM_JOB_NODELIST                  variables
+//!   PBS, Torque    PBS_JOBID, PBS_NODEFILE                           a file, a host for each rank
+//!   LSF            LSB_JOBID, LSB_DJOB_HOSTFILE or LSB_MCPU_HOSTS    a file, or a variable
+//!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, a host and its slots a line
+//! ```
+//!
+//! In this order: who runs inside another's job is the nearer one. A batch system that says what cannot be understood is an
+//! error, not the absence of one.
+
+mod flux;
+mod grid_engine;
+mod lsf;
+mod pbs;
+mod repeated;
+mod slurm;
+
+use super::{Entry, HostProblem, HostsError};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use thiserror::Error;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheduler {
+    Flux,
+    Slurm,
+    Pbs,
+    Lsf,
+    GridEngine,
+}
+
+impl Scheduler {
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheduler::Flux => "Flux",
+            Scheduler::Slurm => "Slurm",
+            Scheduler::Pbs => "PBS",
+            Scheduler::Lsf => "LSF",
+            Scheduler::GridEngine => "Grid Engine",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    pub scheduler: Scheduler,
+    pub job: String,
+    /// The variable or command that told.
+    pub told_by: &'static str,
+    /// In the scheduler's order, each once; never empty.
+    pub nodes: Vec<Node>,
+    /// What the scheduler calls this machine, if it says so.
+    pub own_name: Option<String>,
+    /// Why a run cannot take it, although it is there.
+    pub refused: Option<Refused>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    pub name: String,
+    /// Ranks that were asked for.
+    pub tasks: u32,
+    /// Ranks for which there is room.
+    pub cpus: u32,
+}
+
+/// This process is one of several that a batch system has started alike.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+#[error(
+    "this is one of {tasks} tasks of a {scheduler} step, and each of them would start the job; start wireup run once \
+     ({once}), or name --hosts or --virtual-nodes"
+)]
+pub struct Refused {
+    pub tasks: u32,
+    pub scheduler: &'static str,
+    pub once: &'static str,
+}
+
+/// What a batch system says and cannot mean.
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum AllocationError {
+    #[error("{variable}={value}: {problem}; is it left over from another job? Unset it, or name --hosts")]
+    Variable { variable: &'static str, value: String, problem: String },
+    #[error("{variable}: {problem}; name --hosts, or unset it")]
+    File { variable: &'static str, problem: Box<HostsError> },
+    #[error("{command}: {problem}; name --hosts instead")]
+    Command { command: String, problem: String },
+}
+
+/// The environment of this process.
+#[derive(Clone, Copy)]
+pub struct Env<'a>(pub &'a [(OsString, OsString)]);
+
+impl Env<'_> {
+    /// The value of a variable that is set, not empty, and text.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let value = self.0.iter().find(|(known, _)| known == OsStr::new(name)).map(|(_, value)| value)?;
+        value.to_str().filter(|value| !value.is_empty())
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).map(PathBuf::from)
+    }
+
+    /// The value of a whole number.
+    fn number(&self, variable: &'static str) -> Result<Option<u32>, AllocationError> {
+        let Some(value) = self.get(variable) else { return Ok(None) };
+        match value.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(wrong(variable, value, "no whole number")),
+        }
+    }
+}
+
+/// The allocation that this process is in.
+pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+    for detect in [flux::detect, slurm::detect, pbs::detect, lsf::detect, grid_engine::detect] {
+        if let Some(allocation) = detect(env)? {
+            return Ok(Some(allocation));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether some batch system has left its marks here, whatever they are worth.
+pub fn is_likely(env: Env) -> bool {
+    ["FLUX_URI", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"]
+        .into_iter()
+        .any(|name| env.get(name).is_some())
+}
+
+impl Allocation {
+    /// As `--hosts` would have named them: `None`, so many ranks as were asked for; else at least as many where there is room.
+    pub fn entries(&self, ranks: Option<u64>) -> Vec<Entry> {
+        let asked: u64 = self.nodes.iter().map(|node| u64::from(node.tasks)).sum();
+        let roomy = ranks.is_some_and(|ranks| ranks > asked);
+        let slots = |node: &Node| if roomy { node.cpus.max(node.tasks) } else { node.tasks };
+        let entry = |node: &Node| Entry { name: node.name.clone(), slots: Some(slots(node)), slots_max: None };
+        self.nodes.iter().map(entry).collect()
+    }
+
+    pub fn find(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+}
+
+/// A variable that holds what it should not.
+fn wrong(variable: &'static str, value: &str, problem: impl ToString) -> AllocationError {
+    const SHOWN_MAX: usize = 80;
+    let mut shown: String = value.chars().take(SHOWN_MAX).collect();
+    if shown.len() < value.len() {
+        shown += "...";
+    }
+    AllocationError::Variable { variable, value: shown, problem: problem.to_string() }
+}
+
+fn names(variable: &'static str, value: &str) -> Result<Vec<String>, AllocationError> {
+    wireup_node::hosts::expand(value).map_err(|problem: HostProblem| wrong(variable, value, problem))
+}
+
+/// One node for each name, as often as it is mentioned.
+fn counted(mentions: impl IntoIterator<Item = (String, u32)>) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for (name, tasks) in mentions {
+        let at = *places.entry(name.clone()).or_insert(nodes.len());
+        match nodes.get_mut(at) {
+            Some(node) => node.tasks = node.tasks.saturating_add(tasks),
+            None => nodes.push(Node { name, tasks, cpus: 0 }),
+        }
+    }
+    nodes.retain(|node| node.tasks > 0);
+    nodes.iter_mut().for_each(|node| node.cpus = node.tasks);
+    nodes
+}
+
+#[cfg(test)]
+mod tests;

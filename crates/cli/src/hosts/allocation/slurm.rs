@@ -1,0 +1,56 @@
+//! Slurm: everything is in the environment of `sbatch`, `salloc`, and of each step.
+//!
+//! `SLURM_TASKS_PER_NODE` speaks of the allocation, but for a process of a step, where `srun` has written the step's over it.
+//! There the allocation's cpus tell, `SLURM_CPUS_PER_TASK` of them for a rank.
+
+use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler, names, repeated, wrong};
+
+const NODES: &str = "SLURM_JOB_NODELIST";
+const TASKS: &str = "SLURM_TASKS_PER_NODE";
+const CPUS: &str = "SLURM_JOB_CPUS_PER_NODE";
+
+pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
+    // A log-in to a node of a running job may have the first without the others.
+    let (Some(job), Some(nodelist)) = (env.get("SLURM_JOB_ID"), env.get(NODES)) else { return Ok(None) };
+    let names = names(NODES, nodelist)?;
+    let cpus_per_task = env.number("SLURM_CPUS_PER_TASK")?.unwrap_or(1).max(1);
+    let cpus = numbers(env, CPUS, names.len())?;
+    let room = |cpus: u32| (cpus / cpus_per_task).max(1);
+    let in_step = env.get("SLURM_STEP_ID").is_some();
+    let tasks = match numbers(env, TASKS, names.len()) {
+        Err(error) if !in_step => return Err(error),
+        Ok(Some(tasks)) if !in_step || speaks_of_all(env, &tasks) => Some(tasks),
+        Ok(_) | Err(_) => None,
+    };
+    let node = |(index, name): (usize, String)| {
+        let room = cpus.as_ref().map(|cpus| room(cpus[index]));
+        let tasks = tasks.as_ref().map(|tasks| tasks[index]).or(room).unwrap_or(1).max(1);
+        Node { name, tasks, cpus: cpus.as_ref().map_or(tasks, |cpus| cpus[index]).max(tasks) }
+    };
+    Ok(Some(Allocation {
+        scheduler: Scheduler::Slurm,
+        job: job.to_owned(),
+        told_by: NODES,
+        nodes: names.into_iter().enumerate().map(node).collect(),
+        own_name: env.get("SLURMD_NODENAME").map(str::to_owned),
+        refused: refused(env)?,
+    }))
+}
+
+fn numbers(env: Env, variable: &'static str, nodes: usize) -> Result<Option<Vec<u32>>, AllocationError> {
+    let Some(value) = env.get(variable) else { return Ok(None) };
+    repeated::read(value, nodes).map(Some).map_err(|problem| wrong(variable, value, problem))
+}
+
+/// A step over all nodes, with several tasks, has the allocation's number of them: `srun -n 16 --pty bash`.
+fn speaks_of_all(env: Env, tasks: &[u32]) -> bool {
+    env.get("SLURM_STEP_NUM_NODES").and_then(|nodes| nodes.parse().ok()) == Some(tasks.len())
+        && tasks.iter().any(|tasks| *tasks > 1)
+}
+
+/// A task among several, unless it is the one that has the terminal.
+fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
+    let tasks = env.number("SLURM_STEP_NUM_TASKS")?.unwrap_or(1);
+    let alone = tasks <= 1 || env.get("SLURM_STEP_ID").is_none() || env.get("SLURM_PTY_PORT").is_some();
+    Ok((!alone).then_some(Refused { tasks, scheduler: "Slurm", once: "from the batch script, or by srun -n 1" }))
+}

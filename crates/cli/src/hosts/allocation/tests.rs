@@ -1,0 +1,181 @@
+use super::*;
+use std::fs;
+
+/// A folder for files that batch systems write.
+struct Spool(PathBuf);
+
+impl Spool {
+    fn new(name: &str) -> Spool {
+        let folder = std::env::temp_dir().join(format!("wireup-allocation-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Spool(folder)
+    }
+
+    fn file(&self, text: &str) -> String {
+        let path = self.0.join("file");
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn env(text: &str) -> Vec<(OsString, OsString)> {
+    let variable = |line: &str| line.split_once('=').map(|(name, value)| (name.into(), value.into()));
+    text.lines().filter_map(|line| variable(line.trim())).collect()
+}
+
+fn detected(text: &str) -> Allocation {
+    detect(Env(&env(text))).unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("nothing in {text}"))
+}
+
+fn refused(text: &str) -> String {
+    detect(Env(&env(text))).expect_err(text).to_string()
+}
+
+fn nodes(allocation: &Allocation) -> String {
+    let node = |node: &Node| format!("{}:{}/{}", node.name, node.tasks, node.cpus);
+    allocation.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
+}
+
+/// As `salloc -N3 -n5` has it.
+const SALLOC: &str = "SLURM_JOB_ID=12\nSLURM_JOBID=12\nSLURM_JOB_NODELIST=n[1-2],gpu05\nSLURM_NNODES=3\nSLURM_NTASKS=5\n\
+    SLURM_JOB_CPUS_PER_NODE=16(x2),8\nSLURM_TASKS_PER_NODE=2(x2),1";
+
+#[test]
+fn slurms_environment_outside_of_steps() {
+    let allocation = detected(SALLOC);
+    assert_eq!((allocation.scheduler, allocation.job.as_str()), (Scheduler::Slurm, "12"));
+    assert_eq!(nodes(&allocation), "n1:2/16 n2:2/16 gpu05:1/8");
+    assert_eq!((&allocation.own_name, &allocation.refused), (&None, &None));
+    let batch = detected(&format!("{SALLOC}\nSLURMD_NODENAME=n1\nSLURM_PROCID=0\nSLURM_NODEID=0"));
+    assert_eq!(batch.own_name.as_deref(), Some("n1"));
+    let wide =
+        detected("SLURM_JOB_ID=1\nSLURM_JOB_NODELIST=n[08-10]\nSLURM_JOB_CPUS_PER_NODE=16(x3)\nSLURM_CPUS_PER_TASK=4");
+    assert_eq!(nodes(&wide), "n08:4/16 n09:4/16 n10:4/16");
+    assert_eq!(nodes(&detected("SLURM_JOB_ID=1\nSLURM_JOB_NODELIST=n7")), "n7:1/1");
+}
+
+#[test]
+fn a_step_of_one_task_sees_the_whole_allocation() {
+    let step =
+        format!("{SALLOC}\nSLURM_TASKS_PER_NODE=1\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=1\nSLURM_STEP_NUM_TASKS=1");
+    let step = step.replacen("SLURM_TASKS_PER_NODE=2(x2),1\n", "", 1);
+    assert_eq!(nodes(&detected(&step)), "n1:16/16 n2:16/16 gpu05:8/8");
+    // One task a node.
+    let step = step.replace("PER_NODE=1\n", "PER_NODE=1(x3)\n").replace("NUM_NODES=1", "NUM_NODES=3");
+    assert_eq!(nodes(&detected(&step)), "n1:16/16 n2:16/16 gpu05:8/8");
+}
+
+#[test]
+fn one_of_many_tasks_is_told_so_and_a_terminal_is_not() {
+    let step = format!("{SALLOC}\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=3\nSLURM_STEP_NUM_TASKS=5");
+    let words = detected(&step).refused.expect("five tasks").to_string();
+    assert!(words.starts_with("this is one of 5 tasks of a Slurm step") && words.contains("srun -n 1"), "{words}");
+    let terminal = detected(&format!("{step}\nSLURM_PTY_PORT=4000"));
+    assert_eq!((terminal.refused.clone(), nodes(&terminal)), (None, "n1:2/16 n2:2/16 gpu05:1/8".into()));
+}
+
+#[test]
+fn what_slurm_cannot_mean_names_its_variable() {
+    let with = |name: &str, value: &str| {
+        let other = SALLOC.lines().filter(|line| !line.starts_with(&format!("{name}=")));
+        refused(&format!("{}\n{name}={value}", other.collect::<Vec<_>>().join("\n")))
+    };
+    for (name, value, problem) in [
+        ("SLURM_JOB_NODELIST", "n[1-", "brackets do not match"),
+        ("SLURM_JOB_NODELIST", "n[1-999999999]", "more than 1000000 hosts"),
+        ("SLURM_TASKS_PER_NODE", "4(x2),x", "x is no number such as 4 or 4(x2)"),
+        ("SLURM_TASKS_PER_NODE", "4(x2)", "that is for 2 nodes, and there are 3"),
+        ("SLURM_JOB_CPUS_PER_NODE", "16(x4000000000)", "that is for 4000000000 nodes"),
+        ("SLURM_CPUS_PER_TASK", "many", "no whole number"),
+    ] {
+        let said = with(name, value);
+        assert!(said.starts_with(&format!("{name}={value}: ")) && said.contains(problem), "{said}");
+        assert!(said.ends_with("Unset it, or name --hosts"), "{said}");
+    }
+    let long = with("SLURM_JOB_NODELIST", &"[".repeat(1000));
+    assert!(long.len() < 1400, "{long}");
+}
+
+#[test]
+fn the_number_of_ranks_decides_between_tasks_and_cpus() {
+    let allocation = detected(SALLOC);
+    let slots = |ranks| allocation.entries(ranks).iter().map(|entry| entry.slots.unwrap()).collect::<Vec<_>>();
+    assert_eq!(slots(None), [2, 2, 1]);
+    assert_eq!(slots(Some(5)), [2, 2, 1]);
+    assert_eq!(slots(Some(6)), [16, 16, 8]);
+}
+
+#[test]
+fn pbs_names_a_host_for_each_rank() {
+    let spool = Spool::new("pbs");
+    let file = spool.file("cn17.site.org\ncn17.site.org\ncn18.site.org\ncn18.site.org\ncn3.site.org\n");
+    let allocation = detected(&format!("PBS_JOBID=7.server\nPBS_NODEFILE={file}"));
+    assert_eq!(nodes(&allocation), "cn17.site.org:2/2 cn18.site.org:2/2 cn3.site.org:1/1");
+    assert_eq!(allocation.scheduler.name(), "PBS");
+    let gone = refused("PBS_JOBID=7\nPBS_NODEFILE=/no/such/file");
+    assert!(gone.starts_with("PBS_NODEFILE: host file /no/such/file: "), "{gone}");
+    let broken = spool.file("cn17\n&\n");
+    assert!(refused(&format!("PBS_JOBID=7\nPBS_NODEFILE={broken}")).contains("line 2"));
+    assert_eq!(detect(Env(&env("PBS_JOBID=7"))), Ok(None), "a job without nodes of its own");
+}
+
+#[test]
+fn lsf_says_it_in_three_ways() {
+    let spool = Spool::new("lsf");
+    let file = spool.file("hostA\nhostA\nhostA\nhostB\n");
+    let pairs = "LSB_MCPU_HOSTS=hostB 1 hostA 2 ";
+    let all = format!("LSB_JOBID=9\nLSB_HOSTS=hostC hostC hostD\n{pairs}\nLSB_DJOB_HOSTFILE={file}");
+    assert_eq!(nodes(&detected(&all)), "hostA:3/3 hostB:1/1");
+    let no_file = all.replace(&file, "/no/such/file");
+    assert_eq!(
+        (nodes(&detected(&no_file)).as_str(), detected(&no_file).told_by),
+        ("hostB:1/1 hostA:2/2", "LSB_MCPU_HOSTS")
+    );
+    assert_eq!(nodes(&detected("LSB_JOBID=9\nLSB_HOSTS=hostC hostC hostD")), "hostC:2/2 hostD:1/1");
+    for pairs in ["hostA 2 hostB", "hostA two", "host[1-2] 2", "hostA 0"] {
+        let said = refused(&format!("LSB_JOBID=9\nLSB_MCPU_HOSTS={pairs}"));
+        assert!(said.starts_with(&format!("LSB_MCPU_HOSTS={pairs}: ")), "{said}");
+    }
+}
+
+#[test]
+fn grid_engine_gives_slots_and_queues() {
+    let spool = Spool::new("ge");
+    let file = spool.file("node01.site 4 all.q@node01.site UNDEFINED\nnode02.site 2 all.q@node02.site <NULL>\n\n");
+    let allocation = detected(&format!("JOB_ID=5\nPE_HOSTFILE={file}"));
+    assert_eq!(nodes(&allocation), "node01.site:4/4 node02.site:2/2");
+    let broken = spool.file("node01 four all.q\n");
+    assert!(refused(&format!("JOB_ID=5\nPE_HOSTFILE={broken}")).contains("\"node01 four all.q\" does not begin with"));
+}
+
+#[test]
+fn flux_tells_cores_of_ranks() {
+    let set = r#"{"version": 1, "execution": {"R_lite": [
+        {"rank": "0,2", "children": {"core": "0-3", "gpu": "0-1"}}, {"rank": "1", "children": {"core": "1,5"}}],
+        "starttime": 0.0, "expiration": 0.0, "nodelist": ["fluke[0-1]", "big7"]}}"#;
+    let names = |nodes: Vec<Node>| nodes.iter().map(|node| format!("{}:{}", node.name, node.tasks)).collect::<Vec<_>>();
+    assert_eq!(flux::read(set.as_bytes()).map(names), Ok(vec!["fluke0:4".into(), "fluke1:2".into(), "big7:4".into()]));
+    for (broken, problem) in [
+        ("", "no resource set"),
+        ("{}", "no nodelist"),
+        (r#"{"execution": {"nodelist": ["n[0-1]"], "R_lite": [{"rank": "0"}]}}"#, "1 ranks on 2 nodes"),
+        (r#"{"execution": {"nodelist": ["n0"], "R_lite": [{"rank": "0-4000000000"}]}}"#, "no set of ids"),
+        (r#"{"execution": {"nodelist": ["n["], "R_lite": []}}"#, "brackets"),
+    ] {
+        let said = flux::read(broken.as_bytes()).expect_err(broken);
+        assert!(said.contains(problem), "{said}");
+    }
+    assert_eq!(detect(Env(&env("FLUX_URI=local:///run/flux/local"))), Ok(None), "a system's own instance is no job");
+}
+
+#[test]
+fn nobody_is_no_error() {
+    assert_eq!(detect(Env(&env("HOME=/root\nSLURM_JOB_ID=3\nJOB_ID=4"))), Ok(None));
+    assert!(is_likely(Env(&env("SLURM_JOB_ID=3"))) && !is_likely(Env(&env("HOME=/root"))));
+}

@@ -1,0 +1,133 @@
+//! An agent's end of the step that has brought it: who it is, where its parent listens, when it is to end.
+
+use super::lines::{Lines, Said, read_at};
+use crate::agent::driver::{AgentDriver, BeginError};
+use crate::agent::token::Token;
+use std::io::{self, Write};
+use wireup_coll::tree::Tree;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::SignalFd;
+use wireup_os::reactor::Interest;
+use wireup_proto::io::Input;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::SessionSpec;
+
+const SIGTERM: i32 = 15;
+/// What a batch system, or a user by it, sends to all processes of a step: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, TSTP. The
+/// ranks have heard it themselves.
+const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, SIGTERM, 20];
+
+const INPUT: Token = Token::Launcher(0);
+const SIGNAL: Token = Token::Launcher(1);
+
+/// The name of its node that Slurm gives to a task.
+const NODE_NAME: &str = "SLURMD_NODENAME";
+
+pub struct Called {
+    parent: AgentId,
+    signals: SignalFd,
+    lines: Lines,
+    /// The parent is still to be heard of, until then (ns).
+    waiting_until: Option<u64>,
+    problem: Option<BeginError>,
+}
+
+/// Which of the agents this process is.
+///
+/// # Errors
+/// None of them, in words.
+pub fn find_self(session: &SessionSpec) -> Result<AgentId, String> {
+    let name = std::env::var(NODE_NAME).map_err(|_| format!("{NODE_NAME} is not set: this is no task of Slurm's"))?;
+    let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
+    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not one of the run's"))
+}
+
+/// Says through the step why this agent cannot begin, or go on.
+pub fn announce_problem(agent: AgentId, problem: &str) {
+    say(&Said::Cannot { agent, problem: problem.to_owned() });
+}
+
+fn say(said: &Said) {
+    // Nobody else to tell: whoever misses this agent finds its exit code.
+    let mut out = io::stdout();
+    let _ = out.write_all(said.write().as_bytes()).and_then(|()| out.flush());
+}
+
+impl Called {
+    /// Listens if the agent has children, says that it has begun, and dials the parent if that is the root, which listens at
+    /// `root`.
+    pub fn begin(
+        me: AgentId,
+        driver: &mut AgentDriver,
+        root: &[String],
+        start_timeout_ns: u64,
+    ) -> Result<Called, BeginError> {
+        let tree = Tree::new(driver.session().agents.len() as u32, driver.session().fanout);
+        let parent = tree.parent(me).unwrap_or_default();
+        let mut addresses = Vec::new();
+        if !tree.children(me).is_empty() {
+            addresses = driver.listen().map_err(|error| BeginError::Listen(error.to_string()))?;
+        }
+        say(&Said::Begun { agent: me, addresses });
+        let watch = |error| BeginError::Step(error);
+        let signals = SignalFd::new(&SIGNALS).map_err(watch)?;
+        driver.reactor().add(&signals, SIGNAL.pack(), Interest::READABLE).map_err(watch)?;
+        driver.reactor().add(rustix::stdio::stdin(), INPUT.pack(), Interest::READABLE).map_err(watch)?;
+        let mut waiting_until = None;
+        if parent == AgentId(0) {
+            driver.dial(root, false)?;
+        } else {
+            waiting_until = Some(monotonic_ns().saturating_add(start_timeout_ns));
+        }
+        Ok(Called { parent, signals, lines: Lines::default(), waiting_until, problem: None })
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.waiting_until
+    }
+
+    /// Why this agent cannot be one.
+    pub fn take_problem(&mut self) -> Option<BeginError> {
+        let late = self.waiting_until.is_some_and(|until| monotonic_ns() >= until);
+        self.problem.take().or_else(|| late.then(|| BeginError::Dial("it did not begin in time".into())))
+    }
+
+    /// `true` if this event was for us.
+    pub fn on_event(&mut self, token: Token, driver: &mut AgentDriver) -> bool {
+        match token {
+            SIGNAL => {
+                while let Some(signal) = self.signals.read() {
+                    if signal == SIGTERM {
+                        driver.handle(Input::ToldToEnd { signal });
+                    }
+                }
+            }
+            INPUT => self.on_input(driver),
+            _ => return false,
+        }
+        true
+    }
+
+    fn on_input(&mut self, driver: &mut AgentDriver) {
+        let mut buffer = [0; 4096];
+        let read = match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
+            Ok(length @ 1..) => length,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return,
+            Ok(0) | Err(_) => {
+                let _ = driver.reactor().remove(rustix::stdio::stdin());
+                if self.waiting_until.is_some() {
+                    self.problem = Some(BeginError::Dial("the step ended before it was known where".into()));
+                }
+                return;
+            }
+        };
+        for line in self.lines.take(&buffer[..read]) {
+            if let Some((agent, addresses)) = read_at(&line)
+                && agent == self.parent
+                && self.waiting_until.take().is_some()
+            {
+                self.problem = driver.dial(&addresses, false).err();
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The root's end of its steps: what to call, what goes in, what comes out.
+
+use super::complaints::Complaint;
+use super::executed;
+use super::lines::{Lines, Said, at};
+use super::of_step;
+use crate::agent::remote;
+use crate::agent::token::Token;
+use crate::agent::turn::Turn;
+use crate::hosts::collapse;
+use crate::keeper::{Process, ProcessFds, Program, StdinKind};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::io::{How, Input, ShellId};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Bootstrap, SessionSpec};
+
+/// Read of a step's output in one turn.
+const READ_BYTES: usize = 16 << 10;
+
+#[derive(Default)]
+pub struct Steps {
+    running: BTreeMap<ShellId, Step>,
+    /// Where agents with children listen, as a line for all.
+    known: BTreeMap<AgentId, String>,
+}
+
+struct Step {
+    /// By the name of their node.
+    agents: BTreeMap<String, AgentId>,
+    stdin: Option<OwnedFd>,
+    /// What is still to be written there.
+    unsent: Vec<u8>,
+    stdout: Option<OwnedFd>,
+    said: Lines,
+    complaints: Lines,
+    cancelled: Option<String>,
+}
+
+impl Steps {
+    /// The process to start, and its program, for agents of a session. `digest`: of the program that is sent.
+    pub fn call(
+        &mut self,
+        shell: ShellId,
+        agents: &[AgentId],
+        how: How,
+        session: &SessionSpec,
+        words: &[String],
+        digest: Option<&str>,
+        bootstrap: &Bootstrap,
+    ) -> (Process, Program) {
+        let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
+        let unsent = match how {
+            How::Send => Vec::new(),
+            How::Plain | How::Look => {
+                let known = self.known.values().flat_map(|line| line.bytes());
+                bootstrap.encode().into_iter().chain(known).collect()
+            }
+        };
+        let step = Step {
+            agents: agents.iter().map(|agent| (host(agent), *agent)).collect(),
+            stdin: None,
+            unsent,
+            stdout: None,
+            said: Lines::default(),
+            complaints: Lines::default(),
+            cancelled: None,
+        };
+        self.running.insert(shell, step);
+        let hosts: Vec<String> = agents.iter().map(host).collect();
+        let nodes = collapse(hosts.iter().map(String::as_str));
+        let layout = [
+            format!("--nodes={0}-{0}", agents.len()),
+            format!("--ntasks={}", agents.len()),
+            format!("--nodelist={nodes}"),
+        ];
+        let words = words.iter().chain(&layout).map(|word| word.clone().into_bytes());
+        let command = executed(remote::command(how, &session.program, &remote::own_build(), digest));
+        let program =
+            Program { argv: words.chain(command).collect(), cwd: b"/".to_vec(), env: of_step(std::env::vars_os()) };
+        let stdin = if how == How::Send { StdinKind::Program } else { StdinKind::Pipe };
+        (Process { stdin, ..Process::new(shell.0) }, program)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub fn shells(&self) -> Vec<ShellId> {
+        self.running.keys().copied().collect()
+    }
+
+    /// `srun` runs; `true` if it is one of ours.
+    pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) -> bool {
+        let Some(step) = self.running.get_mut(&shell) else {
+            return false;
+        };
+        step.stdin = fds.stdin.take();
+        step.stdout = fds.stdout.take();
+        // A descriptor that cannot be watched leaves its agents to the start time.
+        if let Some(fd) = &step.stdin {
+            let _ = reactor.add(fd, Token::StepIn(shell).pack(), Interest::BOTH);
+        }
+        if let Some(fd) = &step.stdout {
+            let _ = reactor.add(fd, Token::StepOut(shell).pack(), Interest::READABLE);
+        }
+        true
+    }
+
+    /// There is room in its standard input, or it is closed.
+    pub fn on_input(&mut self, shell: ShellId, reactor: &Reactor) {
+        if let Some(step) = self.running.get_mut(&shell) {
+            step.write(shell, reactor);
+        }
+    }
+
+    /// It wrote to its standard output.
+    pub fn on_output(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
+        let mut told = Vec::new();
+        if let Some(step) = self.running.get_mut(&shell) {
+            told = step.read(turn.reactor);
+        }
+        for said in told {
+            self.on_said(shell, said, turn);
+        }
+    }
+
+    fn on_said(&mut self, shell: ShellId, said: Said, turn: &mut Turn<'_>) {
+        let is_ours =
+            |agent| self.running.get(&shell).is_some_and(|step| step.agents.values().any(|own| *own == agent));
+        match said {
+            Said::Begun { agent, addresses } if is_ours(agent) => {
+                turn.inputs.push(Input::StepTold { shell, agent, problem: None });
+                if !addresses.is_empty() {
+                    let line = at(agent, &addresses) + "\n";
+                    for (shell, step) in &mut self.running {
+                        step.unsent.extend_from_slice(line.as_bytes());
+                        step.write(*shell, turn.reactor);
+                    }
+                    self.known.insert(agent, line);
+                }
+            }
+            Said::Cannot { agent, problem } if is_ours(agent) => {
+                turn.inputs.push(Input::StepTold { shell, agent, problem: Some(problem) });
+            }
+            Said::Begun { .. } | Said::Cannot { .. } => {}
+        }
+    }
+
+    /// It wrote this to its standard error.
+    pub fn on_error_text(&mut self, shell: ShellId, bytes: &[u8], inputs: &mut Vec<Input>) {
+        let Some(step) = self.running.get_mut(&shell) else {
+            return;
+        };
+        for line in step.complaints.take(bytes) {
+            match Complaint::read(&line) {
+                Some(Complaint::Cancelled(words)) => step.cancelled = Some(words),
+                Some(Complaint::About { nodes, problem }) => {
+                    let problem = step.cancelled.clone().unwrap_or(problem);
+                    let agents = nodes.iter().filter_map(|node| step.agents.get(node));
+                    let told =
+                        |agent: &AgentId| Input::StepTold { shell, agent: *agent, problem: Some(problem.clone()) };
+                    inputs.extend(agents.map(told));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// It is gone.
+    pub fn on_exited(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
+        self.on_output(shell, turn);
+        if let Some(step) = self.running.remove(&shell) {
+            for fd in step.stdin.iter().chain(&step.stdout) {
+                let _ = turn.reactor.remove(fd);
+            }
+        }
+    }
+}
+
+impl Step {
+    fn write(&mut self, shell: ShellId, reactor: &Reactor) {
+        let Some(fd) = &self.stdin else { return };
+        while !self.unsent.is_empty() {
+            match rustix::io::write(fd, &self.unsent) {
+                Ok(length) => drop(self.unsent.drain(..length)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(_) => {
+                    // It reads no more; its end says why.
+                    let _ = reactor.remove(fd);
+                    self.stdin = None;
+                    return;
+                }
+            }
+        }
+        let interest = if self.unsent.is_empty() { Interest::NONE } else { Interest::BOTH };
+        let _ = reactor.modify(fd, Token::StepIn(shell).pack(), interest);
+    }
+
+    fn read(&mut self, reactor: &Reactor) -> Vec<Said> {
+        let mut said = Vec::new();
+        let mut buffer = [0; READ_BYTES];
+        while let Some(fd) = &self.stdout {
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(length @ 1..) => {
+                    let lines = self.said.take(&buffer[..length]);
+                    said.extend(lines.iter().filter_map(|line| Said::read(line)));
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Ok(0) | Err(_) => {
+                    let _ = reactor.remove(fd);
+                    self.stdout = None;
+                }
+            }
+        }
+        said
+    }
+}

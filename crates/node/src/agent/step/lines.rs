@@ -1,0 +1,121 @@
+//! What the tasks of a step and the root tell each other: a line each.
+//!
+//! ```text
+//!   wireup-agent 7 10.0.0.7:4001 10.1.0.7:4001     a task: agent 7 has begun; where it listens, if it has children
+//!   wireup-agent 7 ! no room                       a task: agent 7 cannot begin
+//!   7 10.0.0.7:4001 10.1.0.7:4001                  the root, to all
+//! ```
+//!
+//! Whatever else stands on a line of its own is not ours: scripts of a site may write there.
+
+use std::net::SocketAddr;
+use wireup_wire::ids::AgentId;
+
+const WORD: &str = "wireup-agent";
+/// Longest line. Chosen: a hundred addresses.
+const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// What a task said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Said {
+    Begun { agent: AgentId, addresses: Vec<String> },
+    Cannot { agent: AgentId, problem: String },
+}
+
+impl Said {
+    pub fn write(&self) -> String {
+        match self {
+            Said::Begun { agent, addresses } => format!("{WORD} {}\n", at(*agent, addresses)),
+            Said::Cannot { agent, problem } => format!("{WORD} {agent} ! {}\n", problem.replace('\n', "; ")),
+        }
+    }
+
+    pub fn read(line: &str) -> Option<Said> {
+        let rest = line.strip_prefix(WORD)?.strip_prefix(' ')?;
+        if let Some((agent, problem)) = rest.split_once(" ! ") {
+            return Some(Said::Cannot { agent: AgentId(agent.parse().ok()?), problem: problem.to_owned() });
+        }
+        let (agent, addresses) = read_at(rest)?;
+        Some(Said::Begun { agent, addresses })
+    }
+}
+
+/// Where an agent listens.
+pub fn at(agent: AgentId, addresses: &[String]) -> String {
+    std::iter::once(agent.to_string()).chain(addresses.iter().cloned()).collect::<Vec<_>>().join(" ")
+}
+
+/// `None`: that is no such line.
+pub fn read_at(line: &str) -> Option<(AgentId, Vec<String>)> {
+    let mut words = line.split_ascii_whitespace();
+    let agent = AgentId(words.next()?.parse().ok()?);
+    let addresses: Vec<String> = words.map(str::to_owned).collect();
+    addresses.iter().all(|address| address.parse::<SocketAddr>().is_ok()).then_some((agent, addresses))
+}
+
+/// Bytes that came, cut anywhere.
+#[derive(Default)]
+pub struct Lines {
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    /// The whole lines among what came, and what came before.
+    pub fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.begun.extend_from_slice(bytes);
+        let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else {
+            let excess = self.begun.len().saturating_sub(LINE_BYTES_MAX);
+            self.begun.drain(..excess);
+            return Vec::new();
+        };
+        let rest = self.begun.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.begun, rest);
+        String::from_utf8_lossy(&whole).lines().map(str::to_owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for said in [
+            Said::Begun { agent: AgentId(7), addresses: vec!["10.0.0.7:4001".into(), "[fd00::1]:4001".into()] },
+            Said::Begun { agent: AgentId(0), addresses: Vec::new() },
+            Said::Cannot { agent: AgentId(9), problem: "no ! room".into() },
+        ] {
+            assert_eq!(Said::read(said.write().trim_end()), Some(said));
+        }
+        for line in
+            ["", "wireup-agent", "wireup-agent x", "wireup-agents 1", "hello", "wireup-agent 1 n1:5", "1 10.0.0.1:5"]
+        {
+            assert_eq!(Said::read(line), None, "{line}");
+        }
+        assert_eq!(read_at("3 10.0.0.1:5"), Some((AgentId(3), vec!["10.0.0.1:5".into()])));
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory() {
+        let mut lines = Lines::default();
+        for _ in 0..100 {
+            assert!(lines.take(&[b'x'; 1 << 10]).is_empty());
+        }
+        assert!(lines.begun.len() <= LINE_BYTES_MAX);
+        assert_eq!(lines.take(b"\nnext\n").last().map(String::as_str), Some("next"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same_lines(text in "[a-c\n]{0,60}", cuts in proptest::collection::vec(0usize..60, 0..6)) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).chain([0, text.len()]).collect();
+            cuts.sort_unstable();
+            let mut lines = Lines::default();
+            let got: Vec<String> = cuts.windows(2).flat_map(|ends| lines.take(&text.as_bytes()[ends[0]..ends[1]])).collect();
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            let wanted: Vec<&str> = if text.contains('\n') { whole.split('\n').collect() } else { Vec::new() };
+            prop_assert_eq!(got, wanted);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Direct modex: when the library asks, and when it knows.
+
+use super::agent::{self, Agent, begin, client, headers};
+use bytes::Bytes;
+use wireup_wire::ids::Rank;
+use wireup_wire::pmix::{Answer, Ask, FromServer, Status, ToServer};
+
+#[test]
+fn what_was_not_collected_is_asked_for() {
+    need_headers!();
+    let (mut here, mut there) = (Agent::start(begin("direct")), Agent::start(agent::second("direct")));
+    let (env_here, env_there) = (here.ready(), there.ready());
+    let asking = client(&env_here[0], &["get-2", "get-3"]);
+    let owner = client(&env_there[0], &["put", "pause", "pause"]);
+    let silent = client(&env_there[1], &[]);
+    let mut asked = Vec::new();
+    while asked.len() < 2 {
+        let FromServer::Ask { id, ask: Ask::Modex { rank, .. } } = here.next_but_comings() else {
+            panic!("no request")
+        };
+        asked.push(rank);
+        // The answer comes when the rank has committed, or has left without.
+        there.send(&ToServer::ModexWanted { ticket: id, rank });
+        let FromServer::Modex { ticket, status, blob } = there.next_but_comings() else { panic!("no answer") };
+        assert_eq!(ticket, id);
+        let answer = if status == Status::Ok { Answer::Modex { blob } } else { Answer::Status(status) };
+        assert_eq!(status == Status::Ok, rank == Rank(2), "{status:?}");
+        here.answer(id, answer);
+    }
+    assert_eq!(asked, [Rank(2), Rank(3)]);
+    let said = agent::said(asking);
+    assert!(said.contains("get-2 string value of 2\nget-3 NOT"), "{said}");
+    agent::said(owner);
+    agent::said(silent);
+    // A rank that has left and has committed is answered with what it had; one that died, with an error.
+    there.send(&ToServer::Gone { rank: Rank(2) });
+    there.send(&ToServer::ModexWanted { ticket: 70, rank: Rank(2) });
+    let FromServer::Modex { ticket: 70, status: Status::Ok, .. } = there.next_but_comings() else {
+        panic!("no answer")
+    };
+    there.send(&ToServer::ModexWanted { ticket: 71, rank: Rank(0) });
+    let FromServer::Modex { ticket: 71, status: Status::BadParam, .. } = there.next_but_comings() else {
+        panic!("no answer")
+    };
+    here.end();
+    there.end();
+}
+
+/// Two nodes, the test being both agents: ranks 0 and 1 ask, rank 2 has what they want.
+struct Pair {
+    here: Agent,
+    there: Agent,
+}
+
+impl Pair {
+    /// Passes requests on until all ranks here have come to the next fence; how often rank 2 was asked for.
+    fn until_fence(&mut self) -> usize {
+        let (mut asked, mut entered) = (0, None);
+        let fence = loop {
+            match self.here.next_but_comings() {
+                FromServer::Ask { id, ask: Ask::Modex { rank, .. } } => {
+                    assert_eq!(rank, Rank(2));
+                    asked += 1;
+                    self.there.send(&ToServer::ModexWanted { ticket: id, rank });
+                    let answer = self.committed(&mut entered);
+                    self.here.answer(id, answer);
+                }
+                FromServer::Ask { id, ask: Ask::Fence { .. } } => break id,
+                other => panic!("{other:?}"),
+            }
+        };
+        let entered = entered.unwrap_or_else(|| self.there.fence(false).0);
+        self.here.answer(fence, Answer::Fenced { data: Bytes::new() });
+        self.there.answer(entered, Answer::Fenced { data: Bytes::new() });
+        asked
+    }
+
+    /// What rank 2 has committed; the ranks there may come to the fence before.
+    fn committed(&mut self, entered: &mut Option<u64>) -> Answer {
+        loop {
+            match self.there.next_but_comings() {
+                FromServer::Modex { status: Status::Ok, blob, .. } => return Answer::Modex { blob },
+                FromServer::Modex { status, .. } => return Answer::Status(status),
+                FromServer::Ask { id, ask: Ask::Fence { .. } } => *entered = Some(id),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Two that want the same at once ask once; what came is there for all ranks of the node. What was committed since is asked for when it is missed, or by who wants it
+/// anew (`PMIX_GET_REFRESH_CACHE`, which 5.0 does not heed): an agent that answered for the owner would be wrong.
+#[test]
+fn the_library_is_the_cache_of_its_node() {
+    need_headers!();
+    const F: &str = "fence-bare";
+    let first = ["get-2-zero", F, "get-2-one", "get-2-one", "get-2-other", F, F, "get-2-late", F, F];
+    let then = ["get-2-never", F, F, "get-2-one", "new-2-one", F];
+    let second = ["get-2-zero", F, F, "get-2-one", "get-2-other", F, F, "get-2-late", "get-2-one", F, F, F, F];
+    let owner = ["pause", "put-zero", "put-one", "put-other", F, F, "put-late", F, F, F, F, "replace-one", F, F];
+    let mut pair = Pair { here: Agent::start(begin("cache")), there: Agent::start(agent::second("cache")) };
+    let (env_here, env_there) = (pair.here.ready(), pair.there.ready());
+    let clients = [client(&env_here[0], &[&first[..], &then].concat()), client(&env_here[1], &second)];
+    let others = [client(&env_there[0], &owner), client(&env_there[1], &[F; 8])];
+    let asked: Vec<usize> = (0..8).map(|_| pair.until_fence()).collect();
+    let [first, second] = clients.map(agent::said);
+    others.into_iter().for_each(|other| drop(agent::said(other)));
+    let told = |said: &str| -> Vec<String> {
+        said.lines().filter(|line| !line.starts_with("fence")).map(str::to_owned).collect()
+    };
+    let value = |key: &str| format!("get-2-{key} string value of 2");
+    assert_eq!(told(&second), ["zero", "one", "other", "late", "one"].map(value));
+    let known: Vec<String> = ["zero", "one", "one", "other", "late"].map(value).into();
+    let [never, again] = ["get-2-never NOT-FOUND".to_owned(), value("one")];
+    assert_eq!(told(&first)[..7], [known, vec![never, again]].concat());
+    assert_eq!(asked[..7], [1, 1, 0, 1, 0, 1, 0], "once a node; again for what is not in it");
+    let anew = if asked[7] == 1 { "new-2-one string value anew of 2" } else { "new-2-one string value of 2" };
+    assert_eq!(told(&first)[7..], [anew]);
+    pair.here.end();
+    pair.there.end();
+}
