@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 15] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -15,12 +15,15 @@ const PROGRAMS: [&str; 12] = [
     "startup",
     "pmix_exchange",
     "ucx_init",
-    IS_LOADED,
+    "spawn_jobs",
+    "misbehave",
+    ARE_LOADED[0],
+    ARE_LOADED[1],
 ];
 /// They load a library when they run, so they cannot be static.
 const LOAD_A_LIBRARY: [&str; 3] = ["startup", "pmix_exchange", "ucx_init"];
-/// Is loaded into another program.
-const IS_LOADED: &str = "mpi_shim";
+/// Are loaded into other programs.
+const ARE_LOADED: [&str; 2] = ["mpi_shim", "prun_shim"];
 /// The compiler for those, where `CC` makes static programs only.
 const CC_SHARED: &str = "CC_SHARED";
 /// Without a C library, nor what compilers expect of one.
@@ -39,7 +42,7 @@ fn main() {
     for program in PROGRAMS {
         let (cc, kind): (_, &[&str]) = match program {
             _ if LOAD_A_LIBRARY.contains(&program) => (&cc_shared, &["-ldl", "-pthread"]),
-            IS_LOADED => (&cc_shared, &["-shared", "-fPIC"]),
+            _ if ARE_LOADED.contains(&program) => (&cc_shared, &["-shared", "-fPIC", "-ldl"]),
             "pmi_bare" => (&cc, &FREESTANDING),
             _ => (&cc, &["-static"]),
         };

@@ -1,14 +1,15 @@
-//! The jobs that are timed and what is asked of wireup in each.
+//! The jobs that are timed.
 //!
-//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`; the table's cases carry
-//! targets, any other size can be run without. Nodes beyond one are virtual
-//! unless hosts are given (`hosts`).
+//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`; the tables' cases carry
+//! targets (`asked`), any other size can be run without. Nodes beyond one are virtual unless hosts are given (`hosts`). While a case is
+//! timed a session may stand (`in_session`).
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::asked::{Against, Asked, asked_of};
 use crate::hosts::{self, Remote};
 use crate::metric::Metric;
 
@@ -36,6 +37,8 @@ pub enum Work {
     PmixDirect,
     /// As `True`, started by one remote shell per rank in sequence and by a tree of them.
     Initiation,
+    /// Many jobs of `True`, some at a time.
+    Jobs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +60,7 @@ impl Work {
     /// What ranks under a launcher that has several find their server by.
     pub fn pmi(self) -> Pmi {
         match self {
-            Work::True | Work::Initiation => Pmi::None,
+            Work::True | Work::Initiation | Work::Jobs => Pmi::None,
             Work::PmiInit | Work::PmiBare | Work::MpiInit | Work::Exchange | Work::Memory => Pmi::Simple,
             Work::OpenMpi(_) | Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Pmi::Pmix,
         }
@@ -95,37 +98,6 @@ impl Place {
     }
 }
 
-/// What a figure is compared with: another contestant of the same round, or another figure of the same run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// The spawn floor with one spawner.
-    Floor,
-    Echo,
-    /// The newest Hydra there is.
-    Hydra,
-    /// The newest Hydra of major version 5 or later.
-    Hydra5,
-    /// A remote shell per host, all at once.
-    Bare,
-    /// That and then the spawn floor of all ranks.
-    BareAndFloor,
-    /// A remote shell per rank, one after the other.
-    Serial,
-    /// `mpirun` of that Open MPI.
-    OpenMpi(OpenMpi),
-    Srun,
-    Own(Metric),
-}
-
-/// `metric` is at most `factor` times the reference, plus `plus` (in the metric's unit).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
-    pub metric: Metric,
-    pub against: Against,
-    pub factor: f64,
-    pub plus: f64,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub work: Work,
@@ -139,6 +111,22 @@ pub struct Case {
     /// What ratios in the table are to.
     pub reference: Against,
     pub asked: Vec<Asked>,
+    /// A session of wireup, and what others have like it, stands while the case is timed; what is asked is asked of jobs in it.
+    pub is_standing: bool,
+    /// Of `Work::Jobs`.
+    pub stream: Stream,
+}
+
+/// How many jobs a round has, and how many of them are started and not yet ended at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    pub jobs: u32,
+    pub in_flight: u32,
+}
+
+impl Stream {
+    /// A job that is alone.
+    pub const ONE: Stream = Stream { jobs: 1, in_flight: 1 };
 }
 
 /// The default set, in the order of the table in `docs/benchmarks.md`.
@@ -164,7 +152,7 @@ impl Case {
         // A round of the long jobs takes seconds per contestant, one of the short ones milliseconds.
         let rounds = match (work, job_size) {
             (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
-            (Work::MpiInit | Work::Initiation | Work::OpenMpi(_) | Work::PmixSleep, _) => 5,
+            (Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) | Work::PmixSleep, _) => 5,
             (_, 1024..) => 7,
             (_, 64..) => 15,
             _ => 40,
@@ -173,10 +161,10 @@ impl Case {
         let limit_s = match work {
             Work::True | Work::Exchange | Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => 30 + job_size / 16,
             Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
-            Work::MpiInit | Work::Initiation | Work::OpenMpi(_) => 60 + job_size,
+            Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) => 60 + job_size,
         };
         let reference = match work {
-            Work::True | Work::MpiInit => Against::Floor,
+            Work::True | Work::MpiInit | Work::Jobs => Against::Floor,
             Work::PmiInit | Work::PmiBare | Work::Exchange => Against::Echo,
             Work::Memory => Against::Own(Metric::PairBytes),
             Work::Initiation => Against::Serial,
@@ -184,23 +172,36 @@ impl Case {
             Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Against::OpenMpi(OpenMpi::V5),
         };
         let limit = Duration::from_secs(limit_s.into());
-        Case { work, place, remote: None, rounds, limit, reference, asked: asked_of(work, place) }
+        let asked = asked_of(work, place);
+        let (is_standing, stream) = (false, Stream::ONE);
+        Case { work, place, remote: None, rounds, limit, reference, asked, is_standing, stream }
     }
 
     /// The case `name` on the first of `hosts`, by the remote shell `shell`.
     pub fn on_hosts(name: &str, hosts: &[String], shell: &str) -> Result<Case, NoCase> {
-        let (work, place) = parse(name).filter(|(work, _)| *work != Work::Memory).ok_or_else(|| NoCase(name.into()))?;
-        let remote =
-            Remote { hosts: hosts.iter().take(place.node_count as usize).cloned().collect(), shell: shell.to_owned() };
+        let (work, place) = parse(name)
+            .filter(|(work, _)| !matches!(work, Work::Memory | Work::Jobs))
+            .ok_or_else(|| NoCase(name.into()))?;
+        let remote = Remote { hosts: hosts.to_vec(), shell: shell.to_owned() }.first(place.node_count);
         Ok(Case {
             work,
             place,
             rounds: hosts::rounds(work, place),
             limit: hosts::limit(place),
-            reference: hosts::reference(work),
+            reference: hosts::reference(work, &remote),
             asked: hosts::asked_of(work, place, &remote),
             remote: Some(remote),
+            is_standing: false,
+            stream: Stream::ONE,
         })
+    }
+
+    /// The stream of jobs `name`, on this machine or, by the remote shell `shell`, on `hosts`.
+    pub fn stream(name: &str, hosts: &[String], shell: Option<&str>) -> Result<Case, NoCase> {
+        let (work, place) = parse(name).filter(|(work, _)| *work == Work::Jobs).ok_or_else(|| NoCase(name.into()))?;
+        let shell = hosts::plain_shell(shell).to_owned();
+        let remote = (!hosts.is_empty()).then(|| Remote { hosts: hosts.to_vec(), shell });
+        Ok(Case { remote, ..Case::new(work, place) })
     }
 
     pub fn name(&self) -> String {
@@ -223,13 +224,26 @@ impl Case {
             Work::PmixExchange => "PMIx put, fence with data, get-all of 32 bytes",
             Work::PmixDirect => "PMIx put, fence without data, get of another node's rank, get-all",
             Work::Initiation => "static `true`, by a remote shell per rank in sequence and by a tree of agents",
+            Work::Jobs => return self.describe_jobs(),
         };
         let nodes = match &self.remote {
             Some(remote) => format!("{} hosts by {}", self.place.node_count, remote.shell_name()),
             None if self.place.node_count == 1 => "one node".to_owned(),
             None => "virtual nodes".to_owned(),
         };
-        format!("{what}; {} ranks, {nodes}; {} rounds", self.place.job_size(), self.rounds)
+        let session = if self.is_standing { " and in a session" } else { "" };
+        format!("{what}{session}; {} ranks, {nodes}; {} rounds", self.place.job_size(), self.rounds)
+    }
+
+    fn describe_jobs(&self) -> String {
+        let Stream { jobs, in_flight } = self.stream;
+        let hosts = self.remote.as_ref().map(|remote| format!(", a session of {} hosts", remote.hosts.len()));
+        format!(
+            "{jobs} jobs of static `true`, {in_flight} in flight; {} ranks each{}; {} rounds",
+            self.place.job_size(),
+            hosts.unwrap_or_default(),
+            self.rounds
+        )
     }
 
     /// Where the job runs, for files.
@@ -248,6 +262,7 @@ impl Case {
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
             Work::Initiation => &[Metric::Wall],
+            Work::Jobs => &[Metric::JobRate, Metric::Wall],
             Work::OpenMpi(_) | Work::PmixSleep => &[Metric::Wall, Metric::Overhead],
             Work::PmixExchange if self.remote.is_some() => {
                 &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes]
@@ -264,62 +279,7 @@ impl Case {
     }
 }
 
-fn asked_of(work: Work, place: Place) -> Vec<Asked> {
-    let ask = |metric, against, factor, plus| Asked { metric, against, factor, plus };
-    let wall = |against, factor, plus| ask(Metric::Wall, against, factor, plus);
-    match (work, place.node_count, place.ppn) {
-        (Work::OpenMpi(version), 1, 4 | 16) => vec![ask(Metric::Overhead, Against::OpenMpi(version), 0.5, 0.0)],
-        (Work::PmixSleep, 1, 256) => {
-            vec![ask(Metric::Overhead, Against::OpenMpi(OpenMpi::V5), 1.0 / 3.0, 0.0)]
-        }
-        (Work::PmixDirect, 2.., _) => vec![first_get_asked()],
-        (Work::True, 1, 1024) => vec![wall(Against::Floor, 1.25, 0.0)],
-        (Work::True, 1, 256) => vec![wall(Against::Floor, 1.3, 0.0)],
-        (Work::True, 1, 4) => vec![wall(Against::Floor, 1.0, 0.003), wall(Against::Hydra5, 0.6, 0.0)],
-        (Work::PmiInit | Work::PmiBare, 1, 4096) => vec![wall(Against::Hydra, 1.0 / 3.0, 0.0)],
-        (Work::MpiInit, 1, 64) => vec![wall(Against::Hydra5, 0.75, 0.0)],
-        (Work::Exchange, 1, 64) => vec![
-            ask(Metric::Fence, Against::Hydra5, 1.0, 0.0),
-            ask(Metric::GetAll, Against::Echo, 1.25, 0.0),
-            ask(Metric::GetAll, Against::Hydra5, 1.0, 0.0),
-        ],
-        (Work::Memory, 64, 64) => {
-            vec![ask(Metric::AgentMemory, Against::Own(Metric::PairBytes), 2.0, 3.0 * 1048576.0)]
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// A first get takes less than a millisecond, whoever else is timed.
-pub fn first_get_asked() -> Asked {
-    Asked { metric: Metric::FirstGet, against: Against::Own(Metric::FirstGet), factor: 0.0, plus: 0.001 }
-}
-
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reference = match self.against {
-            Against::Floor => "floor-1",
-            Against::Echo => "echo",
-            Against::Hydra => "hydra",
-            Against::Hydra5 => "hydra-5",
-            Against::Bare => "bare",
-            Against::BareAndFloor => "(bare + floor-1)",
-            Against::Serial => "serial",
-            Against::OpenMpi(OpenMpi::V4) => "open-mpi-4",
-            Against::OpenMpi(OpenMpi::V5) => "open-mpi-5",
-            Against::Srun => "srun",
-            Against::Own(metric) => metric.name(),
-        };
-        let factor = (self.factor * 1000.0).round() / 1000.0;
-        write!(f, "<= {factor} x {reference}")?;
-        if self.plus != 0.0 {
-            write!(f, " + {}", self.metric.unit().show(self.plus))?;
-        }
-        Ok(())
-    }
-}
-
-const WORKS: [(Work, &str); 12] = [
+const WORKS: [(Work, &str); 13] = [
     (Work::OpenMpi(OpenMpi::V4), "openmpi4"),
     (Work::OpenMpi(OpenMpi::V5), "openmpi5"),
     (Work::PmixSleep, "pmix-sleep"),
@@ -332,6 +292,7 @@ const WORKS: [(Work, &str); 12] = [
     (Work::Exchange, "exchange"),
     (Work::Memory, "memory"),
     (Work::Initiation, "initiation"),
+    (Work::Jobs, "jobs"),
 ];
 
 /// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
@@ -340,16 +301,16 @@ const JOB_SIZE_MAX: u32 = 65_536;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange, openmpi4, openmpi5, pmix-sleep, \
-     pmix-exchange, pmix-direct, memory (without --hosts) or initiation (with --hosts), such as true-1x256"
+     pmix-exchange, pmix-direct, memory (without --hosts) or initiation (with --hosts), such as true-1x256; in bench jobs: jobs-1x1"
 )]
-pub struct NoCase(String);
+pub struct NoCase(pub String);
 
 impl FromStr for Case {
     type Err = NoCase;
 
     /// A case on this machine.
     fn from_str(name: &str) -> Result<Case, NoCase> {
-        let here = parse(name).filter(|(work, _)| *work != Work::Initiation);
+        let here = parse(name).filter(|(work, _)| !matches!(work, Work::Initiation | Work::Jobs));
         here.map(|(work, place)| Case::new(work, place)).ok_or_else(|| NoCase(name.to_owned()))
     }
 }
@@ -395,35 +356,5 @@ mod tests {
         for name in ["", "true", "true-4", "true-1x", "true-0x4", "false-1x4", "true-1x4x4", "true-65536x65536"] {
             assert!(name.parse::<Case>().is_err(), "{name}");
         }
-    }
-
-    #[test]
-    fn targets_read_as_people_say_them() {
-        let asked: Vec<String> = TABLE
-            .iter()
-            .flat_map(|name| name.parse::<Case>().unwrap().asked)
-            .map(|asked| format!("{} {asked}", asked.metric))
-            .collect();
-        assert_eq!(
-            asked,
-            [
-                "wall <= 1.25 x floor-1",
-                "wall <= 1.3 x floor-1",
-                "wall <= 1 x floor-1 + 3.00 ms",
-                "wall <= 0.6 x hydra-5",
-                "wall <= 0.333 x hydra",
-                "wall <= 0.333 x hydra",
-                "wall <= 0.75 x hydra-5",
-                "fence <= 1 x hydra-5",
-                "get-all <= 1.25 x echo",
-                "get-all <= 1 x hydra-5",
-                "agent-memory <= 2 x pair-bytes + 3.00 MiB",
-                "overhead <= 0.5 x open-mpi-4",
-                "overhead <= 0.5 x open-mpi-4",
-                "overhead <= 0.5 x open-mpi-5",
-                "overhead <= 0.5 x open-mpi-5",
-                "overhead <= 0.333 x open-mpi-5",
-            ]
-        );
     }
 }

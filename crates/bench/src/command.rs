@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 const STDERR_TAIL: usize = 300;
 /// Variables by which a rank of one launcher would pass for a rank of another.
 const FOREIGN_PREFIXES: [&str; 4] = ["PMI_", "PMIX_", "HYDI_", "OMPI_"];
+/// Where wireup looks for sessions: a folder of the benchmark, so that no session of the user's takes part.
+const SESSIONS: (&str, &str) = ("WIREUP_RUNTIME_DIR", "sessions");
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
@@ -58,10 +60,9 @@ pub struct Running<'a> {
 }
 
 impl Invocation {
-    pub fn start<'a>(&'a self, interrupt: &'a Interrupt) -> Result<Running<'a>, Failure> {
-        let argv0 = self.argv[0].to_string_lossy().into_owned();
-        let refuse = |what: String| Failure::NotStarted { argv0: argv0.clone(), what };
-        let create = |path: &PathBuf| File::create(path).map_err(|e| refuse(format!("{}: {e}", path.display())));
+    /// Starts it, for somebody else to wait for and to `end`.
+    pub fn spawn(&self) -> Result<Child, Failure> {
+        let create = |path: &PathBuf| File::create(path).map_err(|e| self.refuse(format!("{}: {e}", path.display())));
         let stdout = self.stdout.as_ref().map_or(Ok(Stdio::null()), |path| create(path).map(Stdio::from))?;
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).stdin(Stdio::null()).stdout(stdout).stderr(create(&self.stderr)?);
@@ -70,13 +71,21 @@ impl Invocation {
                 command.env_remove(name);
             }
         }
+        command.env(SESSIONS.0, sessions_beside(&self.stderr));
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
         // A group of its own: Ctrl-C reaches us alone, and we can signal all of it.
         command.process_group(0);
+        command.spawn().map_err(|e| self.refuse(e.to_string()))
+    }
 
+    fn refuse(&self, what: String) -> Failure {
+        Failure::NotStarted { argv0: self.argv[0].to_string_lossy().into_owned(), what }
+    }
+
+    pub fn start<'a>(&'a self, interrupt: &'a Interrupt) -> Result<Running<'a>, Failure> {
         let cpu_begin_s = children_cpu_s();
         let begin = Instant::now();
-        let mut child = command.spawn().map_err(|e| refuse(e.to_string()))?;
+        let mut child = self.spawn()?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => {
@@ -84,7 +93,7 @@ impl Invocation {
             }
             Err(e) => {
                 let _ = (child.kill(), child.wait());
-                Err(refuse(format!("pidfd_open: {e}")))
+                Err(self.refuse(format!("pidfd_open: {e}")))
             }
         }
     }
@@ -92,6 +101,22 @@ impl Invocation {
     /// Starts it and waits for its successful end.
     pub fn run(&self, interrupt: &Interrupt) -> Result<Sample, Failure> {
         self.start(interrupt)?.finish()
+    }
+
+    /// Why it has ended that way, with the end of what it said.
+    pub fn exited(&self, status: ExitStatus) -> Failure {
+        Failure::Exited { status: say(status), stderr: self.stderr_tail() }
+    }
+
+    fn stderr_tail(&self) -> String {
+        let text = fs::read(&self.stderr).unwrap_or_default();
+        let cut = text.len().saturating_sub(STDERR_TAIL);
+        let tail = String::from_utf8_lossy(&text[cut..]).trim().replace('\n', " | ");
+        match (tail.is_empty(), cut) {
+            (true, _) => tail,
+            (false, 0) => format!(": {tail}"),
+            (false, _) => format!(": ..{tail}"),
+        }
     }
 }
 
@@ -137,7 +162,7 @@ impl Running<'_> {
                 let cpu = children_cpu_s() - self.cpu_begin_s;
                 Ok(Sample(vec![(Metric::Wall, wall.as_secs_f64()), (Metric::Cpu, cpu)]))
             }
-            Ok(status) => Err(Failure::Exited { status: say(status), stderr: self.stderr_tail() }),
+            Ok(status) => Err(self.invocation.exited(status)),
             Err(e) => Err(Failure::Wrong(format!("wait: {e}"))),
         }
     }
@@ -147,45 +172,48 @@ impl Running<'_> {
         let status = self.child.wait();
         self.ended = true;
         match status {
-            Ok(status) => {
-                Failure::Exited { status: format!("ended early: {}", say(status)), stderr: self.stderr_tail() }
-            }
+            Ok(status) => Failure::Exited {
+                status: format!("ended early: {}", say(status)),
+                stderr: self.invocation.stderr_tail(),
+            },
             Err(e) => Failure::Wrong(format!("wait: {e}")),
-        }
-    }
-
-    fn stderr_tail(&self) -> String {
-        let text = fs::read(&self.invocation.stderr).unwrap_or_default();
-        let cut = text.len().saturating_sub(STDERR_TAIL);
-        let tail = String::from_utf8_lossy(&text[cut..]).trim().replace('\n', " | ");
-        match (tail.is_empty(), cut) {
-            (true, _) => tail,
-            (false, 0) => format!(": {tail}"),
-            (false, _) => format!(": ..{tail}"),
         }
     }
 }
 
 impl Drop for Running<'_> {
-    /// A command that has not ended is ended: asked, then killed with everything below it.
     fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let _ = kill_process(self.pid, Signal::TERM);
-        let until = Instant::now() + TERM_GRACE;
-        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        if matches!(self.child.try_wait(), Ok(None)) {
-            // Children first lose their parent otherwise, and with it their place in this list.
-            for pid in orphans::descendants_of(self.pid) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            let _ = kill_process_group(self.pid, Signal::KILL);
-            let _ = self.child.wait();
+        if !self.ended {
+            end(&mut self.child);
         }
     }
+}
+
+/// A command that has not ended is ended: asked, then killed with everything below it.
+pub fn end(child: &mut Child) {
+    let pid = Pid::from_child(child);
+    let is_running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+    if !is_running(child) {
+        return;
+    }
+    let _ = kill_process(pid, Signal::TERM);
+    let until = Instant::now() + TERM_GRACE;
+    while Instant::now() < until && is_running(child) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if is_running(child) {
+        // Children first lose their parent otherwise, and with it their place in this list.
+        for pid in orphans::descendants_of(pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = child.wait();
+    }
+}
+
+/// The folder of the sessions of a benchmark whose commands' complaints go there.
+pub fn sessions_beside(stderr: &Path) -> PathBuf {
+    stderr.with_file_name(SESSIONS.1)
 }
 
 fn say(status: ExitStatus) -> String {

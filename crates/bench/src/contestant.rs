@@ -8,7 +8,8 @@ use crate::cases::{Case, Work};
 use crate::hosts::Remote;
 use crate::peers::{PeerKind, major};
 use crate::programs::{Program, Scratch};
-use crate::{echo, floor};
+use crate::standing::session_name;
+use crate::{echo, floor, prun};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -21,6 +22,12 @@ pub enum Kind {
     Wireup,
     /// Wireup by a remote shell per rank, one after the other.
     Serial,
+    /// Wireup in a session that stands.
+    Session,
+    /// `prun` on a PRRTE that stands.
+    Prun,
+    /// A process like the launcher that does nothing, in place of a job.
+    LauncherFloor,
     Peer(PeerKind),
 }
 
@@ -34,6 +41,8 @@ pub struct Contestant {
     pub path: PathBuf,
     /// Further arguments before the program.
     pub extra: Vec<String>,
+    /// Variables that its programs need to find their parts.
+    pub env: Vec<(String, String)>,
 }
 
 impl Contestant {
@@ -50,12 +59,30 @@ impl Contestant {
     }
 
     fn embedded(name: String, kind: Kind) -> Contestant {
-        Contestant { name, kind, version: String::new(), path: PathBuf::new(), extra: Vec::new() }
+        Contestant { name, kind, version: String::new(), path: PathBuf::new(), extra: Vec::new(), env: Vec::new() }
     }
 
     /// Whether it can run this case at all.
     pub fn takes_part(&self, case: &Case) -> bool {
         let work = case.work;
+        match self.kind {
+            Kind::Session => return case.is_standing,
+            Kind::Prun => {
+                let is_reached = case.remote.is_some() || case.place.node_count == 1;
+                return case.is_standing && is_reached && matches!(work, Work::True | Work::Jobs);
+            }
+            Kind::LauncherFloor => return work == Work::Jobs,
+            Kind::Floor { .. } if case.is_standing && work == Work::True => return true,
+            _ if work == Work::Jobs => return self.takes_jobs(case),
+            _ => {}
+        }
+        if case.remote.as_ref().is_some_and(Remote::is_allocation) {
+            return match self.kind {
+                Kind::Wireup => true,
+                Kind::Peer(peer) => peer == PeerKind::Srun && self.can(peer, work),
+                _ => false,
+            };
+        }
         if case.remote.is_some() {
             return match self.kind {
                 Kind::Floor { spawners } => work == Work::True && spawners == 1,
@@ -63,6 +90,7 @@ impl Contestant {
                 Kind::Echo => work == Work::Exchange,
                 Kind::Wireup => true,
                 Kind::Serial => work == Work::Initiation,
+                Kind::Session | Kind::Prun | Kind::LauncherFloor => false,
                 Kind::Peer(peer) => work != Work::Initiation && peer.knows_hosts() && self.can(peer, work),
             };
         }
@@ -72,9 +100,26 @@ impl Contestant {
             Kind::Floor { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
             Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
             Kind::Wireup => true,
-            Kind::Bare | Kind::Serial => false,
+            Kind::Bare | Kind::Serial | Kind::Session | Kind::Prun | Kind::LauncherFloor => false,
             Kind::Peer(peer) => one_node && work != Work::Memory && self.can(peer, work),
         }
+    }
+
+    /// Whether it is timed with many jobs, one program each time.
+    fn takes_jobs(&self, case: &Case) -> bool {
+        match self.kind {
+            Kind::Floor { spawners } => spawners == 1,
+            Kind::Wireup => true,
+            Kind::Peer(PeerKind::Srun) => true,
+            Kind::Peer(PeerKind::Hydra) => case.remote.is_some() || case.place.node_count == 1,
+            Kind::Peer(PeerKind::Flux) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it is its figures that are asked for.
+    pub fn is_judged(&self, case: &Case) -> bool {
+        self.kind == if case.is_standing { Kind::Session } else { Kind::Wireup }
     }
 
     /// Whether it speaks what the ranks speak. An Open MPI starts its own programs alone, and in a race of launchers across hosts it
@@ -87,17 +132,36 @@ impl Contestant {
         is_own && peer.speaks(work.pmi())
     }
 
-    /// How many processes a run of it starts.
+    /// How many ranks a run of it starts.
     pub fn process_count(&self, case: &Case) -> u32 {
-        if self.kind == Kind::Bare { case.place.node_count } else { case.place.job_size() }
+        match self.kind {
+            Kind::Bare => case.place.node_count,
+            Kind::LauncherFloor => 0,
+            _ => case.place.job_size(),
+        }
+    }
+
+    /// What a launcher of it is started with besides.
+    pub fn env_of_launcher(&self, scratch: &Scratch) -> Vec<(OsString, OsString)> {
+        let mut env: Vec<(OsString, OsString)> =
+            self.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        if self.kind == Kind::Prun {
+            env.extend(prun::client_env(self, scratch));
+        }
+        env
     }
 
     /// The command line that runs `program` (with its arguments) on every rank.
     pub fn argv(&self, scratch: &Scratch, case: &Case, program: Vec<OsString>) -> Vec<OsString> {
         let place = case.place;
         let job_size = place.job_size();
-        let options = match (self.kind, &case.remote) {
+        let remote = case.remote.as_ref().map(|remote| remote.first(place.node_count));
+        let options = match (self.kind, &remote) {
+            (Kind::Floor { .. }, _) if case.work == Work::Jobs => return program,
             (Kind::Floor { spawners }, _) => return floor::argv(scratch, spawners, job_size, program),
+            (Kind::LauncherFloor, _) => words(&["--version"]),
+            (Kind::Session, _) => self.in_session(case),
+            (Kind::Prun, _) => prun::options(self, scratch, place),
             (Kind::Echo, None) => return echo::argv(scratch, job_size, program),
             (Kind::Echo, Some(remote)) => return echo::argv_on_hosts(scratch, remote, place, program),
             (Kind::Bare, None) => return program,
@@ -110,15 +174,30 @@ impl Contestant {
             (Kind::Peer(peer), None) => peer.options(&self.version, job_size, case.work.pmi()),
             (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(&self.version, remote, place, case.work.pmi()),
         };
-        let options = if self.kind == Kind::Wireup { with_pmix(options, case.work) } else { options };
+        let is_ours = matches!(self.kind, Kind::Wireup | Kind::Session);
+        let options = if is_ours { with_pmix(options, case.work) } else { options };
         let mut argv = vec![self.path.clone().into_os_string()];
         argv.extend(options.into_iter().chain(self.extra.iter().cloned()).map(OsString::from));
-        argv.extend(program);
+        if self.kind != Kind::LauncherFloor {
+            argv.extend(program);
+        }
         argv
+    }
+
+    fn in_session(&self, case: &Case) -> Vec<String> {
+        let (size, ppn) = (case.place.job_size().to_string(), case.place.ppn.to_string());
+        let mut options = words(&["run", "--session", &session_name(), "-n", &size]);
+        if case.place.node_count > 1 {
+            options.extend(words(&["--ppn", &ppn]));
+        }
+        options
     }
 
     fn wireup_on_hosts(&self, remote: &Remote, case: &Case) -> Vec<String> {
         let (size, ppn) = (case.place.job_size().to_string(), case.place.ppn.to_string());
+        if remote.is_allocation() {
+            return words(&["run", "-n", &size, "--ppn", &ppn]);
+        }
         let mut options =
             words(&["run", "--hosts", &remote.list(), "-n", &size, "--ppn", &ppn, "--remote-shell", &remote.shell]);
         match (case.work, self.kind) {
@@ -160,6 +239,9 @@ impl Serialize for Kind {
             Kind::Bare => "bare",
             Kind::Wireup => "wireup",
             Kind::Serial => "serial",
+            Kind::Session => "session",
+            Kind::Prun => "prun",
+            Kind::LauncherFloor => "floor-launcher",
             Kind::Peer(peer) => peer.name(),
         })
     }
@@ -210,6 +292,41 @@ mod tests {
             tell(Kind::Peer(PeerKind::Srun), &there("exchange-2x4")),
             "-n 8 --overcommit --mpi=pmi2 -N 2 --ntasks-per-node 4 --nodelist p,q a b"
         );
+    }
+
+    #[test]
+    fn in_an_allocation_nobody_is_told_of_hosts_that_finds_them() {
+        let hosts = ["p".to_owned(), "q".to_owned()];
+        let case = Case::on_hosts("mpi-init-2x4", &hosts, "srun").unwrap();
+        assert_eq!(tell(Kind::Wireup, &case), "run -n 8 --ppn 4 a b");
+        let takes_part = |kind| Contestant::embedded("x".into(), kind).takes_part(&case);
+        assert!(takes_part(Kind::Wireup) && takes_part(Kind::Peer(PeerKind::Srun)));
+        assert!(!takes_part(Kind::Peer(PeerKind::Hydra)) && !takes_part(Kind::Session));
+    }
+
+    #[test]
+    fn sessions_and_what_is_like_them_are_told_where_they_stand() {
+        let name = session_name();
+        let standing = |case: Case| Case { is_standing: true, ..case };
+        assert_eq!(tell(Kind::Session, &standing(here("true-1x8"))), format!("run --session {name} -n 8 a b"));
+        let run = format!("run --session {name} -n 8 --ppn 4 a b");
+        assert_eq!(tell(Kind::Session, &standing(there("true-2x4"))), run);
+        let prun = tell(Kind::Prun, &standing(there("true-2x4")));
+        assert_eq!(
+            prun,
+            "--allow-run-as-root --dvm-uri file:DIR/dvm-uri -n 8 --map-by :OVERSUBSCRIBE --bind-to none a b"
+        );
+    }
+
+    #[test]
+    fn many_jobs_are_of_one_host_though_a_session_has_more() {
+        let hosts = ["p".to_owned(), "q".to_owned()];
+        let case = Case::stream("jobs-1x1", &hosts, Some("rsh")).unwrap();
+        assert_eq!(tell(Kind::Wireup, &case), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b");
+        assert_eq!(tell(Kind::LauncherFloor, &case), "--version");
+        let scratch = Scratch::create().unwrap();
+        assert_eq!(Contestant::floor(1).argv(&scratch, &case, vec!["a".into()]), ["a"]);
+        assert!(Contestant::floor(1).takes_part(&case) && !Contestant::floor(2).takes_part(&case));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The results as files: JSON with everything, CSV with a line per sample.
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::contestant::{Contestant, Kind};
+use crate::contestant::Contestant;
 use crate::machine::Machine;
 use crate::measure::{Measured, Series};
 use crate::metric::Sample;
@@ -13,9 +13,15 @@ use crate::verdict::{judge, ratio, reference_values};
 /// Raised when a reader of older files would misunderstand newer ones.
 const FORMAT: u32 = 1;
 
-pub fn json(machine: &Machine, contestants: &[Contestant], missing: &[String], measured: &[Measured]) -> Value {
+pub fn json(
+    benchmark: &str,
+    machine: &Machine,
+    contestants: &[Contestant],
+    missing: &[String],
+    measured: &[Measured],
+) -> Value {
     json!({
-        "benchmark": "launch",
+        "benchmark": benchmark,
         "format": FORMAT,
         "machine": machine,
         "contestants": contestants,
@@ -32,6 +38,8 @@ fn case(measured: &Measured, contestants: &[Contestant]) -> Value {
         "rounds": measured.case.rounds,
         "limit_s": measured.case.limit.as_secs_f64(),
         "load_1min_after": measured.load_1min,
+        "standing": measured.case.is_standing,
+        "up_s": measured.up.iter().map(|(who, s)| (contestants[*who].name.clone(), json!(s))).collect::<Map<_, _>>(),
         "series": measured.series.iter().map(|s| series(s, measured, contestants)).collect::<Vec<_>>(),
     })
 }
@@ -49,7 +57,7 @@ fn series(series: &Series, measured: &Measured, contestants: &[Contestant]) -> V
             "ratio_median": reference.as_ref().ok().and_then(|(_, base)| ratio(&values, base)),
         })
     });
-    let asked = measured.case.asked.iter().filter(|_| contestant.kind == Kind::Wireup).map(|asked| {
+    let asked = measured.case.asked.iter().filter(|_| contestant.is_judged(&measured.case)).map(|asked| {
         json!({
             "metric": asked.metric,
             "asked": asked.to_string(),
@@ -66,7 +74,7 @@ fn series(series: &Series, measured: &Measured, contestants: &[Contestant]) -> V
             "round": round,
             "warm_up": round == 0,
             "values": run.as_ref().ok().map(|Sample(values)| {
-                values.iter().map(|(m, v)| (m.name().to_owned(), json!(v))).collect::<serde_json::Map<_, _>>()
+                values.iter().map(|(m, v)| (m.name().to_owned(), json!(v))).collect::<Map<_, _>>()
             }),
             "failure": run.as_ref().err().map(ToString::to_string),
         })).collect::<Vec<_>>(),
@@ -114,7 +122,7 @@ mod tests {
             vec![Ok(Sample(vec![(Metric::Wall, 0.5)])), Err(Failure::Wrong("a, \"b\"".into())), Ok(Sample::default())];
         let series = vec![Series { contestant: 0, runs, given_up: false, left_behind: 0 }];
         let case = "true-1x4".parse().unwrap();
-        (vec![Contestant::floor(1)], vec![Measured { case, series, load_1min: 0.5 }])
+        (vec![Contestant::floor(1)], vec![Measured { case, series, up: Vec::new(), load_1min: 0.5 }])
     }
 
     #[test]
@@ -130,7 +138,7 @@ mod tests {
     #[test]
     fn json_names_place_and_failures() {
         let (contestants, measured) = fixture();
-        let value = json(&Machine::look(), &contestants, &["srun".into()], &measured);
+        let value = json("launch", &Machine::look(), &contestants, &["srun".into()], &measured);
         let case = &value["cases"][0];
         assert_eq!(case["place"], json!({ "kind": "one-node", "node_count": 1, "ppn": 4 }));
         assert_eq!(case["series"][0]["runs"][1]["failure"], "a, \"b\"");

@@ -3,10 +3,12 @@
 //! Hosts and shell are whatever the benchmark's surroundings have; on one machine `wireup-testbed run` makes them.
 //! Every host must see the test programs, so that nobody's copying is timed.
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cases::{self, Against, Asked, Case, NoCase, OpenMpi, Place, Work};
+use crate::asked::{Against, Asked, first_get_asked};
+use crate::cases::{Case, NoCase, OpenMpi, Place, Work};
 use crate::command::{Failure, Invocation};
 use crate::interrupt::Interrupt;
 use crate::metric::Metric;
@@ -15,15 +17,18 @@ use crate::programs::{Program, Scratch};
 /// The testbed's remote shell without cryptography, used where it is installed: it costs next to nothing itself.
 const PLAIN_SHELL: &str = "plainsh";
 const SSH: &str = "ssh";
+/// In place of a shell: the hosts are those of a Slurm allocation that this process is in, and nobody is told of them.
+const SRUN: &str = "srun";
 /// For a shell to every host at once, before anything is timed (chosen).
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
 /// The default set across hosts: name without its shell, and whether it is about ssh.
-const TABLE: [(&str, bool); 16] = [
+pub const TABLE: [(&str, bool); 17] = [
     ("true-16x16", false),
     ("true-64x16", false),
     ("true-64x1", true),
     ("mpi-init-4x4", false),
+    ("mpi-init-4x4@srun", false),
     ("exchange-16x16", false),
     ("exchange-64x4", false),
     ("initiation-4x1", true),
@@ -38,12 +43,6 @@ const TABLE: [(&str, bool); 16] = [
     ("pmix-direct-16x16", false),
 ];
 
-/// Processes, and the whole start of that many by one ssh after the other (s): W. Yu, J. Wu, D. K. Panda, Fast and
-/// Scalable Startup of MPI Programs in InfiniBand Clusters, 2004, table 1, SSH-DR. Their model has 0.1 s per process
-/// for the initiation alone.
-const PUBLISHED: [(u32, f64); 6] = [(4, 0.58), (8, 0.94), (16, 1.69), (32, 3.37), (64, 6.77), (128, 13.45)];
-const PUBLISHED_PER_PROCESS_S: f64 = 0.1;
-
 /// Where a job runs that leaves this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
@@ -54,8 +53,19 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// The first so many hosts.
+    pub fn first(&self, node_count: u32) -> Remote {
+        let hosts = self.hosts.iter().take(node_count as usize).cloned().collect();
+        Remote { hosts, shell: self.shell.clone() }
+    }
+
     pub fn list(&self) -> String {
         self.hosts.join(",")
+    }
+
+    /// Whether launchers find the hosts in the environment, as Slurm's.
+    pub fn is_allocation(&self) -> bool {
+        self.shell == SRUN
     }
 
     /// The shell's name for the case's name.
@@ -65,17 +75,27 @@ impl Remote {
 }
 
 /// The cases across `hosts`: those named, `WORK-NODESxPPN[@SHELL]`, or the table.
-pub fn cases(names: &[String], hosts: &[String], shell: Option<&str>) -> Result<Vec<Case>, NoCase> {
-    let plain = shell.unwrap_or(if is_on_path(PLAIN_SHELL) { PLAIN_SHELL } else { SSH });
+pub fn cases(
+    names: &[String],
+    table: &[(&str, bool)],
+    hosts: &[String],
+    shell: Option<&str>,
+) -> Result<Vec<Case>, NoCase> {
+    let plain = plain_shell(shell);
     let with = |name: &str, shell: &str| {
         let (name, shell) = name.split_once('@').unwrap_or((name, shell));
         Case::on_hosts(name, hosts, shell)
     };
     if names.is_empty() {
         let shell_of = |about_ssh| if about_ssh { shell.unwrap_or(SSH) } else { plain };
-        return TABLE.iter().map(|(name, about_ssh)| with(name, shell_of(*about_ssh))).collect();
+        return table.iter().map(|(name, about_ssh)| with(name, shell_of(*about_ssh))).collect();
     }
     names.iter().map(|name| with(name, plain)).collect()
+}
+
+/// The one that is wanted, or that costs least.
+pub fn plain_shell(wanted: Option<&str>) -> &str {
+    wanted.unwrap_or(if is_on_path(PLAIN_SHELL) { PLAIN_SHELL } else { SSH })
 }
 
 fn is_on_path(program: &str) -> bool {
@@ -97,9 +117,11 @@ pub fn limit(place: Place) -> Duration {
 }
 
 /// What ratios in the table are to.
-pub fn reference(work: Work) -> Against {
+pub fn reference(work: Work, remote: &Remote) -> Against {
     match work {
+        _ if remote.is_allocation() => Against::Srun,
         Work::True | Work::Memory => Against::Bare,
+        Work::Jobs => Against::Floor,
         Work::PmiInit | Work::PmiBare | Work::MpiInit => Against::Hydra5,
         Work::Exchange => Against::Echo,
         Work::Initiation => Against::Serial,
@@ -118,6 +140,7 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
         (Work::True, 16, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75)],
         (Work::True, 64, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75), net],
         (Work::True, 64, 1) if remote.shell_name() == SSH => vec![wall(Against::Bare, 1.15)],
+        (Work::MpiInit, 4, 4) if remote.is_allocation() => vec![wall(Against::Srun, 1.0)],
         (Work::MpiInit, 4, 4) => vec![wall(Against::Hydra5, 0.8)],
         (Work::Exchange, 16, 16) => [vec![fence(1.0)], gets.to_vec()].concat(),
         (Work::Exchange, 64, 4) => [vec![fence(0.5)], gets.to_vec()].concat(),
@@ -131,22 +154,10 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
             ask(Metric::GetAll, Against::Srun, 1.0),
             ask(Metric::NetBytes, Against::Srun, 0.5),
         ],
-        (Work::PmixDirect, _, _) => vec![cases::first_get_asked()],
+        (Work::PmixDirect, _, _) => vec![first_get_asked()],
         (Work::Initiation, 16, 8) => vec![wall(Against::Serial, 0.2)],
         _ => Vec::new(),
     }
-}
-
-/// Figures of others for the same work, not compared with: their machine was another one.
-pub fn published(case: &Case) -> Option<String> {
-    let job_size = case.place.job_size();
-    let (_, start_s) = PUBLISHED.iter().find(|(processes, _)| *processes == job_size)?;
-    let initiation_s = PUBLISHED_PER_PROCESS_S * f64::from(job_size);
-    (case.work == Work::Initiation).then(|| {
-        format!(
-            "published (Yu 2004, SSH-DR, {job_size} processes): start {start_s:.2} s, of which initiation {initiation_s:.1} s by its model"
-        )
-    })
 }
 
 /// Whether every host answers and sees the test programs.
@@ -156,8 +167,13 @@ pub fn published(case: &Case) -> Option<String> {
 pub fn reach(remote: &Remote, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
     let seen = scratch.program(Program::True);
     let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());
-    let words = [scratch.program(Program::Shells).into(), remote.list().into(), remote.shell.clone().into()];
-    let argv = words.into_iter().chain(["{host}".into(), script.into()]).collect();
+    let called: &[&str] = match remote.is_allocation() {
+        true => &[SRUN, "--overlap", "-N", "1", "-n", "1", "-w", "{host}", "/bin/sh", "-c"],
+        false => &[&remote.shell, "{host}"],
+    };
+    let mut argv: Vec<OsString> = vec![scratch.program(Program::Shells).into(), remote.list().into()];
+    argv.extend(called.iter().map(OsString::from));
+    argv.push(script.into());
     let stderr = scratch.file("stderr");
     Invocation { argv, env: Vec::new(), stdout: None, stderr, limit: REACH_LIMIT }.run(interrupt).map(drop)
 }
@@ -172,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_table_has_targets_and_a_shell_for_every_case() {
-        let cases = cases(&[], &hosts(64), Some("/opt/rsh")).unwrap();
+        let cases = cases(&[], &TABLE, &hosts(64), Some("/opt/rsh")).unwrap();
         let names: Vec<String> = cases.iter().map(Case::name).collect();
         assert_eq!(names[..3], ["true-16x16@rsh", "true-64x16@rsh", "true-64x1@rsh"]);
         assert_eq!(cases[0].remote.as_ref().unwrap().list(), hosts(16).join(","));
@@ -187,15 +203,8 @@ mod tests {
     #[test]
     fn a_case_may_name_its_shell() {
         let names = ["true-64x1@ssh".to_owned(), "true-2x3".to_owned()];
-        let cases = cases(&names, &hosts(64), Some("rsh")).unwrap();
+        let cases = cases(&names, &TABLE, &hosts(64), Some("rsh")).unwrap();
         assert_eq!(cases.iter().map(Case::name).collect::<Vec<_>>(), ["true-64x1@ssh", "true-2x3@rsh"]);
         assert_eq!(cases[0].asked.len(), 1);
-    }
-
-    #[test]
-    fn what_is_published_stands_beside_its_size_alone() {
-        let at = |name: &str| published(&Case::on_hosts(name, &hosts(16), "ssh").unwrap());
-        assert!(at("initiation-16x8").unwrap().contains("start 13.45 s, of which initiation 12.8 s"));
-        assert_eq!((at("initiation-3x1"), at("true-16x8")), (None, None));
     }
 }

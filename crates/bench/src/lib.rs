@@ -3,10 +3,12 @@
 //! `flags` say what to run; `cases` are the jobs and what is asked of them, `hosts` those across hosts; `peers` finds the other
 //! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
 //! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
-//! told in `docs/benchmarks.md`. `startup` times what ranks tell each other at their start,
+//! told in `docs/benchmarks.md`. `in_session` has cases for which a session stands (`standing`, beside `prun`), `initiation` their figure,
+//! `soak` sends jobs through one and looks what stays. `startup` times what ranks tell each other at their start,
 //! `links` what agents do, `modex` what ranks of PMIx wait for.
 #![forbid(unsafe_code)]
 
+mod asked;
 mod cases;
 mod command;
 mod contestant;
@@ -15,10 +17,14 @@ mod error;
 mod files;
 mod flags;
 mod floor;
+mod gather;
 mod ground;
 mod hosts;
+mod in_session;
+mod initiation;
 mod interrupt;
 mod launch;
+mod launch_flags;
 mod links;
 mod machine;
 mod measure;
@@ -28,10 +34,15 @@ mod modex;
 mod orphans;
 mod peers;
 mod programs;
+mod prun;
+mod published;
 mod sample;
+mod soak;
 mod stamps;
+mod standing;
 mod startup;
 mod stats;
+mod stream;
 mod summary;
 mod table;
 mod traffic;

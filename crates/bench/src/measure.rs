@@ -3,12 +3,15 @@
 //! A warm-up round goes first and does not count. Nothing is dropped in silence: a run that fails is kept
 //! with its reason; a contestant that fails in two rounds one after the other is not asked again, which is
 //! kept as well.
+use rustix::process::Pid;
+
 use crate::cases::Case;
 use crate::command::Failure;
 use crate::contestant::Contestant;
 use crate::metric::{Metric, Sample};
 use crate::orphans;
 use crate::sample::Stage;
+use crate::standing::Standing;
 
 /// Rounds that a contestant may fail one after the other: further ones would only cost their limit.
 const FAILURES_MAX: usize = 2;
@@ -29,6 +32,8 @@ pub struct Series {
 pub struct Measured {
     pub case: Case,
     pub series: Vec<Series>,
+    /// How long what stood for a contestant took to come up (s).
+    pub up: Vec<(usize, f64)>,
     pub load_1min: f64,
 }
 
@@ -53,13 +58,16 @@ pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measur
     let able = contestants.iter().enumerate().filter(|(_, c)| c.takes_part(case));
     let mut series: Vec<Series> =
         able.map(|(contestant, _)| Series { contestant, runs: Vec::new(), given_up: false, left_behind: 0 }).collect();
+    let standing = raise(case, contestants, &mut series, stage);
+    let up = standing.iter().map(|(at, standing)| (series[*at].contestant, standing.up_s)).collect();
+    let kept = pids(&standing);
     for round in 0..=case.rounds {
         for series in &mut series {
             if series.given_up || stage.interrupt.is_set() {
                 continue;
             }
             let run = stage.run(case, &contestants[series.contestant], round == 0);
-            series.left_behind += orphans::settle();
+            series.left_behind += orphans::settle(&kept);
             if run == Err(Failure::Interrupted) {
                 // The user's doing, not the contestant's.
                 continue;
@@ -68,7 +76,38 @@ pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measur
             series.given_up = has_failed_lately(&series.runs);
         }
     }
-    Measured { case: case.clone(), series, load_1min: crate::machine::load() }
+    take_down(standing, &mut series);
+    Measured { case: case.clone(), series, up, load_1min: crate::machine::load() }
+}
+
+/// What stands, with the index of its series; a series whose session does not come up is given up.
+fn raise(case: &Case, contestants: &[Contestant], series: &mut [Series], stage: &Stage) -> Vec<(usize, Standing)> {
+    let mut standing = Vec::new();
+    for (at, series) in series.iter_mut().enumerate() {
+        match Standing::raise(&contestants[series.contestant], case, stage) {
+            Ok(Some(one)) => standing.push((at, one)),
+            Ok(None) | Err(Failure::Interrupted) => {}
+            Err(failure) => {
+                series.runs.push(Err(failure));
+                series.given_up = true;
+                series.left_behind += orphans::settle(&pids(&standing));
+            }
+        }
+    }
+    standing
+}
+
+fn take_down(mut standing: Vec<(usize, Standing)>, series: &mut [Series]) {
+    while let Some((at, one)) = standing.pop() {
+        if let Err(failure) = one.end() {
+            series[at].runs.push(Err(Failure::Wrong(format!("taken down: {failure}"))));
+        }
+        series[at].left_behind += orphans::settle(&pids(&standing));
+    }
+}
+
+fn pids(standing: &[(usize, Standing)]) -> Vec<Pid> {
+    standing.iter().flat_map(|(_, one)| one.pids.iter().copied()).collect()
 }
 
 fn has_failed_lately(runs: &[Result<Sample, Failure>]) -> bool {

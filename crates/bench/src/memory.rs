@@ -72,9 +72,8 @@ fn ours(launcher: Pid, node_count: u32) -> Result<Vec<(Pid, Role, usize)>, Memor
         if !is_ours {
             return parent;
         }
-        let comm = fs::read_to_string(proc_file(pid, "comm")).unwrap_or_default();
         let role = match parent {
-            Some(_) if comm.contains(KEEPER_MARK) => Role::Keeper,
+            Some(_) if is_keeper(pid) => Role::Keeper,
             _ => Role::Agent,
         };
         let agent = match (role, parent) {
@@ -92,6 +91,11 @@ fn ours(launcher: Pid, node_count: u32) -> Result<Vec<(Pid, Role, usize)>, Memor
         return Err(MemoryError::AgentCount { found: agents, expected: node_count });
     }
     Ok(found)
+}
+
+/// Whether one of our processes is an agent's keeper.
+pub fn is_keeper(pid: Pid) -> bool {
+    fs::read_to_string(proc_file(pid, "comm")).unwrap_or_default().contains(KEEPER_MARK)
 }
 
 fn largest(processes: &[Process], agents: usize) -> Sample {

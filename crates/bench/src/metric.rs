@@ -67,6 +67,10 @@ pub enum Metric {
     DirectInPerValue,
     /// Frames of an exchange into a node: the worst.
     FramesIn,
+    /// Jobs that were started and waited for, a second.
+    JobRate,
+    /// Jobs that did not end.
+    Hung,
 }
 
 impl Metric {
@@ -107,6 +111,8 @@ impl Metric {
             Metric::DownInPerValue => "down-in-per-value",
             Metric::DirectInPerValue => "direct-in-per-value",
             Metric::FramesIn => "frames-in",
+            Metric::JobRate => "job-rate",
+            Metric::Hung => "hung",
         }
     }
 
@@ -115,7 +121,8 @@ impl Metric {
             Metric::AgentMemory | Metric::NodeMemory | Metric::PairBytes | Metric::NetBytes => Unit::Bytes,
             Metric::ClientMemory | Metric::SharedMemory | Metric::InPerValue | Metric::InPerValueMean => Unit::Bytes,
             Metric::UpInPerValue | Metric::DownInPerValue | Metric::DirectInPerValue => Unit::Bytes,
-            Metric::FramesIn => Unit::Count,
+            Metric::FramesIn | Metric::Hung => Unit::Count,
+            Metric::JobRate => Unit::PerSecond,
             Metric::Overlap => Unit::Share,
             _ => Unit::Seconds,
         }
@@ -135,6 +142,7 @@ pub enum Unit {
     /// A part of the whole.
     Share,
     Count,
+    PerSecond,
 }
 
 impl Unit {
@@ -143,6 +151,7 @@ impl Unit {
             Unit::Seconds => "s",
             Unit::Bytes => "B",
             Unit::Share | Unit::Count => "1",
+            Unit::PerSecond => "1/s",
         }
     }
 
@@ -158,6 +167,7 @@ impl Unit {
             (Unit::Bytes, v) if v >= 1048576.0 => (value / 1048576.0, "MiB"),
             (Unit::Bytes, v) if v >= 1024.0 => (value / 1024.0, "KiB"),
             (Unit::Bytes, _) => (value, "B"),
+            (Unit::PerSecond, _) => (value, "/s"),
         };
         let decimals = match scaled.abs() {
             v if v >= 100.0 => 0,

@@ -16,12 +16,13 @@ pub fn adopt() -> rustix::io::Result<()> {
 }
 
 /// Waits until nothing of the last command is left, by force after a grace; call it with no command
-/// running. Returns how many processes had to be killed.
-pub fn settle() -> usize {
+/// running. What is `kept` may stay. Returns how many processes had to be killed.
+pub fn settle(kept: &[Pid]) -> usize {
     let begin = Instant::now();
     let mut killed = 0;
     loop {
-        let children = children_of(getpid());
+        let mut children = children_of(getpid());
+        children.retain(|child| !kept.contains(child));
         if children.is_empty() || begin.elapsed() > GRACE + DEATH {
             return killed;
         }

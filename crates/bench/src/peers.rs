@@ -15,6 +15,7 @@ use crate::contestant::{Contestant, Kind};
 use crate::hosts::Remote;
 use crate::interrupt::Interrupt;
 use crate::programs::Scratch;
+use crate::prun;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {
@@ -23,19 +24,22 @@ pub enum PeerKind {
     OpenMpi,
     Prrte,
     Srun,
+    Flux,
 }
 
-const CANDIDATES: [&str; 5] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun"];
+const CANDIDATES: [&str; 6] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun", "flux"];
 /// Below the current directory: `target/peers/bin`, `target/peers/NAME/bin`.
 const PEERS_DIR: &str = "target/peers";
 /// A launcher that needs longer to tell its version is not asked anything else (chosen).
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 /// What srun only answers where there is a configuration: its program may be installed without.
 const SRUN_PROBE: &str = "--mpi=list";
+/// What flux only answers where there is an instance of it.
+const FLUX_PROBE: &str = "uptime";
 
 impl PeerKind {
-    pub const ALL: [PeerKind; 5] =
-        [PeerKind::Hydra, PeerKind::Intel, PeerKind::OpenMpi, PeerKind::Prrte, PeerKind::Srun];
+    pub const ALL: [PeerKind; 6] =
+        [PeerKind::Hydra, PeerKind::Intel, PeerKind::OpenMpi, PeerKind::Prrte, PeerKind::Srun, PeerKind::Flux];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -44,12 +48,14 @@ impl PeerKind {
             PeerKind::OpenMpi => "open-mpi",
             PeerKind::Prrte => "prrte",
             PeerKind::Srun => "srun",
+            PeerKind::Flux => "flux",
         }
     }
 
+    /// Jobs of Flux are timed by `bench jobs` alone: a large one waits for cores that this machine has not.
     pub fn speaks(self, pmi: Pmi) -> bool {
         match pmi {
-            Pmi::None => true,
+            Pmi::None => self != PeerKind::Flux,
             Pmi::Simple => matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun),
             Pmi::Pmix => matches!(self, PeerKind::OpenMpi | PeerKind::Prrte | PeerKind::Srun),
         }
@@ -90,7 +96,7 @@ impl PeerKind {
     /// Its words for: this many ranks here, as many as are asked for, with the PMI that they need.
     pub fn options(self, version: &str, job_size: u32, pmi: Pmi) -> Vec<String> {
         let further: &[&str] = match self {
-            PeerKind::Hydra | PeerKind::Intel => &[],
+            PeerKind::Hydra | PeerKind::Intel | PeerKind::Flux => &[],
             PeerKind::OpenMpi if is_since_5(version) => {
                 &["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--allow-run-as-root"]
             }
@@ -101,6 +107,9 @@ impl PeerKind {
             PeerKind::Srun => &["--overcommit", "--mpi=none"],
         };
         let mut options = vec!["-n".to_owned(), job_size.to_string()];
+        if self == PeerKind::Flux {
+            options.insert(0, "run".into());
+        }
         options.extend(further.iter().map(|s| (*s).to_owned()));
         options
     }
@@ -134,19 +143,29 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
             continue;
         }
         match ask_version(&path, scratch, interrupt).as_deref().map(identify) {
-            Ok(Some((PeerKind::Srun, _))) if ask(&path, SRUN_PROBE, scratch, interrupt).is_err() => {
+            Ok(Some((PeerKind::Srun, _))) if ask(&path, SRUN_PROBE, &[], scratch, interrupt).is_err() => {
                 found.refused.push(format!("{}: no Slurm to run jobs", path.display()));
+            }
+            Ok(Some((PeerKind::Flux, _))) if ask(&path, FLUX_PROBE, &[], scratch, interrupt).is_err() => {
+                found.refused.push(format!("{}: no instance to run jobs; flux start makes one", path.display()));
             }
             Ok(Some((kind, version))) => {
                 let name = name.unwrap_or_else(|| format!("{}-{version}", kind.name()));
                 if !found.peers.iter().any(|p| p.name == name) {
                     let kind = Kind::Peer(kind);
-                    found.peers.push(Contestant { name, kind, version, path, extra: Vec::new() });
+                    found.peers.push(Contestant { name, kind, version, path, extra: Vec::new(), env: Vec::new() });
                 }
             }
             Ok(None) => found.refused.push(format!("{}: not a launcher that is known here", path.display())),
             Err(why) => found.refused.push(format!("{}: --version: {why}", path.display())),
         }
+    }
+    let version = |path: &Path, env: &[(String, String)]| {
+        identify(&ask(path, "--version", env, scratch, interrupt).ok()?).map(|(_, version)| version)
+    };
+    match prun::beside(&found.peers, version) {
+        Some(prun) => found.peers.push(prun),
+        None => found.refused.push("prun: no prte beside a launcher".into()),
     }
     found
 }
@@ -163,14 +182,20 @@ fn search_dirs() -> Vec<PathBuf> {
 
 /// What the launcher answers to `--version`.
 pub fn ask_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, String> {
-    ask(path, "--version", scratch, interrupt)
+    ask(path, "--version", &[], scratch, interrupt)
 }
 
-fn ask(path: &Path, question: &str, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, String> {
+fn ask(
+    path: &Path,
+    question: &str,
+    env: &[(String, String)],
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<String, String> {
     let stdout = scratch.file("version");
     let invocation = Invocation {
         argv: vec![path.into(), OsString::from(question)],
-        env: Vec::new(),
+        env: env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         stdout: Some(stdout.clone()),
         stderr: scratch.file("stderr"),
         limit: VERSION_LIMIT,
@@ -200,6 +225,7 @@ fn identify(answer: &str) -> Option<(PeerKind, String)> {
         ("(PRRTE) ", PeerKind::Prrte),
         ("slurm-wlm ", PeerKind::Srun),
         ("slurm ", PeerKind::Srun),
+        ("libflux-core:", PeerKind::Flux),
     ];
     marks.into_iter().find_map(|(mark, kind)| Some((kind, after(mark)?)))
 }
@@ -225,6 +251,7 @@ mod tests {
             ("prterun (PRRTE) 3.0.2\n", Some((PeerKind::Prrte, "3.0.2"))),
             ("slurm-wlm 22.05.8\n", Some((PeerKind::Srun, "22.05.8"))),
             ("slurm 22.05.8\n", Some((PeerKind::Srun, "22.05.8"))),
+            ("commands:    \t\t0.45.0\nlibflux-core:\t\t0.45.0\n", Some((PeerKind::Flux, "0.45.0"))),
             ("mpiexec, version unknown", None),
             ("", None),
         ];

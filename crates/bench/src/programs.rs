@@ -42,8 +42,11 @@ programs! {
     Startup: "startup" from "startup",
     PmixExchange: "pmix-exchange" from "pmix_exchange",
     UcxInit: "ucx-init" from "ucx_init",
-    /// A shared object.
+    SpawnJobs: "spawn-jobs" from "spawn_jobs",
+    Misbehave: "misbehave" from "misbehave",
+    /// Shared objects.
     MpiShim: "mpi-shim.so" from "mpi_shim",
+    PrunShim: "prun-shim.so" from "prun_shim",
 }
 
 /// A directory of mode 0700 with the programs and the files of the runs; removed when dropped.

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::cases::{Case, OpenMpi, SLEEP_S, Work};
+use crate::cases::{Case, OpenMpi, SLEEP_S, Stream, Work};
 use crate::command::{Failure, Invocation};
 use crate::contestant::{Contestant, Kind};
 use crate::interrupt::Interrupt;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
-use crate::{stamps, traffic};
+use crate::{stamps, stream, traffic};
 
 /// How often the ranks' file is looked at while they arrive; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
@@ -30,6 +30,8 @@ pub struct Stage<'a> {
     pub interrupt: &'a Interrupt,
     pub mpi_program: Option<&'a Path>,
     pub mpi_env: &'a [(OsString, OsString)],
+    /// Further arguments of `wireup up`.
+    pub up_args: &'a [String],
 }
 
 impl Stage<'_> {
@@ -66,6 +68,7 @@ impl Stage<'_> {
             Work::PmixDirect => self.run_pmix(case, contestant, "direct"),
             Work::Exchange => self.run_exchange(case, contestant),
             Work::Memory => self.run_held(case, contestant),
+            Work::Jobs => self.run_jobs(case, contestant, warm_up),
         }
     }
 
@@ -110,12 +113,31 @@ impl Stage<'_> {
     fn run_counted(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
         let file = self.empty_file("started")?;
         let sample = self.run_plain(case, contestant, vec![self.program(Program::True), file.clone().into()])?;
-        let started = fs::metadata(file).map_err(wrong)?.len();
-        let expected = contestant.process_count(case);
-        if started != u64::from(expected) {
-            return Err(wrong(format!("{started} of {expected} ranks were started")));
-        }
+        expect(&file, contestant.process_count(case))?;
         Ok(sample)
+    }
+
+    /// A slice of the stream; the warm-up is a shorter one, and counted.
+    fn run_jobs(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+        let Stream { jobs, in_flight } = case.stream;
+        let jobs = if warm_up { jobs.min(2 * in_flight) } else { jobs };
+        let (started, mut program) = (self.empty_file("started")?, vec![self.program(Program::True)]);
+        if warm_up {
+            program.push(started.clone().into());
+        }
+        let argv = contestant.argv(self.scratch, case, program);
+        let (stream, env) = (Stream { jobs, in_flight }, contestant.env_of_launcher(self.scratch));
+        let ended = stream::run(stream, argv, env, case.limit, self.scratch, self.interrupt)?;
+        // What others lose is told; that they go on is their best.
+        if ended.badly > 0 || ended.well == 0 || contestant.is_judged(case) && ended.hung > 0 {
+            return Err(wrong(format!("of {jobs} jobs {} ended badly, {} hung", ended.badly, ended.hung)));
+        }
+        if warm_up && ended.hung == 0 {
+            expect(&started, jobs * contestant.process_count(case))?;
+        }
+        let rate = f64::from(ended.well) / ended.elapsed_s;
+        let hung = f64::from(ended.hung);
+        Ok(Sample(vec![(Metric::JobRate, rate), (Metric::Wall, ended.elapsed_s), (Metric::Hung, hung)]))
     }
 
     fn run_exchange(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
@@ -161,9 +183,10 @@ impl Stage<'_> {
     }
 
     fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
+        let mpi_env = if case.work.is_mpi() { self.mpi_env } else { &[] };
         Invocation {
             argv: contestant.argv(self.scratch, case, program),
-            env: if case.work.is_mpi() { self.mpi_env.to_vec() } else { Vec::new() },
+            env: [contestant.env_of_launcher(self.scratch), mpi_env.to_vec()].concat(),
             stdout: None,
             stderr: self.scratch.file("stderr"),
             limit: case.limit,
@@ -190,6 +213,15 @@ pub fn open_mpi_program(version: OpenMpi) -> &'static Path {
         OpenMpi::V4 => "target/programs/openmpi4/initfin",
         OpenMpi::V5 => "target/programs/openmpi5/initfin",
     })
+}
+
+/// Every rank that is started appends a byte.
+fn expect(file: &Path, expected: u32) -> Result<(), Failure> {
+    let started = fs::metadata(file).map_err(wrong)?.len();
+    match started == u64::from(expected) {
+        true => Ok(()),
+        false => Err(wrong(format!("{started} of {expected} ranks were started"))),
+    }
 }
 
 fn less(mut sample: Sample, own_s: f64) -> Sample {

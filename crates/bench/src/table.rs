@@ -1,6 +1,6 @@
 //! A case's results as an aligned table, with its warnings below.
-use crate::cases::Against;
-use crate::contestant::{Contestant, Kind};
+use crate::asked::Against;
+use crate::contestant::Contestant;
 use crate::measure::{Measured, Series};
 use crate::metric::Metric;
 use crate::stats;
@@ -31,6 +31,8 @@ pub fn table(measured: &Measured, contestants: &[Contestant]) -> String {
         Against::Serial => "ratio to serial".into(),
         Against::OpenMpi(version) => format!("ratio to open-mpi-{}", version.major()),
         Against::Srun => "ratio to srun".into(),
+        Against::Prun => "ratio to prun".into(),
+        Against::Manager => "ratio to the best of srun, prun, flux".into(),
     };
     format!("{}: {}; {reference}\n{}", measured.case.name(), measured.case.describe(), align(&rows, &FLUSH_RIGHT))
 }
@@ -54,7 +56,7 @@ fn rows_of(metric: Metric, series: &Series, measured: &Measured, contestants: &[
         String::new(),
         String::new(),
     ];
-    if contestant.kind != Kind::Wireup {
+    if !contestant.is_judged(&measured.case) {
         return vec![row];
     }
     // The first thing asked stands on the figure's own row, further ones below it.
@@ -83,6 +85,10 @@ pub fn warnings(measured: &Measured, contestants: &[Contestant]) -> Vec<String> 
         if let Some(failure) = series.failures().next() {
             let give_up = if series.given_up { "; given up" } else { "" };
             lines.push(format!("{name}: {failed} of {} runs failed{give_up}: {failure}", series.runs.len()));
+        }
+        let hung: f64 = series.values(Metric::Hung).into_iter().flatten().sum();
+        if hung > 0.0 {
+            lines.push(format!("{name}: {hung:.0} jobs did not end and were killed; their time is not counted"));
         }
         if series.left_behind > 0 {
             lines.push(format!("{name}: left {} processes behind, killed", series.left_behind));
@@ -130,6 +136,7 @@ pub fn align<const N: usize>(rows: &[[String; N]], flush_right: &[bool; N]) -> S
 mod tests {
     use super::*;
     use crate::command::Failure;
+    use crate::contestant::Kind;
     use crate::metric::Sample;
 
     fn fixture() -> (Measured, Vec<Contestant>) {
@@ -142,7 +149,7 @@ mod tests {
             left_behind: 0,
         };
         let series = vec![series(0, &[1.0, 0.002, 0.002, 0.002]), series(1, &[1.0, 0.004, 0.004, 0.004])];
-        (Measured { case: "true-1x4".parse().unwrap(), series, load_1min: 0.0 }, contestants)
+        (Measured { case: "true-1x4".parse().unwrap(), series, up: Vec::new(), load_1min: 0.0 }, contestants)
     }
 
     #[test]

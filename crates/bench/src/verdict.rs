@@ -4,7 +4,8 @@
 //! lasts over a round disturbs both and cancels.
 use serde::Serialize;
 
-use crate::cases::{Against, Asked, OpenMpi};
+use crate::asked::{Against, Asked};
+use crate::cases::OpenMpi;
 use crate::contestant::{Contestant, Kind};
 use crate::measure::{Measured, Series};
 use crate::metric::Metric;
@@ -51,7 +52,8 @@ pub fn reference_values(
         let sum = bare_values.iter().zip(&floor_values).map(|(bare, floor)| Some((*bare)? + (*floor)?)).collect();
         return Ok((format!("({bare} + {floor})"), sum));
     }
-    let series = find(against, measured, contestants).ok_or_else(|| format!("{} was not timed", say(against)))?;
+    let series =
+        find(against, metric, measured, contestants).ok_or_else(|| format!("{} was not timed", say(against)))?;
     Ok((contestants[series.contestant].name.clone(), series.values(metric)))
 }
 
@@ -81,7 +83,12 @@ pub fn judge(asked: &Asked, subject: &Series, measured: &Measured, contestants: 
     if figure <= bound { Verdict::Met(shown) } else { Verdict::Missed(shown) }
 }
 
-fn find<'a>(against: Against, measured: &'a Measured, contestants: &[Contestant]) -> Option<&'a Series> {
+fn find<'a>(
+    against: Against,
+    metric: Metric,
+    measured: &'a Measured,
+    contestants: &[Contestant],
+) -> Option<&'a Series> {
     let newest_hydra = |at_least: u32| {
         measured
             .series
@@ -104,6 +111,14 @@ fn find<'a>(against: Against, measured: &'a Measured, contestants: &[Contestant]
             measured.series.iter().find(is_it)
         }
         Against::Srun => of_kind(Kind::Peer(PeerKind::Srun)),
+        Against::Prun => of_kind(Kind::Prun),
+        Against::Manager => {
+            let median = |s: &Series| stats::median(&s.values(metric).into_iter().flatten().collect::<Vec<_>>());
+            let kinds = [Kind::Peer(PeerKind::Srun), Kind::Prun, Kind::Peer(PeerKind::Flux)];
+            let known = measured.series.iter().filter(|s| kinds.contains(&contestants[s.contestant].kind));
+            let timed = known.filter_map(|s| Some((median(s)?, s)));
+            timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, s)| s)
+        }
         Against::Bare => of_kind(Kind::Bare),
         Against::Serial => of_kind(Kind::Serial),
         Against::BareAndFloor | Against::Own(_) => None,
@@ -126,6 +141,8 @@ fn say(against: Against) -> &'static str {
         Against::OpenMpi(OpenMpi::V4) => "an Open MPI 4",
         Against::OpenMpi(OpenMpi::V5) => "an Open MPI 5",
         Against::Srun => "srun",
+        Against::Prun => "prun",
+        Against::Manager => "a peer among srun, prun, flux",
         Against::Own(metric) => metric.name(),
     }
 }
@@ -150,7 +167,7 @@ mod tests {
         let contestants = all.iter().map(|(kind, version, _)| contestant(*kind, version)).collect();
         let series = all.iter().enumerate().map(|(i, (_, _, walls))| series(i, walls)).collect();
         let case = "true-1x4".parse().unwrap();
-        (Measured { case, series, load_1min: 0.0 }, contestants)
+        (Measured { case, series, up: Vec::new(), load_1min: 0.0 }, contestants)
     }
 
     fn wall(against: Against, factor: f64, plus: f64) -> Asked {

@@ -32,6 +32,8 @@ pub enum Style {
     Extrapolated,
     /// From the source: crosses, of its second scheme triangles; no line between them.
     Published { is_first: bool },
+    /// By a formula of the source: a thin line.
+    Model,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -143,6 +145,9 @@ impl Chart {
                 Style::Published { is_first: false } => {
                     chart.draw_series(points.map(|point| TriangleMarker::new(point, 6, BLACK.filled())))?;
                 }
+                Style::Model => {
+                    chart.draw_series(LineSeries::new(points, colour.stroke_width(1)))?;
+                }
             }
         }
         Ok(())
@@ -159,6 +164,7 @@ impl Chart {
                 }
                 Style::Extrapolated => area.draw(&Circle::new((12, y), 4, colour.stroke_width(1)))?,
                 Style::Published { is_first: true } => area.draw(&Cross::new((12, y), 5, BLACK.stroke_width(2)))?,
+                Style::Model => area.draw(&PathElement::new([(2, y), (22, y)], colour.stroke_width(1)))?,
                 Style::Published { is_first: false } => {
                     area.draw(&TriangleMarker::new((12, y), 6, BLACK.filled()))?;
                 }

@@ -1,0 +1,144 @@
+//! The cases of `wireup bench start` and `jobs`: what is timed while a session stands, and what is asked of jobs in it.
+use crate::asked::{Against, Asked};
+use crate::cases::{Case, NoCase, Place, Stream, Work};
+use crate::hosts;
+use crate::metric::Metric;
+use crate::stream;
+
+/// The default set of `start` on virtual nodes.
+const START: [&str; 2] = ["true-64x4", "true-16x16"];
+/// The same across hosts: name without its shell, and whether it is about ssh.
+const START_ON_HOSTS: [(&str, bool); 8] = [
+    ("true-64x4", false),
+    ("true-16x16", false),
+    ("initiation-4x1", true),
+    ("initiation-8x1", true),
+    ("initiation-16x1", true),
+    ("initiation-16x2", true),
+    ("initiation-16x4", true),
+    ("initiation-16x8", true),
+];
+/// Of `jobs`.
+const JOBS: &str = "jobs-1x1";
+/// Each is so many jobs of the stream: all are disturbed alike (chosen).
+const SLICES: u32 = 5;
+
+/// Where and with which stream.
+pub struct Wanted<'a> {
+    /// Empty: the table.
+    pub names: &'a [String],
+    /// Empty: this machine.
+    pub hosts: &'a [String],
+    pub shell: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    /// Of `wireup bench start`.
+    pub fn start(&self) -> Result<Vec<Case>, NoCase> {
+        let cases = match (self.hosts.is_empty(), self.names.is_empty()) {
+            (false, _) => hosts::cases(self.names, &START_ON_HOSTS, self.hosts, self.shell)?,
+            (true, true) => START.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+            (true, false) => self.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+        };
+        cases.into_iter().map(stand).collect()
+    }
+
+    /// Of `wireup bench jobs`: `jobs` in all, in slices.
+    pub fn jobs(&self, jobs: u32, in_flight: u32, slices: Option<u32>) -> Result<Vec<Case>, NoCase> {
+        let slices = slices.unwrap_or(SLICES).min(jobs);
+        let stream = Stream { jobs: jobs.div_ceil(slices), in_flight };
+        let table = [JOBS.to_owned()];
+        let names = if self.names.is_empty() { &table } else { self.names };
+        let limit = stream::limit(stream.jobs);
+        let case = |name: &String| {
+            let case = Case::stream(name, self.hosts, self.shell)?;
+            Ok(Case {
+                stream,
+                rounds: slices,
+                limit,
+                is_standing: true,
+                asked: asked_of(case.work, case.place),
+                ..case
+            })
+        };
+        names.iter().map(case).collect()
+    }
+}
+
+/// A session of so many nodes, which jobs are sent through.
+pub fn soaked(node_count: u32) -> Case {
+    let place = Place { node_count, ppn: 1 };
+    // As many nodes as ranks, as names of cases have them.
+    let case = Case::stream(&format!("jobs-{place}"), &[], None);
+    Case { is_standing: true, ..case.expect("flags have refused what is no case") }
+}
+
+/// The case with a session that stands.
+fn stand(case: Case) -> Result<Case, NoCase> {
+    if case.work == Work::Memory {
+        return Err(NoCase(case.name()));
+    }
+    let reference = if case.work == Work::True { Against::Floor } else { case.reference };
+    Ok(Case { is_standing: true, reference, asked: asked_of(case.work, case.place), ..case })
+}
+
+fn asked_of(work: Work, place: Place) -> Vec<Asked> {
+    let wall = |against, factor| Asked { metric: Metric::Wall, against, factor, plus: 0.0 };
+    match (work, place.node_count, place.ppn) {
+        (Work::True, 64, 4) | (Work::True, 16, 16) => vec![
+            wall(Against::Floor, 1.5),
+            wall(Against::Srun, 1.0 / 3.0),
+            wall(Against::Prun, 1.0 / 3.0),
+            wall(Against::Hydra5, 0.5),
+        ],
+        (Work::Initiation, 16, 8) => vec![wall(Against::Serial, 0.02)],
+        (Work::Jobs, 1, 1) => vec![wall(Against::Manager, 0.2)],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Vec<String> {
+        (0..64).map(|i| format!("n{i}")).collect()
+    }
+
+    fn names(cases: &[Case]) -> Vec<String> {
+        cases.iter().map(Case::name).collect()
+    }
+
+    #[test]
+    fn tables_stand_and_are_judged_at_their_sizes() {
+        let hosts = hosts();
+        let here = Wanted { names: &[], hosts: &[], shell: None }.start().unwrap();
+        assert_eq!(names(&here), START);
+        let there = Wanted { names: &[], hosts: &hosts, shell: Some("rsh") }.start().unwrap();
+        assert_eq!(names(&there)[1..3], ["true-16x16@rsh", "initiation-4x1@rsh"]);
+        for case in here.iter().chain(&there) {
+            let is_judged = case.work == Work::True || case.place.job_size() == 128;
+            assert!(case.is_standing && case.asked.is_empty() != is_judged, "{}", case.name());
+            assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{}", case.name());
+        }
+    }
+
+    #[test]
+    fn jobs_come_in_slices_on_all_hosts() {
+        let hosts = hosts();
+        let wanted = Wanted { names: &[], hosts: &hosts, shell: None };
+        let cases = wanted.jobs(1001, 16, None).unwrap();
+        assert_eq!((cases[0].stream, cases[0].rounds), (Stream { jobs: 201, in_flight: 16 }, SLICES));
+        assert_eq!(cases[0].remote.as_ref().unwrap().hosts.len(), 64);
+        assert_eq!(cases[0].asked[0].to_string(), "<= 0.2 x best of srun, prun, flux");
+        assert_eq!(Wanted { hosts: &[], ..wanted }.jobs(2, 1, Some(9)).unwrap()[0].rounds, 2);
+    }
+
+    #[test]
+    fn other_work_is_refused() {
+        let start = |name: &str| Wanted { names: &[name.to_owned()], hosts: &[], shell: None }.start();
+        assert!(start("exchange-2x2").is_ok() && start("jobs-1x1").is_err() && start("memory-2x2").is_err());
+        let jobs = |name: &str| Wanted { names: &[name.to_owned()], hosts: &[], shell: None }.jobs(1, 1, None);
+        assert!(jobs("jobs-2x1").is_ok() && jobs("true-1x1").is_err());
+    }
+}

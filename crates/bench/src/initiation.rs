@@ -1,0 +1,81 @@
+//! The figure of process initiation: one remote shell per rank, a tree of agents, a session, beside what was published.
+use crate::cases::Work;
+use crate::contestant::{Contestant, Kind};
+use crate::measure::Measured;
+use crate::metric::Metric;
+use crate::published::{self, CITATION};
+use crate::startup::chart::{Axis, Chart, Line, Style};
+use crate::stats;
+
+/// Who is drawn, by which name.
+const SHOWN: [(Kind, &str); 3] =
+    [(Kind::Serial, "a shell per rank"), (Kind::Wireup, "tree of agents"), (Kind::Session, "session")];
+
+/// `None` if no initiation was timed.
+pub fn chart(measured: &[Measured], contestants: &[Contestant], cores: usize) -> Option<Chart> {
+    let cases: Vec<&Measured> = measured.iter().filter(|m| m.case.work == Work::Initiation).collect();
+    let shell = cases.first()?.case.remote.as_ref()?.shell_name().to_owned();
+    let mut lines: Vec<Line> = SHOWN.map(|(kind, name)| line(&cases, contestants, kind, name)).into();
+    let of = |name: &str, style, value: fn(&published::Row) -> f64| Line {
+        name: name.into(),
+        style,
+        points: published::TABLE.iter().map(|row| (f64::from(row.processes), value(row))).collect(),
+    };
+    lines.extend([
+        of("start by ssh, published", Style::Published { is_first: true }, |row| row.original_s),
+        of("start by MPD, published", Style::Published { is_first: false }, |row| row.mpd_bc_s),
+        of("ssh alone, their model", Style::Model, |row| published::initiation_by_ssh_s(row.processes)),
+        of("MPD alone, their model", Style::Model, |row| published::initiation_by_mpd_s(row.processes)),
+    ]);
+    Some(Chart {
+        name: "initiation",
+        title: format!("Process initiation on up to 16 hosts by {shell} ({cores} cores for all)"),
+        across: "processes",
+        values: "wall [s]",
+        axis: Axis::Log,
+        lines,
+        note: format!("published: {CITATION}; another machine, connections included"),
+    })
+}
+
+fn line(cases: &[&Measured], contestants: &[Contestant], kind: Kind, name: &str) -> Line {
+    let points = cases.iter().filter_map(|measured| {
+        let series = measured.series.iter().find(|series| contestants[series.contestant].kind == kind)?;
+        let walls: Vec<f64> = series.values(Metric::Wall).into_iter().flatten().collect();
+        Some((f64::from(measured.case.place.job_size()), stats::median(&walls)?))
+    });
+    Line { name: name.into(), style: Style::Measured, points: points.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Case;
+    use crate::measure::Series;
+    use crate::metric::Sample;
+
+    #[test]
+    fn medians_stand_beside_the_published_points() {
+        let hosts: Vec<String> = (0..16).map(|i| format!("n{i}")).collect();
+        let measured = |name: &str, walls: &[f64]| Measured {
+            case: Case::on_hosts(name, &hosts, "ssh").unwrap(),
+            series: vec![Series {
+                contestant: 0,
+                runs: walls.iter().map(|wall| Ok(Sample(vec![(Metric::Wall, *wall)]))).collect(),
+                given_up: false,
+                left_behind: 0,
+            }],
+            up: Vec::new(),
+            load_1min: 0.0,
+        };
+        let contestants = [Contestant { kind: Kind::Session, ..Contestant::echo() }];
+        let all = [measured("initiation-4x1", &[9.0, 0.1, 0.2, 0.3]), measured("true-16x16", &[9.0, 1.0])];
+        assert!(chart(&all[1..], &contestants, 2).is_none());
+        let chart = chart(&all, &contestants, 2).unwrap();
+        assert_eq!(chart.lines[2].points, [(4.0, 0.2)]);
+        let published = chart.lines.iter().find(|line| line.name == "start by MPD, published").unwrap();
+        assert_eq!(published.points.last(), Some(&(128.0, 3.10)));
+        let text = chart.draw().unwrap();
+        assert!(text.contains("InfiniBand") && text.contains("their model") && text.contains("wall [s]"));
+    }
+}

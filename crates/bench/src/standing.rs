@@ -1,0 +1,166 @@
+//! What stands while the cases of a benchmark are timed: a session of wireup, a virtual machine of PRRTE.
+//!
+//! It is raised before the first round and taken down after the last, whatever happens in between; what it
+//! leaves then is counted as left behind.
+use std::ffi::OsString;
+use std::fs;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, getpid};
+
+use crate::cases::Case;
+use crate::command::{self, Failure, Invocation};
+use crate::contestant::{Contestant, Kind};
+use crate::interrupt::Interrupt;
+use crate::orphans;
+use crate::prun;
+use crate::sample::Stage;
+
+/// How often it is looked whether it is up; no figure is made of it (chosen).
+const GLANCE: Duration = Duration::from_millis(5);
+/// Bound on taking it down (chosen).
+const DOWN_LIMIT: Duration = Duration::from_secs(30);
+
+pub struct Standing {
+    /// How long it took to come up.
+    pub up_s: f64,
+    /// Its processes that are our children.
+    pub pids: Vec<Pid>,
+    end: End,
+}
+
+enum End {
+    /// By a command.
+    Session(Box<Invocation>),
+    /// By a signal.
+    Machine(Child),
+    Ended,
+}
+
+/// Of this benchmark, so that several of a user do not meet.
+pub fn session_name() -> String {
+    format!("bench-{}", std::process::id())
+}
+
+impl Standing {
+    /// What `contestant` needs for `case`, if it needs something.
+    ///
+    /// # Errors
+    /// It did not come up; nothing of it is left.
+    pub fn raise(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<Option<Standing>, Failure> {
+        let before = orphans::children_of(getpid());
+        let begin = Instant::now();
+        let end = match contestant.kind {
+            Kind::Session => session(contestant, case, stage)?,
+            Kind::Prun => End::Machine(machine(contestant, case, stage)?),
+            _ => return Ok(None),
+        };
+        let up_s = begin.elapsed().as_secs_f64();
+        let pids = orphans::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
+        Ok(Some(Standing { up_s, pids, end }))
+    }
+
+    /// Takes it down.
+    ///
+    /// # Errors
+    /// What was said instead of an orderly end.
+    pub fn end(mut self) -> Result<(), Failure> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), Failure> {
+        match std::mem::replace(&mut self.end, End::Ended) {
+            // Also after an interrupt: this is what it is for.
+            End::Session(down) => down.run(&Interrupt::default()).map(drop),
+            End::Machine(mut child) => {
+                command::end(&mut child);
+                Ok(())
+            }
+            End::Ended => Ok(()),
+        }
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        // Who wants to know calls `end`.
+        let _ = self.take_down();
+    }
+}
+
+fn session(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<End, Failure> {
+    let command = |words: Vec<String>, limit| Invocation {
+        argv: [vec![contestant.path.clone().into()], words.into_iter().map(OsString::from).collect()].concat(),
+        env: Vec::new(),
+        stdout: None,
+        stderr: stage.scratch.file("standing-stderr"),
+        limit,
+    };
+    let down = command(["down", "--kill", "--session", &session_name()].map(str::to_owned).into(), DOWN_LIMIT);
+    let up = command([up_words(case), stage.up_args.to_vec()].concat(), case.limit).run(stage.interrupt);
+    match up {
+        Ok(_) => Ok(End::Session(Box::new(down))),
+        Err(failure) => {
+            let _ = down.run(&Interrupt::default());
+            Err(Failure::Wrong(format!("wireup up: {failure}")))
+        }
+    }
+}
+
+fn up_words(case: &Case) -> Vec<String> {
+    let mut words = vec!["up".to_owned(), "--name".into(), session_name()];
+    match &case.remote {
+        Some(remote) => {
+            words.extend(["--hosts".into(), remote.list(), "--remote-shell".into(), remote.shell.clone()]);
+        }
+        None => words.extend(["--virtual-nodes".into(), case.place.node_count.to_string()]),
+    }
+    words
+}
+
+fn machine(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<Child, Failure> {
+    let told = stage.scratch.file("dvm-stdout");
+    let uri = prun::uri_file(stage.scratch);
+    let _ = fs::remove_file(&uri);
+    let invocation = Invocation {
+        argv: prun::machine_argv(contestant, &uri, case),
+        env: contestant.env_of_launcher(stage.scratch),
+        stdout: Some(told.clone()),
+        stderr: stage.scratch.file("standing-stderr"),
+        limit: case.limit,
+    };
+    let mut child = invocation.spawn()?;
+    let begin = Instant::now();
+    loop {
+        let failure = match child.try_wait() {
+            Ok(None) if stage.interrupt.is_set() => Failure::Interrupted,
+            Ok(None) if begin.elapsed() > case.limit => Failure::TimedOut(case.limit.as_secs_f64()),
+            Ok(None) if prun::is_ready(&fs::read_to_string(&told).unwrap_or_default()) && uri.exists() => {
+                return Ok(child);
+            }
+            Ok(None) => {
+                std::thread::sleep(GLANCE);
+                continue;
+            }
+            Ok(Some(status)) => invocation.exited(status),
+            Err(e) => Failure::Wrong(format!("wait: {e}")),
+        };
+        command::end(&mut child);
+        return Err(failure);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_raised_where_their_case_is() {
+        let case: Case = "true-4x2".parse().unwrap();
+        let name = session_name();
+        assert_eq!(up_words(&case).join(" "), format!("up --name {name} --virtual-nodes 4"));
+        let case = Case::on_hosts("true-2x2", &["a".into(), "b".into(), "c".into()], "rsh").unwrap();
+        assert_eq!(up_words(&case).join(" "), format!("up --name {name} --hosts a,b --remote-shell rsh"));
+    }
+}
