@@ -8,6 +8,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
 
   wireup run -n 16 ./app                      16 ranks on this machine
   wireup run --hosts n0,n1,n2:8 -n 64 ./app   the same on other machines, by ssh
+  sbatch -N 4 --wrap 'wireup run ./app'       in an allocation: its nodes, its number of ranks
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
   wireup up --hosts n[0-63]                   a session there: runs find its agents and start at once
   wireup doctor --hosts n[0-63]               whether these machines are fit for it
@@ -55,6 +56,9 @@ Ranks find WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREU
 else this one, without the variables of an outer launcher. With other machines it is also without what holds on this one
 only, unless -x names it: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS. Working directory,
 umask and soft limits (ulimit) are those of wireup run on every machine, as far as its hard limits allow.
+
+Without --hosts and --hostfile hosts are those of WIREUP_HOSTS (written as --hosts), else of the batch system that
+this is in (Slurm, PBS, LSF, Flux, Grid Engine), else this machine.
 
 While a job runs: Ctrl-C is passed on to the ranks, a second one kills them; other signals are passed on; SIGALRM
 (kill -ALRM) to wireup asks which ranks the others wait for.

@@ -29,8 +29,8 @@ use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
 
 const COMMANDS: [&str; 15] = [
-    "run", "up", "down", "status", "jobs", "kill", "attach", "doctor", "pmi", "bench", "agent", "replay", "install", "help",
-    "version",
+    "run", "up", "down", "status", "jobs", "kill", "attach", "doctor", "pmi", "bench", "agent", "replay", "install",
+    "help", "version",
 ];
 
 /// The C library calls it once, with one thread.

@@ -76,7 +76,9 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
     let mapping = mapping(&high)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
-        out::tell(&format!("left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"));
+        out::tell(&format!(
+            "left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"
+        ));
     }
     if !detach || high.dry_run {
         return Ok(start(high, &mapping, Reach::Session(Box::new(session)), None, process_ns));

@@ -68,10 +68,6 @@ impl Pipeline {
         self.asked.len()
     }
 
-    pub fn fence_is_under_way(&self) -> bool {
-        self.fence
-    }
-
     /// Appends a request; `false` if the dialect has none such.
     ///
     /// # Panics
@@ -194,7 +190,7 @@ mod tests {
         assert!(link.ask(&Request::Put { kvsname: None, key: b"k", value: b"v" }, &mut out));
         assert!(link.ask(&Request::Barrier { group: None }, &mut out));
         assert!(link.ask(&Request::Get { kvsname: None, key: b"k", source: Some(0) }, &mut out));
-        assert!(link.fence_is_under_way());
+        assert!(link.fence);
         let answers = counted("cmd=kvs-put-response;rc=0;")
             + &counted("cmd=kvs-get-response;rc=0;found=TRUE;value=v;")
             + &counted("cmd=kvs-fence-response;rc=0;");
@@ -206,7 +202,7 @@ mod tests {
             }
         }
         assert_eq!(seen, [(Command::Put, 1), (Command::Get, 0), (Command::Barrier, 0)]);
-        assert!(!link.fence_is_under_way());
+        assert!(!link.fence);
     }
 
     fn allgather(id: u32) -> Request<'static> {
@@ -243,7 +239,7 @@ mod tests {
         assert!(link.ask(&Request::FenceNb { id: 3 }, &mut out));
         assert!(link.ask(&allgather(4), &mut out));
         assert!(link.ask(&allgather(5), &mut out));
-        assert_eq!((link.unanswered(), link.fence_is_under_way()), (1, false));
+        assert_eq!((link.unanswered(), link.fence), (1, false));
         let answers = counted("cmd=wireup-fence-response;rc=0;id=3;kvs=1;")
             + &counted("cmd=wireup-allgather-response;rc=0;id=2;")
             + &counted("cmd=wireup-kvs-map-response;rc=0;keep=1;ends=7,9;")

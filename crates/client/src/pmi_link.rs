@@ -227,19 +227,6 @@ impl PmiLink {
         }
     }
 
-    /// Puts a pair for the ranks of this node (PMI-2).
-    pub fn put_node_attr(&mut self, key: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Unsendable> {
-        let key = self.sendable("key", key, self.maxes.key)?;
-        let value = self.sendable("value", value, self.maxes.value)?;
-        self.request(&Request::PutNodeAttr { key: &key, value: &value }, out)
-    }
-
-    /// Reads a pair of this node (PMI-2); `wait` for it to be put.
-    pub fn node_attr(&mut self, key: &[u8], wait: bool, out: &mut Vec<u8>) -> Result<(), Unsendable> {
-        let key = self.sendable("key", key, self.maxes.key)?;
-        self.request(&Request::GetNodeAttr { key: &key, wait }, out)
-    }
-
     /// Ends the job; never answered.
     pub fn abort(&mut self, code: i32, message: &str, out: &mut Vec<u8>) -> Result<(), Unsendable> {
         let text: Vec<u8> = message.bytes().map(|byte| if byte < b' ' || byte == b';' { b' ' } else { byte }).collect();
@@ -464,7 +451,10 @@ mod tests {
         let mut pmi1 = link(Dialect::Pmi1);
         assert_eq!(pmi1.put(b"k", b"a b", &mut out), Err(Unsendable::BadByte { what: "value" }));
         assert!(matches!(pmi1.put(&[b'k'; 65], b"v", &mut out), Err(Unsendable::TooLong { limit: 64, .. })));
-        assert!(matches!(pmi1.node_attr(b"k", true, &mut out), Err(Unsendable::NotInDialect(_))));
+        assert!(matches!(
+            pmi1.request(&Request::GetNodeAttr { key: b"k", wait: true }, &mut out),
+            Err(Unsendable::NotInDialect(_))
+        ));
         assert!(pmi1.is_idle() && out.is_empty(), "a refused request leaves the link as it was");
         assert_eq!(link(Dialect::Pmi2).put(b"k", b"a b", &mut out), Ok(()));
     }

@@ -141,9 +141,7 @@ mod tests {
     }
 
     fn shares(batch: &Batch) -> Vec<String> {
-        let text =
-            |process: &Process| process.env.iter().map(|variable| String::from_utf8_lossy(variable).into_owned());
-        batch.processes.iter().map(|process| text(process).collect::<Vec<_>>().join(" ")).collect()
+        batch.processes.iter().map(|process| String::from_utf8_lossy(&process.env.join(&b' ')).into_owned()).collect()
     }
 
     /// A machine with these files.

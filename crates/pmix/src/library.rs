@@ -33,8 +33,6 @@ pub enum LibraryError {
 /// An open library.
 pub struct Library {
     pub functions: Functions,
-    /// As it was asked for.
-    pub place: String,
     /// Its version, such as `4.2.2`.
     pub version: String,
     pub major: u32,
@@ -101,7 +99,7 @@ fn open_at(place: &str) -> Result<Library, Refused> {
     }
     let functions = Functions::find(&opened).map_err(|error| Refused::Unusable(words(&error)))?;
     std::mem::forget(opened);
-    Ok(Library { functions, place: place.into(), version, major })
+    Ok(Library { functions, version, major })
 }
 
 fn words(error: &libloading::Error) -> String {

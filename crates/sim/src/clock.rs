@@ -55,6 +55,8 @@ pub enum Event {
     ServerSpeaks(u32),
     ServerHears(u32),
     Fault(u32),
+    /// The next of what a world of sessions has planned: a position in its list.
+    Planned(u32),
 }
 
 /// An event and when it happens; equal if that is, which it never is.

@@ -30,6 +30,7 @@ pub mod replay;
 pub mod report;
 pub mod rng;
 pub mod servers;
+pub mod session;
 mod sockets;
 pub mod spec;
 mod stdio;

@@ -114,9 +114,16 @@ impl Net {
 
     /// Who is at the ends of a link beside the tree that nobody has closed.
     pub fn first_open_direct(&self) -> Option<(End, End)> {
-        let is_open = |link: &&Link| link.lanes.iter().any(|lane| lane.state == LaneState::Open);
-        let open = self.links.iter().filter(|link| link.sort == Sort::Direct).find(is_open)?;
-        Some((open.ends[0], open.ends[1]))
+        let open = self.first_open_direct_link()?;
+        let [first, second] = self.ends(open);
+        Some((first, second))
+    }
+
+    pub fn first_open_direct_link(&self) -> Option<u32> {
+        let is_open = |link: &Link| {
+            link.sort == Sort::Direct && link.lanes.iter().any(|lane| lane.state == LaneState::Open)
+        };
+        self.links.iter().position(is_open).map(|at| at as u32)
     }
 
     /// Brings a link up; each end hears of it in its own time.

@@ -88,7 +88,7 @@ impl World {
                 server.serving = true;
                 let env = ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
                 let version = self.versions.get(&host).unwrap_or(&"4.2.2").to_string();
-                self.server_says(host, &FromServer::Ready { version, library: "libpmix.so.2".into(), env });
+                self.server_says(host, &FromServer::Ready { version, env });
             }
             Some(NoServer::Fails) => {
                 self.server_says(host, &FromServer::Failed { problem: "no libpmix here".into() });
@@ -185,7 +185,7 @@ impl World {
             ToServer::Event { code, affected, .. } => {
                 self.checks.modex.events += 1;
                 let is_gone = |rank: Rank| matches!(self.procs[rank.index()].phase, Phase::Ended(_));
-                if matches!(code, Told::ProcAborted | Told::ProcTerminated) && !affected.is_some_and(is_gone) {
+                if code == Told::ProcAborted && !affected.is_some_and(is_gone) {
                     self.checks.problem(format!("agent {host} tells that {affected:?} is gone, which it is not"));
                 }
             }
@@ -336,7 +336,7 @@ impl World {
             }
             Some(name) => {
                 let name = name.clone();
-                Ask::Group { name, set, destruct: false, wants_context: true, data: bytes.into(), timeout_s }
+                Ask::Group { name, set, wants_context: true, data: bytes.into(), timeout_s }
             }
         };
         self.ask_agent(host, Asked::Together { call, ranks, patient: timeout_s.is_none() }, ask);

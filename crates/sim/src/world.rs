@@ -192,6 +192,7 @@ impl World {
             Event::ServerSpeaks(host) => self.on_server_speaks(host),
             Event::ServerHears(host) => self.on_server_hears(host),
             Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
+            Event::Planned(_) => self.checks.problem("a single run plans nothing".into()),
         }
     }
 

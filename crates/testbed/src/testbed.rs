@@ -222,11 +222,6 @@ impl Testbed {
         Traffic::of(self.pid())
     }
 
-    /// [`Traffic::on_cables`]: sent and received, over all nodes.
-    pub fn network_bytes(&self) -> io::Result<u64> {
-        Ok(self.traffic()?.on_cables())
-    }
-
     fn node(&self, i: u16) -> &Node {
         self.nodes.get(usize::from(i)).unwrap_or_else(|| panic!("there is no {}", name(i)))
     }

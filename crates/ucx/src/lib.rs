@@ -203,11 +203,6 @@ impl Worker {
         }
     }
 
-    /// Whether bytes of an endpoint are under way.
-    pub fn is_sending(&self, endpoint: Endpoint) -> bool {
-        self.sends.iter().any(|send| send.endpoint == endpoint)
-    }
-
     /// Lets UCX work; what came goes to `messages`, endpoints that broke to `broken`.
     pub fn poll(&mut self, messages: &mut Vec<Message>, broken: &mut Vec<(Endpoint, Status)>) {
         loop {

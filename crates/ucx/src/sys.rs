@@ -29,7 +29,6 @@ pub const FEATURE_WAKEUP: u64 = 1 << 4;
 pub const EP_FIELD_REMOTE_ADDRESS: u64 = 1;
 pub const EP_FIELD_ERR_HANDLING_MODE: u64 = 1 << 1;
 pub const EP_FIELD_ERR_HANDLER: u64 = 1 << 2;
-pub const EP_FIELD_USER_DATA: u64 = 1 << 3;
 pub const ERR_HANDLING_PEER: c_int = 1;
 pub const OP_FIELD_FLAGS: u32 = 1 << 4;
 pub const EP_CLOSE_FORCE: u32 = 1;

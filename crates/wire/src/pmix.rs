@@ -50,8 +50,6 @@ pub struct Begin {
     pub shared: bool,
     /// Ranks on this machine outnumber the cpus.
     pub oversubscribed: bool,
-    /// The library's own messages at this level go to standard error; 0: none.
-    pub verbose: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -71,9 +69,6 @@ pub enum Status {
     Timeout,
     /// A rank that it needs is gone.
     RankGone,
-    /// The node that it needs is gone, or the job ends.
-    Unreachable,
-    NotSupported,
     BadParam,
     /// Publish: the key is there already.
     Exists,
@@ -125,8 +120,6 @@ pub enum ToServer {
 pub enum Event {
     /// A rank has died or left without saying goodbye.
     ProcAborted,
-    /// A rank has left with exit code 0.
-    ProcTerminated,
     /// The library's own number: some rank has raised it.
     Library(i32),
 }
@@ -137,7 +130,6 @@ pub enum FromServer {
     /// Ranks may be started, each with these variables (`NAME=VALUE`) in addition, in local order.
     Ready {
         version: String,
-        library: String,
         env: Vec<Vec<Vec<u8>>>,
     },
     /// This node cannot serve PMIx. What to do about it is part of the text.
@@ -194,11 +186,10 @@ pub enum Ask {
         data: Bytes,
         timeout_s: Option<u32>,
     },
-    /// All members here have entered the construction of a group, or its end (`destruct`): a fence with a name.
+    /// All members here have entered the construction of a group: a fence with a name.
     Group {
         name: String,
         set: Set,
-        destruct: bool,
         wants_context: bool,
         data: Bytes,
         timeout_s: Option<u32>,

@@ -12,8 +12,8 @@ use crate::flags::high::{self, Reach, SSH};
 use crate::flags::low::Start;
 use crate::flags::table::Id;
 use crate::here::Here;
-use crate::hosts::Host;
 use crate::hosts::allocation::Env;
+use crate::hosts::{Host, collapse_short};
 use crate::out;
 use crate::words::shell;
 use judge::{Case, Setting};
@@ -25,7 +25,7 @@ use wireup_node::doctor::{ExamineError, Facts, Plan, Seen, examine, facts_here};
 pub const HELP: &str = "\
 wireup doctor: whether a run could start, each line ok or the cure.
 
-  wireup doctor                                   this machine alone
+  wireup doctor                                   this machine alone, or the allocation of a batch system
   wireup doctor --hosts n[0-63]                   each host by ssh, all at once, as a run would start there
   wireup doctor --hostfile hosts --interface ib0
 
@@ -34,7 +34,7 @@ whether it gets to the next host by the same remote shell, as agents in a tree d
 
 Flags, as for wireup run:
   --hosts LIST, --hostfile FILE   which machines
-  --remote-shell CMD              how they are reached; default ssh
+  --remote-shell CMD              how they are reached; default ssh, in a Slurm allocation srun
   --interface WHICH               what links may use
   --start-timeout SECONDS         how long each host may take; default 10
   --wdir DIR                      the directory of the ranks; default this one
@@ -78,7 +78,7 @@ fn run(typed: Typed) -> Result<u8, String> {
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Before anything is raised here.
     let facts = facts_here(low.interface.as_deref(), None, &cwd);
-    let Some(Chosen { hosts, by_slurm, .. }) = chosen else {
+    let Some(Chosen { hosts, by_slurm, origin }) = chosen else {
         let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
@@ -95,6 +95,9 @@ fn run(typed: Typed) -> Result<u8, String> {
         send,
     };
     let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| advised(&error))? };
+    let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
+    let by = shell(&remote_shell);
+    out::print(&format!("hosts from {origin}: {names}; {} slots; agents come by {by}\n\n", hosts.slots()));
     let setting = Setting {
         shell: shell(&remote_shell),
         cwd: cwd.display().to_string(),

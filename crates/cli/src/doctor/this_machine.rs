@@ -21,12 +21,15 @@ const MEMORY_MIN: u64 = 256 << 20;
 const MPI_PROGRAMS: [(&str, &str); 3] =
     [("mpichversion", "MPICH"), ("impi_info", "Intel MPI"), ("ompi_info", "Open MPI")];
 /// Variables of launchers that this one may run below.
-const OUTER: [(&str, &str); 5] = [
+const OUTER: [(&str, &str); 8] = [
     ("SLURM_JOB_ID", "Slurm"),
     ("PMI_RANK", "a PMI launcher"),
     ("PMIX_RANK", "a PMIx launcher"),
     ("OMPI_COMM_WORLD_RANK", "Open MPI's mpirun"),
     ("PBS_JOBID", "PBS"),
+    ("LSB_JOBID", "LSF"),
+    ("PE_HOSTFILE", "Grid Engine"),
+    ("FLUX_URI", "Flux"),
 ];
 
 /// A limit that is set when somebody logs in.
@@ -208,7 +211,7 @@ fn outer(here: &Here) -> String {
     let found: Vec<&str> = OUTER.iter().filter(|(name, _)| set(name)).map(|(_, what)| *what).collect();
     match found.is_empty() {
         true => "nobody".into(),
-        false => format!("{}; its variables do not reach the ranks", found.join(", ")),
+        false => format!("{}; what it says about single tasks does not reach the ranks", found.join(", ")),
     }
 }
 
@@ -263,7 +266,7 @@ mod tests {
             "interface       problem  no address matches",
             "directory       problem  gone: deleted",
             "/no/such/shell not found",
-            "launched by     ok       Slurm; its variables",
+            "launched by     ok       Slurm; what it says about single tasks",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

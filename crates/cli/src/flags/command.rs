@@ -172,7 +172,15 @@ mod tests {
     #[test]
     fn words_are_counted() {
         assert_eq!(parsed(&WITH_WORD, "7").unwrap().expect("no help").words, ["7"]);
-        assert_eq!(parsed(&WITH_WORD, "").unwrap_err().to_string(), "wireup kill needs a JOB; wireup help kill says more");
-        assert!(parsed(&WITH_WORD, "7 8").unwrap_err().to_string().starts_with("8 says nothing to wireup kill; it takes JOB"));
+        assert_eq!(
+            parsed(&WITH_WORD, "").unwrap_err().to_string(),
+            "wireup kill needs a JOB; wireup help kill says more"
+        );
+        assert!(
+            parsed(&WITH_WORD, "7 8")
+                .unwrap_err()
+                .to_string()
+                .starts_with("8 says nothing to wireup kill; it takes JOB")
+        );
     }
 }

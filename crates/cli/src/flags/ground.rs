@@ -81,11 +81,8 @@ impl Ground {
             return Err(GroundError::AllLost { session });
         }
         let shared = welcome.shared && welcome.nodes.len() > 1;
-        let node = |&agent: &usize| NodeSpec {
-            agent: AgentId(agent as u32),
-            name: welcome.nodes[agent].host.clone(),
-            shared,
-        };
+        let node =
+            |&agent: &usize| NodeSpec { agent: AgentId(agent as u32), name: welcome.nodes[agent].host.clone(), shared };
         let nodes = agents.iter().map(node).collect();
         Ok(Ground { job: welcome.job, session: spec(welcome), nodes, hosts, lost })
     }
@@ -203,10 +200,7 @@ mod tests {
         let refused = |line: &str| ground(line, &welcome()).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
         assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
-        assert_eq!(
-            refused("--hosts n2 ./a"),
-            "n2 is lost to session lab: cut; wireup up --name lab starts it again"
-        );
+        assert_eq!(refused("--hosts n2 ./a"), "n2 is lost to session lab: cut; wireup up --name lab starts it again");
         assert_eq!(refused("--virtual-nodes 2 ./a"), "session lab does not have 2 virtual nodes");
     }
 

@@ -126,7 +126,7 @@ pub const FLAGS: &[Flag] = &[
         &["n", "np"],
         Word("N"),
         Placement,
-        "Number of ranks. Default: nodes times --ppn; else with hosts one per slot, or per host if no slots are stated; else one per allowed cpu. Per program.",
+        "Number of ranks. Default: nodes times --ppn; else in an allocation one per task; with hosts one per slot, or per host if no slots are stated; else one per allowed cpu. Per program.",
     ),
     flag(
         Id::VirtualNodes,
@@ -210,7 +210,7 @@ pub const FLAGS: &[Flag] = &[
         &["remote-shell"],
         Word("CMD"),
         Machines,
-        "Start agents by this command, called as CMD HOST COMMAND; words that name files here (ssh -F conf/cfg) are passed on as absolute paths. Default with hosts: ssh, with your configuration and without questions; else child processes of this machine.",
+        "Start agents by this command, called as CMD HOST COMMAND; words that name files here (ssh -F conf/cfg) are passed on as absolute paths. Default: in a Slurm allocation srun, one step for all; with other hosts ssh, with your configuration and without questions; else child processes of this machine.",
     ),
     flag(
         Id::Interface,
@@ -247,7 +247,13 @@ pub const FLAGS: &[Flag] = &[
         Session,
         "Run in this session, which wireup up has begun. Default: the one called default, if there is one and it has the nodes that are asked for.",
     ),
-    flag(Id::NoSession, &["no-session"], Nothing, Session, "Start agents for this job alone, whatever sessions there are."),
+    flag(
+        Id::NoSession,
+        &["no-session"],
+        Nothing,
+        Session,
+        "Start agents for this job alone, whatever sessions there are.",
+    ),
     flag(
         Id::Detach,
         &["detach"],

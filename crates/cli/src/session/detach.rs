@@ -26,12 +26,15 @@ const ENDED: u8 = b'e';
 pub struct Background {
     pub spool: Arc<Spool>,
     word: Option<File>,
+    failed: bool,
 }
 
 /// Where [`detach`] returned.
 pub enum Side {
     /// All is done here.
-    Foreground { code: u8 },
+    Foreground {
+        code: u8,
+    },
     Background(Background),
 }
 
@@ -51,7 +54,7 @@ pub fn detach(session: &str, job: JobId, program: &str) -> Result<Side, String> 
         Fork::Child => {
             drop(reader);
             leave_terminal().map_err(system)?;
-            Ok(Side::Background(Background { spool: Arc::new(spool), word: Some(File::from(writer)) }))
+            Ok(Side::Background(Background { spool: Arc::new(spool), word: Some(File::from(writer)), failed: false }))
         }
     }
 }
@@ -69,7 +72,9 @@ impl Background {
     /// Something that the foreground may wait for.
     pub fn on_notice(&mut self, notice: &Notice) {
         match notice {
-            Notice::Started { .. } => self.tell(&[STARTED]),
+            // A program that is not found has "started" where it could be tried.
+            Notice::Failed(_) => self.failed = true,
+            Notice::Started { .. } if !self.failed => self.tell(&[STARTED]),
             // A short job ends before it was told to have started.
             Notice::Ended(ended) if ended.failure.is_none() => self.tell(&[STARTED]),
             _ => {}

@@ -49,8 +49,12 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
         ]);
     }
     for spool in detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)) {
-        let code = spool.code.map_or_else(|| "lost".to_owned(), |code| format!("over, code {code}"));
-        rows.push([spool.job.to_string(), code, "-".into(), "-".into(), "-".into(), one_line(&spool.program)]);
+        let state = match (spool.code, spool.lives) {
+            (Some(code), _) => format!("over, code {code}"),
+            (None, true) => "ending, detached".to_owned(),
+            (None, false) => "over, launcher killed".to_owned(),
+        };
+        rows.push([spool.job.to_string(), state, "-".into(), "-".into(), "-".into(), one_line(&spool.program)]);
     }
     if rows.is_empty() {
         out::print(&format!("session {name} has no jobs\n"));

@@ -8,10 +8,10 @@ use crate::flags::chosen::may_name_hosts;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
-use crate::words::{self, Setting, count};
 use crate::out;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wireup_node::session::{Attached, CallError, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon};
+use crate::words::{self, Setting, count};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wireup_node::session::{Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
 use wireup_wire::session::{NodeState, Presence};
@@ -47,6 +47,10 @@ const NOT_ALL: u8 = 1;
 /// The root tells after the start time who is missing; this is for the telling.
 const TELLING: Duration = Duration::from_secs(30);
 
+/// For a session that another `wireup up` begins at this very moment: its process listens within milliseconds.
+const BEGINNING_MAX: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);
+
 pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
     let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
@@ -59,7 +63,9 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     if begun {
         let owner = if lingers { None } else { Owner::of_caller() };
         if owner.is_none() && !lingers {
-            out::tell("nobody can be watched whose end would end this session (no log-in is seen from here); it stays until wireup down");
+            out::tell(
+                "nobody can be watched whose end would end this session (no log-in is seen from here); it stays until wireup down",
+            );
         }
         let facts = Facts {
             slots_stated: told.slots_stated,
@@ -75,9 +81,18 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
         names_nothing_new(typed, &name)?;
     }
     drop(place);
-    let session = attach_to(&name)?;
+    let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
     let limit = Duration::from_nanos(spec.start_timeout_ns) + TELLING;
     report(session, &name, &spec, begun, limit, typed.low.verbose)
+}
+
+/// Somebody else may just be beginning the session.
+fn attach_when_begun(name: &str) -> Result<Attached, String> {
+    let until = Instant::now() + BEGINNING_MAX;
+    while matches!(Calling::begin(name), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    attach_to(name)
 }
 
 /// A session stands: it is asked for its lost nodes, not for others.
@@ -128,7 +143,9 @@ fn report(
     };
     let hosts = match setting.local {
         true => String::new(),
-        false => format!(" {}", collapse_short(of_job.iter().filter(|node| !is_lost(node)).map(|node| node.host.as_str()))),
+        false => {
+            format!(" {}", collapse_short(of_job.iter().filter(|node| !is_lost(node)).map(|node| node.host.as_str())))
+        }
     };
     out::tell(&format!("session {name} {what}: {}{hosts}", count(up as u32, "node")));
     let missing = missing(&nodes);

@@ -1,5 +1,6 @@
 //! End to end: the product's binary, real processes, real MPI libraries; one subject a file.
 
+mod allocation;
 mod bad_input;
 mod bounds;
 mod direct;
@@ -8,6 +9,7 @@ mod ends;
 mod env;
 mod extensions;
 mod faults;
+mod gpus;
 mod harness;
 mod held;
 mod hosts;

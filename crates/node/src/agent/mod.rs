@@ -16,7 +16,7 @@ mod ranks;
 pub(crate) mod remote;
 mod shells;
 mod spin;
-mod step;
+pub(crate) mod step;
 pub mod token;
 mod turn;
 

@@ -237,7 +237,6 @@ mod tests {
             library: None,
             shared: false,
             oversubscribed: false,
-            verbose: 0,
         };
         let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
         let path = place(&base, &plan);

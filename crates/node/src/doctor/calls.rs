@@ -3,7 +3,7 @@
 //! `proto`'s machine says who is called when, how, and what an end means; here are the processes. A keeper holds them, so
 //! that they end with this process, however that ends.
 
-use crate::agent::remote;
+use crate::agent::{remote, step};
 use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Program, Request, StdinKind};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,6 +23,8 @@ const STREAM_BYTES_MAX: usize = 256 << 10;
 const ERROR_BYTES_MAX: usize = 2048;
 const UMASK: u32 = 0o077;
 const SIGKILL: i32 = 9;
+/// What `srun` is told for one host, whose name follows.
+const ONE_TASK: [&str; 3] = ["--nodes=1-1", "--ntasks=1", "--nodelist"];
 
 /// Tokens from here on are the calls'; the lower ones are the owner's.
 pub const TOKENS: u64 = 1 << 32;
@@ -169,24 +171,31 @@ impl Calls {
 
     fn call(&mut self, shell: ShellId, call: usize, how: How) -> Result<(), String> {
         let own = |error: io::Error| format!("this program cannot be read: {error}");
-        let (RemoteShell::Ssh(words) | RemoteShell::Command(words)) = &self.common.remote_shell else {
-            return Err("no remote shell is named".into());
+        let (words, more): (_, &[&str]) = match &self.common.remote_shell {
+            RemoteShell::Ssh(words) | RemoteShell::Command(words) => (words, &[]),
+            RemoteShell::Srun(words) => (words, &ONE_TASK),
+            RemoteShell::Local => return Err("no remote shell is named".into()),
         };
         if how == How::Send && self.digest.is_none() {
             let file = wireup_os::files::own_program().map_err(own)?;
             self.digest = Some(remote::digest(&mut File::from(file)).map_err(own)?);
         }
         let asked: Vec<&str> = self.common.asked.iter().map(String::as_str).collect();
-        let command = remote::command_with(how, &self.common.program, &self.build, self.digest.as_deref(), &asked);
+        let mut command = remote::command_with(how, &self.common.program, &self.build, self.digest.as_deref(), &asked);
+        let all = || std::env::vars_os();
+        let mut env: Vec<_> = all().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'=')).collect();
+        if !more.is_empty() {
+            (command, env) = (step::executed(command), step::of_step(all()));
+        }
+        let words = words.iter().map(String::as_str).chain(more.iter().copied()).map(|word| word.as_bytes().to_vec());
         let host = self.calls[call].host.clone().into_bytes();
-        let argv = words.iter().map(|word| word.clone().into_bytes()).chain([host]).chain(command).collect();
+        let argv = words.chain([host]).chain(command).collect();
         let stdin = match how {
             How::Send => StdinKind::Program,
             How::Plain | How::Look => StdinKind::Bytes(self.calls[call].stdin.clone()),
         };
-        let env = std::env::vars_os().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'='));
         self.keeper.request(&Request::Spawn(Batch {
-            programs: vec![Program { argv, cwd: b"/".to_vec(), env: env.collect() }],
+            programs: vec![Program { argv, cwd: b"/".to_vec(), env }],
             processes: vec![Process { stdin, ..Process::new(shell.0) }],
             umask: UMASK,
             limits: Vec::new(),

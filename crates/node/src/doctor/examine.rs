@@ -128,7 +128,9 @@ fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
 }
 
 fn neighbour(plan: &Plan, index: usize) -> Option<String> {
-    (plan.hosts.len() > 1).then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
+    // One step starts all agents: none of them calls another.
+    let one_step = matches!(plan.remote_shell, RemoteShell::Srun(_));
+    (plan.hosts.len() > 1 && !one_step).then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
 }
 
 fn token() -> io::Result<Token> {

@@ -95,8 +95,7 @@ impl<'w> LauncherDriver<'w> {
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
-        let writer =
-            |stream| {
+        let writer = |stream| {
             let written = Writer::new(stream, config.output_dir.clone(), config.spool.clone());
             written.map_err(system("making an event descriptor"))
         };
@@ -138,7 +137,8 @@ impl<'w> LauncherDriver<'w> {
             if let Some(code) = self.code {
                 return Ok(self.leave(code));
             }
-            let deadlines = [self.launcher.deadline().map(|at| at.0), self.root.deadline_ns(), self.stdin.deadline_ns()];
+            let deadlines =
+                [self.launcher.deadline().map(|at| at.0), self.root.deadline_ns(), self.stdin.deadline_ns()];
             let until = deadlines.into_iter().flatten().min();
             let events =
                 self.root.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::local;
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::attach::{ATTACH_LEN, Spoken};
 
 /// Callers that have not said their versions.

@@ -18,8 +18,8 @@ use super::place::Place;
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use crate::keeper::{Keeper, Request};
-use std::io::{self, Read, Write};
 use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
@@ -132,7 +132,8 @@ fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), Daemo
     process::ignore_broken_pipes();
     let log = File::create(place.inside(LOG)).map_err(system("making the session's log"))?;
     let null = files::null().map_err(system("opening /dev/null"))?;
-    let streams = [rustix::stdio::dup2_stdin(&null), rustix::stdio::dup2_stdout(&null), rustix::stdio::dup2_stderr(&log)];
+    let streams =
+        [rustix::stdio::dup2_stdin(&null), rustix::stdio::dup2_stdout(&null), rustix::stdio::dup2_stderr(&log)];
     for result in streams {
         result.map_err(|error| system("leaving the terminal")(error.into()))?;
     }

@@ -106,7 +106,6 @@ impl Server {
         }
         let code = match code {
             Event::ProcAborted => status::PROC_ABORTED,
-            Event::ProcTerminated => status::PROC_TERMINATED,
             Event::Library(code) => code,
         };
         let mut told = Infos::new();
@@ -186,8 +185,6 @@ fn to_library(status: Status) -> Code {
         Status::NotFound => status::NOT_FOUND,
         Status::Timeout => status::TIMEOUT,
         Status::RankGone => status::LOST_CONNECTION,
-        Status::Unreachable => status::UNREACH,
-        Status::NotSupported => status::NOT_SUPPORTED,
         Status::BadParam => status::BAD_PARAM,
         Status::Exists => status::DUPLICATE_KEY,
         Status::Library(code) => code,

@@ -33,8 +33,7 @@ pub fn start(begin: Begin, socket: OwnedFd) -> Result<&'static Server, (OwnedFd,
             let server = SERVER.get_or_init(|| Server::new(library, outbox, job));
             match register(server, &begin) {
                 Ok(env) => {
-                    let (version, library) = (server.library.version.clone(), server.library.place.clone());
-                    server.outbox.send(&FromServer::Ready { version, library, env });
+                    server.outbox.send(&FromServer::Ready { version: server.library.version.clone(), env });
                     Ok(server)
                 }
                 Err(problem) => Err((socket, format!("PMIx {}: {problem}", server.library.version))),
@@ -70,7 +69,6 @@ fn set_environment(begin: &Begin) {
     let foreign = |name: &str| name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_") || name == "PMIX_MCA_ptl";
     let names: Vec<_> =
         std::env::vars_os().map(|(name, _)| name).filter(|name| foreign(&name.to_string_lossy())).collect();
-    let verbose = begin.verbose.to_string();
     // SAFETY: there is one thread yet; the library has not been opened.
     unsafe {
         for name in names {
@@ -79,10 +77,6 @@ fn set_environment(begin: &Begin) {
         if !std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("HWLOC_")) {
             std::env::set_var("HWLOC_COMPONENTS", HWLOC_COMPONENTS);
             std::env::set_var("HWLOC_PLUGINS_PATH", &begin.dir);
-        }
-        if begin.verbose > 0 {
-            std::env::set_var("PMIX_MCA_pmix_server_base_verbose", &verbose);
-            std::env::set_var("PMIX_MCA_pmix_server_fence_verbose", verbose);
         }
     }
 }

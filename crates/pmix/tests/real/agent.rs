@@ -30,7 +30,6 @@ pub fn begin(nspace: &str) -> Begin {
         library: None,
         shared: false,
         oversubscribed: false,
-        verbose: 0,
     }
 }
 

@@ -259,12 +259,11 @@ fn a_group_gets_a_context() {
         env_here.iter().chain(&env_there).map(|env| client(env, &["put", "group-g", "get-3"])).collect();
     let mut asked = Vec::new();
     for agent in [&mut here, &mut there] {
-        let FromServer::Ask { id, ask: Ask::Group { name, set, destruct, wants_context, data, .. } } =
-            agent.next_but_comings()
+        let FromServer::Ask { id, ask: Ask::Group { name, set, wants_context, data, .. } } = agent.next_but_comings()
         else {
             panic!("no group")
         };
-        assert_eq!((name.as_str(), set, destruct, wants_context), ("g", Set::All, false, true));
+        assert_eq!((name.as_str(), set, wants_context), ("g", Set::All, true));
         asked.push((id, data));
     }
     let data: Vec<Bytes> = asked.iter().map(|(_, data)| data.clone()).collect();

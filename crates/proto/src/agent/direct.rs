@@ -183,6 +183,7 @@ impl Agent {
         let _ = if self.jobs.contains_key(&id) {
             self.take_direct(now, id, from, frame)
         } else if self.early.is_over(id) {
+            self.links.direct.forget(id);
             self.answer_for_gone(id, from, &frame)
         } else {
             self.early.keep(from, frame);

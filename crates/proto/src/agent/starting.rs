@@ -254,6 +254,11 @@ impl Agent {
 
     /// A child is not there and will not come.
     pub(super) fn on_missing(&mut self, now: Instant, agent: AgentId, problem: String) {
+        self.on_missing_with(now, agent, problem, Vec::new());
+    }
+
+    /// The same, and `below` are known to be missing too.
+    pub(super) fn on_missing_with(&mut self, now: Instant, agent: AgentId, problem: String, below: Vec<MissingAgent>) {
         if !self.children.is_starting(agent) || !self.children.on_lost(agent) {
             return;
         }
@@ -266,6 +271,7 @@ impl Agent {
             self.probe_below(agent);
         }
         let mut missing = vec![MissingAgent { agent, problem }];
+        missing.extend(below);
         missing.extend(self.children.take_unreachable(agent));
         self.report_missing(now, agent, missing);
     }
@@ -331,10 +337,9 @@ impl Agent {
                 problem = format!("{problem}: {reason}");
             }
             self.give_up_child(agent);
-            self.on_missing(now, agent, problem);
-            for below in self.unheard_below(agent) {
-                self.on_task_lost(now, below, self.too_late(self.late_task(below)));
-            }
+            let unheard = self.unheard_below(agent).into_iter();
+            let below = unheard.map(|agent| MissingAgent { agent, problem: self.too_late(self.late_task(agent)) });
+            self.on_missing_with(now, agent, problem, below.collect());
         }
         for agent in self.children.suspects(now) {
             self.probe_below(agent);

@@ -205,12 +205,18 @@ impl Agent {
         for (agent, problem) in std::mem::take(&mut step.failed) {
             self.on_task_lost(now, agent, problem);
         }
-        for &agent in &step.agents {
-            if self.children.is_starting(agent) {
-                if named { self.forget_starting(now, agent) } else { self.on_missing(now, agent, words.to_owned()) }
-            } else if !step.begun.contains(&agent) && !named && self.tree.parent(agent) != Some(AgentId(0)) {
-                self.on_task_lost(now, agent, words.to_owned());
+        for child in self.children.starting().collect::<Vec<_>>() {
+            if named {
+                self.forget_starting(now, child);
+                continue;
             }
+            let gone = |agent: &AgentId| *agent != child && step.agents.contains(agent) && !step.begun.contains(agent);
+            let below = self.tree.subtree(child).filter(gone);
+            let below = below.map(|agent| MissingAgent { agent, problem: words.to_owned() }).collect();
+            self.on_missing_with(now, child, words.to_owned(), below);
+        }
+        for &agent in step.agents.difference(&step.begun).filter(|_| !named) {
+            self.on_task_lost(now, agent, words.to_owned());
         }
         self.end_last_words(now, &step.agents, words);
     }

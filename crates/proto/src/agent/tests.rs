@@ -8,6 +8,7 @@ mod lazy;
 mod pmi_bench;
 mod pmix;
 mod starting;
+mod step;
 
 use super::*;
 use bytes::Bytes;

@@ -240,6 +240,9 @@ impl Job {
         if !held_up {
             self.on_server_lost();
         }
+        if held_up && self.is_unwanted {
+            self.discard_output();
+        }
         if held_up {
             self.ends.phase = Phase::Forced { give_up_at: cx.now + UNENDED_NS_MAX };
         }

@@ -63,10 +63,11 @@ impl Job {
 
     /// Something that is no node's fault ends it.
     pub fn fail_by(&mut self, cause: Cause, cx: &mut Context<'_>) {
+        self.is_unwanted = true;
         self.fail(Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause }, cx);
     }
 
-    fn discard_output(&mut self) {
+    pub(super) fn discard_output(&mut self) {
         self.output.iter_mut().for_each(|stream| stream.discard());
     }
 }

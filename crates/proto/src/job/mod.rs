@@ -60,6 +60,8 @@ pub struct Job {
     up: Up,
     /// An agent of it was lost.
     is_torn: bool,
+    /// Somebody else than its launcher ended it: its output waits for no reader longer than its ranks for their end.
+    is_unwanted: bool,
     job_size: u32,
     children: Vec<Child>,
     processes: Vec<Process>,
@@ -147,6 +149,7 @@ impl Job {
             root: me == AgentId(0),
             up: tree.up(),
             is_torn: false,
+            is_unwanted: false,
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
             job_size: spec.job_size(),
             busy: ranks.len(),

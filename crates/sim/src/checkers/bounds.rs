@@ -58,15 +58,8 @@ impl Bounds {
                 *self.input.entry(link).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
-            Kind::Control | Kind::ExchangeUp | Kind::ExchangeDown | Kind::Trace | Kind::Direct => Ok(()),
-            Kind::GroupUp
-            | Kind::GroupDown
-            | Kind::Modex
-            | Kind::PmixUp
-            | Kind::PmixDown
-            | Kind::Routed
-            | Kind::Pair
-            | Kind::Bench => Ok(()),
+            // Of all others no link has a window.
+            _ => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
     }

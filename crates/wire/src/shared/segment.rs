@@ -262,18 +262,6 @@ fn is_key_at(blob: &[u8], offset: usize, key: &[u8]) -> bool {
     blob[offset] as usize == key.len() && &blob[offset + PAIR_OVERHEAD..][..key.len()] == key
 }
 
-/// The pairs of packed blobs, one behind the other; a blob ends where it is broken.
-pub fn pairs_of<'b>(blobs: impl IntoIterator<Item = &'b [u8]>) -> impl Iterator<Item = Pair<'b>> {
-    blobs.into_iter().flat_map(|blob| {
-        let mut offset = 0;
-        core::iter::from_fn(move || {
-            let (pair, next) = blob::pair_at(blob, offset).ok()??;
-            offset = next;
-            Some(pair)
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,6 +271,16 @@ mod tests {
     use proptest::prelude::*;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn unpacked(blob: &[u8]) -> Pairs {
+        let mut offset = 0;
+        let next = || {
+            let (pair, next) = blob::pair_at(blob, offset).ok()??;
+            offset = next;
+            Some((pair.key.to_vec(), pair.value.to_vec()))
+        };
+        core::iter::from_fn(next).collect()
+    }
 
     fn built(pairs: &Pairs) -> Vec<u8> {
         let pairs = || pairs.iter().map(|(key, value)| Pair { key, value });
@@ -320,8 +318,7 @@ mod tests {
             let mut packed = Vec::new();
             pairs.iter().for_each(|(key, value)| blob::push(&mut packed, key, value));
             prop_assert!(bytes.ends_with(&packed));
-            let seen: Pairs = pairs_of([&packed[..]]).map(|pair| (pair.key.to_vec(), pair.value.to_vec())).collect();
-            prop_assert_eq!(&seen, &pairs);
+            prop_assert_eq!(&unpacked(&packed), &pairs);
             let (left, right) = packed.split_at(packed.len() / 2);
             let mut again = vec![0xaa; bytes.len()];
             let mut layout = Layout::default();

@@ -130,6 +130,16 @@ impl Deref for Machines {
 }
 
 impl Machines {
+    /// The testbed, for somebody who looks at it as long as this lives.
+    pub fn testbed(&self) -> Arc<Testbed> {
+        Arc::clone(&self.testbed)
+    }
+
+    /// How its hosts are reached.
+    pub fn flags(&self) -> &'static str {
+        self.flags
+    }
+
     /// `wireup run FLAGS`, called on the hub.
     pub fn job(&self, line: &str) -> Run {
         self.on_hub(Run::job(self.flags)).args(line.split_whitespace())
@@ -160,6 +170,30 @@ impl Machines {
         // Its daemons make this folder where it is missing, and leave it.
         let run = Run::of(Command::new("srun")).env("TMPDIR", "/tmp");
         self.on_hub(run).args(line.split_whitespace())
+    }
+
+    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm has nothing else to do.
+    pub fn allocated(&self, flags: &str, line: &str) -> Run {
+        self.salloc(flags).arg(super::wireup()).arg("run").args(line.split_whitespace())
+    }
+
+    /// `salloc FLAGS` on the hub, for a command, once Slurm has nothing else to do.
+    pub fn salloc(&self, flags: &str) -> Run {
+        assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
+        let run = Run::of(Command::new("salloc")).env("TMPDIR", "/tmp").env("WIREUP", super::wireup());
+        self.on_hub(run).arg("--quiet").args(flags.split_whitespace())
+    }
+
+    /// What a batch script of SCRIPT writes, with its exit code behind it, where `$WIREUP` is the product.
+    pub fn batch(&self, flags: &str, script: &str) -> String {
+        assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
+        let run = Run::of(Command::new("sbatch")).env("TMPDIR", "/tmp").env("WIREUP", super::wireup());
+        let output = "--output=/run/batch.out --wait --quiet";
+        let outcome =
+            self.on_hub(run).args(output.split_whitespace()).args(flags.split_whitespace()).arg("--wrap").arg(script);
+        let code = outcome.finish().code();
+        let said = fs::read_to_string(self.path_in_node(0, "/run/batch.out")).expect("the script's output");
+        format!("{said}code {code}\n")
     }
 
     /// `scancel JOBS`.

@@ -4,7 +4,6 @@ use super::machines::{self, Machines};
 use super::marked::{self, Mark, Process};
 use super::{Outcome, Run};
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,8 +40,14 @@ impl Session {
 
     /// The same on the hub of a testbed.
     pub fn on(machines: &Machines, line: &str) -> Session {
-        let session = Session { testbed: Some(machines.shared()), ..Session::nowhere() };
-        session.again(&format!("{} {line}", machines.flags())).expect_code(0);
+        Session::on_some(machines, line, 0)
+    }
+
+    /// The same where `wireup up` is to leave with this code.
+    pub fn on_some(machines: &Machines, line: &str, code: i32) -> Session {
+        let mut session = Session::nowhere();
+        session.testbed = Some(machines.testbed());
+        session.again(&format!("{} {line}", machines.flags())).expect_code(code);
         session
     }
 
@@ -172,9 +177,4 @@ impl Run {
         testbed.enter(&mut self.command);
         self
     }
-}
-
-/// `OsStr` of a path for a command line.
-pub fn word(path: &std::path::Path) -> &OsStr {
-    path.as_os_str()
 }

@@ -1,8 +1,9 @@
 //! The root's end of its steps: what to call, what goes in, what comes out.
 
 use super::complaints::Complaint;
-use super::environment;
+use super::executed;
 use super::lines::{Lines, Said, at};
+use super::of_step;
 use crate::agent::remote;
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
@@ -75,12 +76,9 @@ impl Steps {
             format!("--nodelist={nodes}"),
         ];
         let words = words.iter().chain(&layout).map(|word| word.clone().into_bytes());
-        let command = command(how, &session.program, digest);
-        let program = Program {
-            argv: words.chain(command).collect(),
-            cwd: b"/".to_vec(),
-            env: environment::of_step(std::env::vars_os()),
-        };
+        let command = executed(remote::command(how, &session.program, &remote::own_build(), digest));
+        let program =
+            Program { argv: words.chain(command).collect(), cwd: b"/".to_vec(), env: of_step(std::env::vars_os()) };
         let stdin = if how == How::Send { StdinKind::Program } else { StdinKind::Pipe };
         (Process { stdin, ..Process::new(shell.0) }, program)
     }
@@ -219,16 +217,5 @@ impl Step {
             }
         }
         said
-    }
-}
-
-/// What each task executes: the program itself, or a line for its shell that finds or keeps it.
-fn command(how: How, program: &str, digest: Option<&str>) -> Vec<Vec<u8>> {
-    match how {
-        How::Plain => vec![program.into(), b"agent".to_vec(), remote::version().into_bytes()],
-        How::Look | How::Send => {
-            let line = remote::command(how, program, &remote::own_build(), digest);
-            [b"/bin/sh".to_vec(), b"-c".to_vec()].into_iter().chain(line).collect()
-        }
     }
 }

@@ -56,7 +56,8 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
     for rank in [1, 3] {
         fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
     }
-    let mut target = Target { stream: Stream::Out, directory: Some(directory.clone()), spool: None, begun: HashSet::new() };
+    let mut target =
+        Target { stream: Stream::Out, directory: Some(directory.clone()), spool: None, begun: HashSet::new() };
     let piece = |rank: u32| Piece { rank: Some(rank), bytes: Bytes::from(format!("{rank}")), counts: true };
     let problem = target.write(&[0, 1, 2, 3, 0].map(piece)).unwrap_err();
     assert!(problem.text.contains("rank.1.out"), "{problem:?}");

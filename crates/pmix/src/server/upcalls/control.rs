@@ -81,6 +81,7 @@ pub unsafe extern "C" fn spawn(
     not_supported("MPI_Comm_spawn (PMIx_Spawn)")
 }
 
+/// To connect, and to disconnect.
 pub unsafe extern "C" fn connect(
     _: *const PmixProc,
     _: usize,
@@ -89,18 +90,7 @@ pub unsafe extern "C" fn connect(
     _: Option<OpCallback>,
     _: *mut c_void,
 ) -> Status {
-    not_supported("MPI_Comm_connect (PMIx_Connect)")
-}
-
-pub unsafe extern "C" fn disconnect(
-    _: *const PmixProc,
-    _: usize,
-    _: *const PmixInfo,
-    _: usize,
-    _: Option<OpCallback>,
-    _: *mut c_void,
-) -> Status {
-    not_supported("MPI_Comm_disconnect (PMIx_Disconnect)")
+    not_supported("MPI_Comm_connect, MPI_Comm_disconnect (PMIx_Connect, PMIx_Disconnect)")
 }
 
 fn not_supported(what: &str) -> Status {

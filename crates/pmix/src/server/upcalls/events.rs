@@ -77,7 +77,6 @@ fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
 pub fn code_of(code: Status) -> Event {
     match code {
         status::PROC_ABORTED => Event::ProcAborted,
-        status::PROC_TERMINATED => Event::ProcTerminated,
         other => Event::Library(other),
     }
 }

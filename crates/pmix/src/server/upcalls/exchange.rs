@@ -79,7 +79,6 @@ pub unsafe extern "C" fn group(
     let ask = Ask::Group {
         name: name.to_string_lossy().into_owned(),
         set: set.clone(),
-        destruct: false,
         wants_context,
         data,
         timeout_s: timeout_in(infos),

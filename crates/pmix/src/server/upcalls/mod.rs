@@ -30,7 +30,7 @@ pub fn module() -> ServerModule {
         unpublish: Some(names::unpublish),
         spawn: Some(control::spawn),
         connect: Some(control::connect),
-        disconnect: Some(control::disconnect),
+        disconnect: Some(control::connect),
         register_events: Some(events::register),
         deregister_events: Some(events::deregister),
         notify_event: Some(events::raised),

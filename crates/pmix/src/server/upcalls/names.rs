@@ -7,6 +7,7 @@ use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, persist, range, status};
 use crate::sys::types::{LookupCallback, OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{CStr, c_char, c_void};
+use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Ask, Item, Keep, Range};
 
 /// Infos that say how to publish or look up; all others are pairs to publish.
@@ -46,13 +47,11 @@ pub unsafe extern "C" fn lookup(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), texts(keys)) };
-    let server = server();
-    let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
-    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
+    let asked = unsafe { Asked::new(proc, keys, infos, count, callback, data) };
+    let Some(Asked { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
     let wait = wait_in(infos, keys.len());
     let ask = Ask::Lookup { from, keys, range: range_in(infos), wait, timeout_s: timeout_in(infos) };
-    server.ask(ask, Waiting::Lookup(callback))
+    server().ask(ask, Waiting::Lookup(callback))
 }
 
 pub unsafe extern "C" fn unpublish(
@@ -64,19 +63,37 @@ pub unsafe extern "C" fn unpublish(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), texts(keys)) };
-    let server = server();
-    let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
-    let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
-    server.ask(Ask::Unpublish { from, keys, range: range_in(infos) }, Waiting::Op(callback))
+    let asked = unsafe { Asked::new(proc, keys, infos, count, callback, data) };
+    let Some(Asked { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
+    server().ask(Ask::Unpublish { from, keys, range: range_in(infos) }, Waiting::Op(callback))
 }
 
-/// # Safety
-/// As for [`c_strs`].
-unsafe fn texts(keys: *mut *mut c_char) -> Vec<String> {
-    // SAFETY: as above.
-    let keys = unsafe { c_strs(keys.cast_const()) };
-    keys.iter().map(|key| key.to_string_lossy().into_owned()).collect()
+/// A request about some keys.
+struct Asked<'a, F> {
+    from: Rank,
+    keys: Vec<String>,
+    infos: View<'a>,
+    callback: Callback<F>,
+}
+
+impl<F> Asked<'_, F> {
+    /// `None`: not of a rank here, or with nobody to answer.
+    ///
+    /// # Safety
+    /// `proc` is valid; `keys` as for [`c_strs`], `infos` as for [`View::new`].
+    unsafe fn new(
+        proc: *const PmixProc,
+        keys: *mut *mut c_char,
+        infos: *const PmixInfo,
+        count: usize,
+        callback: Option<F>,
+        data: *mut c_void,
+    ) -> Option<Self> {
+        // SAFETY: as above.
+        let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), c_strs(keys.cast_const())) };
+        let keys = keys.iter().map(|key| key.to_string_lossy().into_owned()).collect();
+        Some(Asked { from: server().rank_of(proc)?, keys, infos, callback: Callback::new(callback, data)? })
+    }
 }
 
 /// For how many keys to wait: zero in the info means for all of them.

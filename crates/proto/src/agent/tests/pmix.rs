@@ -44,7 +44,7 @@ fn begun(pmi: PmiFlavour) -> Agent {
 
 fn ready() -> FromServer {
     let env = (0..2).map(|rank| vec![format!("X={rank}").into_bytes()]).collect();
-    FromServer::Ready { version: "4.2.2".into(), library: "libpmix.so.2".into(), env }
+    FromServer::Ready { version: "4.2.2".into(), env }
 }
 
 fn says(agent: &mut Agent, message: &FromServer) {

@@ -12,11 +12,15 @@ pub(super) const UP: LinkId = LinkId(0);
 
 /// Agent `me` of seven in a binary tree, 0 - (1, 2), 1 - (3, 4); with the link towards the launcher or the parent.
 pub(super) fn agent(me: u32) -> Agent {
+    agent_by(me, RemoteShell::Ssh(vec!["ssh".into()]))
+}
+
+pub(super) fn agent_by(me: u32, remote_shell: RemoteShell) -> Agent {
     let session = SessionSpec {
         name: "s".into(),
         fanout: 2,
         agents: (0..7).map(|agent| AgentSpec { host: format!("n{agent}") }).collect(),
-        remote_shell: RemoteShell::Ssh(vec!["ssh".into()]),
+        remote_shell,
         shells_max: 64,
         program: "wireup".into(),
         start_timeout_ns: 60 * SECOND,

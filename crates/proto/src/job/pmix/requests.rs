@@ -40,7 +40,7 @@ impl Job {
             return;
         }
         match message {
-            FromServer::Ready { version, env, .. } => self.on_ready(version, env, cx),
+            FromServer::Ready { version, env } => self.on_ready(version, env, cx),
             FromServer::Failed { problem } => self.on_server_failed(problem, cx),
             FromServer::Connected { rank } => self.with_local(rank, cx, |job, local, cx| {
                 let process = &mut job.processes[local.index()];
@@ -92,13 +92,13 @@ impl Job {
                     None => self.fail_pmix("it asks for a fence of ranks that there are not, or of none here", cx),
                 }
             }
-            Ask::Group { name, set, destruct, data, timeout_s, .. } => {
+            Ask::Group { name, set, data, timeout_s, .. } => {
                 if data.len() > PMIX_BLOB_BYTES_MAX {
                     return self.fail_pmix("a rank brings more than 64 MiB to a group", cx);
                 }
                 let until = until(cx.now, timeout_s);
                 match self.members(&set) {
-                    Some(members) => self.fence_group(id, members, name, destruct, data, until, cx),
+                    Some(members) => self.fence_group(id, members, name, data, until, cx),
                     None => self.fail_pmix("it asks for a group of ranks that there are not, or of none here", cx),
                 }
             }

@@ -114,7 +114,6 @@ impl Job {
             library: spec.options.pmix_library.clone(),
             shared,
             oversubscribed: false,
-            verbose: 0,
         };
         let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
         let ranks_here = if shared { spec.job_size() } else { self.processes.len() as u32 };

@@ -1,0 +1,248 @@
+//! Inside allocations of the real Slurm: no host list, agents by one step, and every way in which that ends.
+
+use crate::harness::machines::{self, Machines};
+use crate::harness::peers::program;
+use crate::harness::{Outcome, Running};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
+use xtask::programs::{Flavour, environment};
+
+const WHERE: &str = "echo $(uname -n) $WIREUP_RANK $WIREUP_SIZE";
+/// Ranks that say so and then do nothing.
+const WAIT: &str = "echo ready; exec sleep 1000";
+
+/// Node, rank and size of all ranks.
+fn placed(outcome: &Outcome) -> String {
+    outcome.sorted_lines().join(", ")
+}
+
+#[test]
+fn nodes_and_ranks_are_the_allocations() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let outcome = machines.allocated("-N 4 -n 6", "").sh(WHERE).succeed().expect_quiet();
+    assert_eq!(placed(&outcome), "n0 0 6, n0 1 6, n1 2 6, n1 3 6, n2 4 6, n3 5 6");
+    let outcome = machines.allocated("-N 4 -n 6", "-n 5 --ppn 2").sh(WHERE).succeed().expect_quiet();
+    assert_eq!(placed(&outcome), "n0 0 5, n0 1 5, n1 2 5, n1 3 5, n2 4 5");
+    let outcome = machines.allocated("-N 4 -n 6", "--hosts n[2-3] -n 3 --ppn 2").sh(WHERE).succeed().expect_quiet();
+    assert_eq!(placed(&outcome), "n2 0 3, n2 1 3, n3 2 3");
+}
+
+/// Parents and children find each other through the step.
+#[test]
+fn a_tree_of_any_shape() {
+    let Some(machines) = machines::with_slurm() else { return };
+    for fanout in ["1", "2"] {
+        let line = format!("-v --fanout {fanout}");
+        let outcome = machines.allocated("-N 4 -n 8", &line).sh(WHERE).succeed();
+        assert_eq!(outcome.sorted_lines().len(), 8, "{outcome}");
+        outcome.expect_err_line(&[
+            "8 ranks on 4 nodes n[0-3] from Slurm job",
+            "(SLURM_JOB_NODELIST)",
+            "5 agents (started by srun)",
+        ]);
+    }
+}
+
+#[test]
+fn a_batch_script_and_its_node() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "$WIREUP run --pmi simple sh -c 'echo $(uname -n) $WIREUP_RANK' | sort; $WIREUP run --pmi simple -n 1 uname -n; exit 7";
+    assert_eq!(machines.batch("-N 3 -n 5", script), "n0 0\nn0 1\nn1 2\nn1 3\nn2 4\nn0\ncode 7\n");
+}
+
+#[test]
+fn inside_of_a_step() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "srun -N 1 -n 1 $WIREUP run --pmi simple --ppn 1 uname -n";
+    let outcome = machines.salloc("-N 3").args(["sh", "-c", script]).succeed();
+    assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n2"]);
+    let script = "srun -N 3 -n 3 $WIREUP run uname -n";
+    let outcome = machines.salloc("-N 3").args(["sh", "-c", script]).finish().expect_code(125);
+    outcome.expect_err_line(&["this is one of 3 tasks of a Slurm step", "start wireup run once"]);
+}
+
+/// What ranks find in their environment that speaks of Slurm: the job, and nothing of any task.
+#[test]
+fn ranks_know_the_job_and_no_step() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "for i in 1 2; do $WIREUP run --pmi simple --ppn 1 sh -c 'env | grep -E \"SLURM|SRUN|PMI\" | grep -v PMI_RANK | grep -v PMI_HOSTNAME'; done | sort | uniq -c";
+    let said = machines.batch("-N 3 -n 3", script);
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    for line in lines.iter().filter(|line| !line.starts_with("code") && !line.contains("PMI_JOBID")) {
+        assert!(line.starts_with("6 "), "{line}: not of all ranks: {said}");
+    }
+    for known in ["6 SLURM_JOB_NODELIST=n[0-2]", "6 SLURM_NTASKS=3", "6 PMI_SIZE=3"] {
+        assert!(lines.contains(&known), "{known}: {said}");
+    }
+    for task in
+        ["SLURM_PROCID", "SLURM_NODEID", "SLURM_STEP", "SLURM_SRUN", "SLURMD_NODENAME", "SLURM_TASK_PID", "SLURM_GTIDS"]
+    {
+        assert!(!said.contains(task), "{task}: {said}");
+    }
+}
+
+/// What a node's part of the allocation is told holds for its ranks: here by a script that stands for Slurm's own plugin.
+#[test]
+fn devices_are_those_of_each_node() {
+    let Some(machines) = machines::own(2, |spec| {
+        spec.slurm = true;
+        spec.slurm_options = vec!["TaskProlog=/run/prolog".into()];
+    }) else {
+        return;
+    };
+    for i in 0..2 {
+        let text = format!("#!/bin/sh\necho export CUDA_VISIBLE_DEVICES={i}0,{i}1\n");
+        let path = machines.path_in_node(i, "/run/prolog");
+        std::fs::write(&path, text).expect("a prolog");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+    }
+    let show = "echo $WIREUP_RANK $CUDA_VISIBLE_DEVICES";
+    let outcome = machines.allocated("-N 2 -n 4", "--gpus-per-rank 1").sh(show).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 00", "1 01", "2 10", "3 11"]);
+    let outcome = machines.allocated("-N 2 -n 2", "").sh(show).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 00,01", "1 10,11"]);
+}
+
+#[test]
+fn programs_that_know_nothing_of_us() {
+    let Some(machines) = machines::with_slurm() else { return };
+    if let Some(program) = program(Flavour::Mpich5, "allreduce") {
+        let outcome = machines.allocated("-N 4 -n 16", "").arg(program).succeed().expect_quiet();
+        assert_eq!(outcome.out(), "allreduce over 16 ranks: 4096 sums are right\n");
+    }
+    if let Some(program) = program(Flavour::OpenMpi5, "allreduce") {
+        let run = machines.allocated("-N 2 -n 4", "").arg(program).envs(environment(Flavour::OpenMpi5));
+        let outcome = run.succeed();
+        assert!(outcome.out().contains("allreduce over 4 ranks: 4096 sums are right\n"), "{outcome}");
+    }
+}
+
+/// No node sees the program: it is sent by a step.
+#[test]
+fn a_program_that_no_node_has_is_sent() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let hidden = machines::HiddenCopy::new("slurm");
+    let cache = "/run/cache";
+    for _ in 0..2 {
+        let run = machines.salloc("-N 2 -n 2").arg(hidden.program()).args(["run", "--pmi", "simple", "uname", "-n"]);
+        let outcome = run.env("XDG_CACHE_HOME", cache).guard(Duration::from_secs(120)).succeed();
+        assert_eq!(outcome.sorted_lines(), ["n0", "n1"]);
+    }
+}
+
+/// A job of four nodes whose ranks wait; on the hub, so that no rank is the launcher's neighbour.
+fn waiting(machines: &Machines, name: &str) -> Running {
+    let mut running = machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start();
+    running.await_out("ready\n", 4);
+    running
+}
+
+/// `wireup run`, a child of `salloc`.
+fn launcher(running: &Running) -> Pid {
+    let salloc = running.pid().as_raw_pid();
+    running.processes().iter().find(|process| process.parent == salloc).expect("wireup runs").pid
+}
+
+fn steps(machines: &Machines) -> String {
+    let output =
+        machines.enter(std::process::Command::new("squeue").args(["--steps", "--noheader", "--format=%i"])).output();
+    String::from_utf8_lossy(&output.expect("squeue runs").stdout).trim().to_owned()
+}
+
+#[test]
+fn ctrl_c_ends_it() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let running = waiting(&machines, "interrupted");
+    kill_process(launcher(&running), Signal::INT).expect("signal the launcher");
+    running.finish().expect_code(130);
+    assert_eq!(steps(&machines), "");
+}
+
+#[test]
+fn a_cancelled_step_is_told_and_leaves_nothing() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let running = waiting(&machines, "cancelled-step");
+    machines.cancel(&steps(&machines));
+    running.finish().expect_code(125).expect_err_line(&["CANCELLED AT", "scancel has ended the step of its agents"]);
+}
+
+#[test]
+fn a_step_that_is_told_to_end_ends_gently() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut running = machines.allocated("-N 4 -n 4", "").sh(script).start();
+    running.await_out("ready\n", 4);
+    let output =
+        machines.enter(std::process::Command::new("scancel").args(["--signal=TERM", &steps(&machines)])).output();
+    assert!(output.expect("scancel runs").status.success());
+    let outcome = running.finish();
+    assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
+    outcome.expect_err_line(&["the batch system has told it to end (SIGTERM)"]);
+    assert_eq!(outcome.code(), 143, "{outcome}");
+}
+
+#[test]
+fn other_signals_are_the_programs_affair() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
+    let mut running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start();
+    running.await_out("ready\n", 4);
+    let output =
+        machines.enter(std::process::Command::new("scancel").args(["--signal=USR1", &steps(&machines)])).output();
+    assert!(output.expect("scancel runs").status.success());
+    let outcome = running.finish().expect_code(0);
+    assert_eq!(outcome.out().matches("got it\n").count(), 4, "{outcome}");
+}
+
+#[test]
+fn a_cancelled_job_leaves_nothing() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let running = waiting(&machines, "cancelled-job");
+    machines.cancel("--name=cancelled-job");
+    assert_ne!(running.finish().code(), 0);
+}
+
+/// Ends the process on host `i` whose command holds these words.
+fn kill_on(machines: &Machines, i: usize, words: &str) {
+    let found = machines.all_processes()[i]
+        .iter()
+        .filter(|process| process.command.contains(words))
+        .map(|process| process.pid)
+        .min();
+    let pid = found.unwrap_or_else(|| panic!("no {words} on n{i}"));
+    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("kill it");
+}
+
+#[test]
+fn a_killed_agent_is_named() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let running = waiting(&machines, "agent");
+    kill_on(&machines, 2, "wireup agent");
+    running.finish().expect_code(125).expect_err_line(&["node n2", "Killed", "out of memory?"]);
+}
+
+#[test]
+fn a_killed_launcher_or_srun_leaves_nothing() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let running = waiting(&machines, "launcher");
+    kill_process(launcher(&running), Signal::KILL).expect("kill it");
+    assert_ne!(running.finish().code(), 0);
+    let running = waiting(&machines, "srun");
+    let all = running.processes();
+    let srun = all.iter().find(|process| process.command.starts_with("srun ")).expect("srun runs");
+    kill_process(srun.pid, Signal::KILL).expect("kill it");
+    running.finish().expect_code(125).expect_err_line(&["its step was killed by signal 9"]);
+}
+
+/// Slurm itself takes ten seconds to find out.
+#[test]
+fn a_node_without_its_daemon_is_named() {
+    let Some(machines) = machines::own(4, |spec| spec.slurm = true) else { return };
+    let running =
+        machines.salloc("-N 4 -n 4").args(["sh", "-c", "sleep 2; exec $WIREUP run --pmi simple sleep 1000"]).start();
+    let slurmd = machines.daemons(2).last().copied().expect("slurmd is the last");
+    std::thread::sleep(Duration::from_secs(1));
+    kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("kill it");
+    let outcome = running.finish().expect_code(125);
+    outcome.expect_err_line(&["no agent on 1 of 4 nodes: n2: Communication connection failure"]);
+}

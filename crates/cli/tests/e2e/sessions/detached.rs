@@ -1,0 +1,98 @@
+//! Jobs that go on without a terminal.
+
+use crate::harness::sessions::Session;
+use rustix::process::Signal;
+
+#[test]
+fn detach_attach_and_the_exit_code() {
+    let session = Session::up("--virtual-nodes 2");
+    let job = session.detach("-n 2", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
+    let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
+    assert!(outcome.out().contains("out 0\n"), "{outcome}");
+    outcome.expect_err_line(&["left with exit code 7"]);
+    // It was shown to its end.
+    let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
+    outcome.expect_err_line(&["no job", &job]);
+    session.down("");
+}
+
+#[test]
+fn output_is_shown_as_it_grows_and_a_closed_terminal_leaves_the_job_alone() {
+    let session = Session::up("--virtual-nodes 2");
+    let gate = session.runtime_dir().with_file_name("gate");
+    let job = session
+        .detach("-n 1", &format!("echo begun; until test -e {}; do sleep 0.02; done; echo over", gate.display()));
+    for signal in [Signal::HUP, Signal::TERM, Signal::KILL] {
+        let mut viewer = session.wireup(&format!("attach {job}")).start();
+        viewer.await_out("begun\n", 1);
+        viewer.signal(signal);
+        viewer.finish();
+    }
+    let jobs = session.wireup("jobs").succeed();
+    assert!(jobs.out().contains("running, detached"), "{jobs}");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("begun\n", 1);
+    std::fs::write(&gate, "").unwrap();
+    let outcome = viewer.finish().expect_code(0);
+    assert_eq!(outcome.out(), "begun\nover\n");
+    session.down("");
+}
+
+#[test]
+fn ctrl_c_is_for_the_job() {
+    let session = Session::up("--virtual-nodes 2");
+    let job = session.detach("-n 2", "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.02; done");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("ready\n", 2);
+    viewer.signal(Signal::INT);
+    let outcome = viewer.finish().expect_code(5);
+    outcome.expect_err_line(&["SIGINT passed on to all ranks"]);
+    let job = session.detach("-n 2", "trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("ready\n", 2);
+    viewer.signal(Signal::INT);
+    viewer.await_that("the first is told", |viewer| viewer.err_text().contains("passed on"));
+    viewer.signal(Signal::INT);
+    let outcome = viewer.finish();
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["killing all ranks"]);
+    session.down("");
+}
+
+#[test]
+fn a_job_that_never_started_is_told_of_at_once() {
+    let session = Session::up("--virtual-nodes 2");
+    let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
+    outcome.expect_err_line(&["nonexistent-program", "not found"]);
+    assert_eq!(outcome.out(), "");
+    session.job("--detach --pty -n 2 true").finish().expect_code(125).expect_err_line(&["--detach", "--pty"]);
+    session.job("--detach --no-session -n 2 true").finish().expect_code(125).expect_err_line(&["needs a session"]);
+    session.down("");
+}
+
+#[test]
+fn its_launcher_killed_ends_the_job() {
+    let session = Session::up("--virtual-nodes 2");
+    let job = session.detach("-n 2", "echo ready; exec sleep 1000");
+    let mut viewer = session.wireup(&format!("attach {job}")).start();
+    viewer.await_out("ready\n", 2);
+    let all = session.processes();
+    let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("it goes on");
+    session.kill(launcher.pid);
+    let outcome = viewer.finish().expect_code(125);
+    outcome.expect_err_line(&["launcher of job", "was killed"]);
+    session.await_that("the end of its ranks", || {
+        session.processes().iter().all(|process| !process.command.starts_with("sleep"))
+    });
+    session.job("-n 2 true").succeed();
+    session.down("");
+}
+
+#[test]
+fn down_takes_detached_jobs_along_when_told() {
+    let session = Session::up("--virtual-nodes 2");
+    session.detach("-n 2", "exec sleep 1000");
+    session.wireup("down").finish().expect_code(125);
+    let outcome = session.down("--kill");
+    assert_eq!(outcome.err(), "wireup: session default ended; 1 job killed\n");
+}

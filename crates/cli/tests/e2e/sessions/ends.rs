@@ -1,0 +1,122 @@
+//! How sessions end, and what happens when one of their processes is killed.
+
+use crate::harness::sessions::Session;
+use rustix::process::{Signal, kill_process};
+
+const SLEEPERS: &str = "setsid sleep 1000 & echo ready; exec sleep 1000";
+
+#[test]
+fn a_killed_launcher_ends_its_job_alone() {
+    let session = Session::up("--virtual-nodes 3");
+    let mut victim = session.job("-n 3").sh(SLEEPERS).start();
+    let mut other = session.job("-n 3").sh("echo ready; read line; echo $line").stdin_open().start();
+    victim.await_out("ready\n", 3);
+    other.await_out("ready\n", 3);
+    victim.signal(Signal::KILL);
+    // The harness waits until all processes of the job are gone.
+    victim.finish().expect_code(137);
+    other.write(b"alive\n");
+    assert!(other.finish().expect_code(0).out().contains("alive"));
+    session.down("");
+}
+
+#[test]
+fn a_killed_daemon_leaves_nothing() {
+    let session = Session::up("--virtual-nodes 4");
+    let mut running = session.job("-n 4").sh(SLEEPERS).start();
+    running.await_out("ready\n", 4);
+    let detached = session.detach("-n 4", SLEEPERS);
+    let mut viewer = session.wireup(&format!("attach {detached}")).start();
+    viewer.await_out("ready\n", 4);
+    session.kill(session.daemon());
+    running.finish().expect_code(125).expect_err_line(&["the session is gone"]);
+    viewer.finish().expect_code(125);
+    session.expect_gone();
+}
+
+#[test]
+fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
+    let session = Session::up("--virtual-nodes 4 --fanout 1");
+    let mut elsewhere =
+        session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
+    let mut there = session.job("-n 4").sh(SLEEPERS).start();
+    elsewhere.await_out("ready\n", 2);
+    there.await_out("ready\n", 4);
+    // The third of a chain of four: the fourth is below it.
+    let mut agents = session.agents();
+    agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
+    session.kill(agents[1].pid);
+    let outcome = there.finish().expect_code(125);
+    outcome.expect_err_line(&["node2"]);
+    elsewhere.write(b"goes on\n");
+    assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
+    let outcome = session.wireup("status").finish().expect_code(1);
+    assert!(outcome.out().contains("lost  node2"), "{outcome}");
+    let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
+    outcome.expect_err_line(&["left out", "node2"]);
+    let outcome = session.again("").expect_code(0);
+    assert_eq!(outcome.err(), "wireup: session default stands again: 4 nodes\n");
+    let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "1", "2", "3"]);
+    outcome.expect_quiet();
+    session.down("");
+}
+
+#[test]
+fn a_killed_keeper_ends_the_job_that_it_had() {
+    let session = Session::up("--virtual-nodes 2");
+    let mut running = session.job("-n 2").sh(SLEEPERS).start();
+    running.await_out("ready\n", 2);
+    let rank = running.processes().into_iter().find(|process| process.command.starts_with("sleep")).expect("a rank");
+    let keepers = session.named("wireup-keeper");
+    let keeper = keepers.iter().find(|keeper| keeper.pid.as_raw_nonzero().get() == rank.parent).expect("its keeper");
+    session.kill(keeper.pid);
+    running.finish().expect_code(125);
+    session.job("-n 2 true").succeed();
+    // Idle ones too: others take their place.
+    for keeper in session.named("wireup-keeper") {
+        session.kill(keeper.pid);
+    }
+    session.await_that("new keepers", || session.named("wireup-keeper").len() >= 2);
+    session.shell("for i in 1 2 3 4 5; do $WIREUP run -n 2 true && exit 0; sleep 0.2; done; exit 1").succeed();
+    session.wireup("down").finish();
+    session.await_that("the end of all processes", || session.processes().is_empty());
+}
+
+#[test]
+fn it_ends_with_its_owner() {
+    let session = Session::nowhere();
+    let gate = session.runtime_dir().with_file_name("gate");
+    let script = format!(
+        "setsid sh -c '$WIREUP up --virtual-nodes 2; until test -e {0}; do sleep 0.02; done' &
+        until $WIREUP status; do sleep 0.05; done",
+        gate.display()
+    );
+    session.shell_leaving(&script).expect_code(0);
+    let mut running = session.job("-n 2").sh(SLEEPERS).start();
+    running.await_out("ready\n", 2);
+    std::fs::write(&gate, "").unwrap();
+    running.finish().expect_err_line(&["log-in", "has ended"]);
+    session.expect_gone();
+}
+
+#[test]
+fn or_lingers() {
+    let session = Session::nowhere();
+    session.shell_leaving("setsid -w $WIREUP up --linger --virtual-nodes 2").expect_code(0);
+    session.job("-n 2 true").succeed();
+    let outcome = session.wireup("status").succeed();
+    assert!(outcome.out().contains("ends by wireup down"), "{outcome}");
+    session.down("");
+}
+
+#[test]
+fn sigterm_ends_it_in_order() {
+    let session = Session::up("--virtual-nodes 3");
+    let mut running = session.job("-n 3").sh(SLEEPERS).start();
+    running.await_out("ready\n", 3);
+    kill_process(session.daemon(), Signal::TERM).expect("it lives");
+    running.finish().expect_err_line(&["session of the job was ended"]);
+    session.expect_gone();
+}

@@ -1,0 +1,119 @@
+//! Sockets that are not what they seem: each a clear word and the next step.
+
+use crate::harness::sessions::Session;
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::thread;
+
+/// A place that looks like a session's.
+fn place(session: &Session) -> std::path::PathBuf {
+    let place = session.place("default");
+    fs::create_dir_all(&place).unwrap();
+    fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
+    place
+}
+
+#[test]
+fn a_stale_socket() {
+    let session = Session::nowhere();
+    drop(UnixListener::bind(place(&session).join("socket")).unwrap());
+    for words in ["run -n 1 true", "status --session default", "jobs"] {
+        let outcome = session.wireup(words).finish().expect_code(125);
+        outcome.expect_err_line(&["session default is gone", "wireup up begins it anew", "--no-session"]);
+    }
+    session.job("--no-session -n 1 true").succeed().expect_quiet();
+    let outcome = session.wireup("down").succeed();
+    assert_eq!(outcome.err(), "wireup: session default was gone; what it had left is removed\n");
+    drop(UnixListener::bind(place(&session).join("socket")).unwrap());
+    session.again("--virtual-nodes 2").expect_code(0);
+    session.job("-n 2 true").succeed();
+    session.down("");
+}
+
+#[test]
+fn a_directory_of_another_user_or_open_to_others() {
+    let session = Session::nowhere();
+    let place = place(&session);
+    fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
+    session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["can be entered by others", "chmod 700"]);
+    session.again("").expect_code(125).expect_err_line(&["can be entered by others"]);
+    fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
+    if rustix::process::geteuid().is_root() {
+        chown(&place, Some(12345), None).unwrap();
+        session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["belongs to user 12345"]);
+        session.again("").expect_code(125).expect_err_line(&["belongs to user 12345"]);
+        chown(&place, Some(0), None).unwrap();
+    }
+    fs::remove_dir(&place).unwrap();
+    std::os::unix::fs::symlink("/tmp", &place).unwrap();
+    session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["is no directory"]);
+}
+
+/// Answers one caller.
+fn answer(session: &Session, bytes: Vec<u8>) -> thread::JoinHandle<Vec<u8>> {
+    let listener = UnixListener::bind(place(session).join("socket")).unwrap();
+    thread::spawn(move || {
+        let (mut caller, _) = listener.accept().unwrap();
+        caller.write_all(&bytes).unwrap();
+        let mut heard = vec![0; 8];
+        caller.read_exact(&mut heard).unwrap();
+        heard
+    })
+}
+
+#[test]
+fn another_version() {
+    for (versions, words) in [(b"WUA\n\x01\0\x02\0", "up to 2"), (b"WUA\n\xf0\xff\xff\xff", "65520 and later")] {
+        let session = Session::nowhere();
+        let heard = answer(&session, versions.to_vec());
+        let outcome = session.job("-n 1 true").finish().expect_code(125);
+        outcome.expect_err_line(&["is of another wireup", words, "wireup down", "--no-session"]);
+        assert_eq!(heard.join().unwrap()[..4], *b"WUA\n");
+    }
+}
+
+#[test]
+fn no_session_at_all_behind_it() {
+    for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"", b"WUA"] {
+        let session = Session::nowhere();
+        let heard = answer(&session, said.to_vec());
+        session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["session default"]);
+        heard.join().unwrap();
+    }
+}
+
+#[test]
+fn a_caller_of_another_version_or_none() {
+    let session = Session::up("--virtual-nodes 2");
+    let socket = session.place("default").join("socket");
+    for said in
+        [&b"WUA\n\x01\0\x02\0"[..], b"GET / HTTP/1.1\r\n\r\n", b"WUA\n\x07\0\x07\0garbage garbage garbage garbage"]
+    {
+        let mut caller = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        caller.write_all(said).unwrap();
+        let mut heard = Vec::new();
+        let _ = caller.read_to_end(&mut heard);
+        assert_eq!(heard[..4], *b"WUA\n");
+    }
+    let open: Vec<_> = (0..300).map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap()).collect();
+    session.job("-n 2 true").succeed();
+    drop(open);
+    session.down("");
+}
+
+#[test]
+fn names_that_are_none() {
+    let session = Session::nowhere();
+    for name in ["../x", "", ".hidden", "a/b"] {
+        session
+            .job("-n 1")
+            .args(["--session", name, "true"])
+            .finish()
+            .expect_code(125)
+            .expect_err_line(&["no name for a session"]);
+    }
+    let outcome = session.job("-n 1 --session nobody true").finish().expect_code(125);
+    outcome.expect_err_line(&["there is no session nobody", "wireup up"]);
+}

@@ -1,0 +1,80 @@
+//! Random sessions, by seed.
+
+use super::spec::{Fault, JobPlan, Mischief, SessionSpec};
+use crate::rng::Rng;
+use wireup_wire::peer::AgentTransport;
+
+/// How long things begin (ns).
+const SPAN_NS: u64 = 3_000_000_000;
+
+/// A session with jobs and nothing that disturbs more than one of them.
+pub fn calm(seed: u64) -> SessionSpec {
+    let mut rng = Rng::stream(seed, "random session");
+    let agents = rng.between(1, 20) as u32;
+    let jobs = rng.between(1, 40);
+    let transport = if rng.chance(250) { AgentTransport::Tree } else { AgentTransport::Auto };
+    let fanout = rng.between(1, 5) as u32;
+    let jobs = (0..jobs).map(|_| job(&mut rng, agents)).collect();
+    // Whatever is endless is ended.
+    let ends = (1..=4).map(|turn| (turn * SPAN_NS, Fault::EndJobs)).collect();
+    SessionSpec { seed, agents, fanout, transport, jobs, faults: ends, ..SessionSpec::default() }
+}
+
+/// The same with losses.
+pub fn stormy(seed: u64) -> SessionSpec {
+    let mut spec = calm(seed);
+    let mut rng = Rng::stream(seed, "storm");
+    let one = |rng: &mut Rng| rng.below(u64::from(spec.agents)) as u32;
+    for _ in 0..rng.between(1, 6) {
+        let agent = one(&mut rng);
+        let fault = match rng.below(10) {
+            0..=4 => Fault::KillAgent { agent },
+            5 => Fault::CutLink { agent },
+            6 => Fault::SilenceLink { agent },
+            7 => Fault::CutDirect,
+            _ => Fault::Revive,
+        };
+        spec.faults.push((rng.below(SPAN_NS), fault));
+    }
+    if rng.chance(300) {
+        spec.no_start.push((one(&mut rng).max(1), rng.between(1, 2) as u32));
+    }
+    if rng.chance(500) {
+        spec.faults.push((SPAN_NS + rng.below(SPAN_NS), Fault::Revive));
+    }
+    // Somebody ends what hangs also when all else is over.
+    spec.faults.push((20 * SPAN_NS, Fault::EndJobs));
+    spec
+}
+
+fn job(rng: &mut Rng, agents: u32) -> JobPlan {
+    let mut chosen: Vec<u32> = (0..agents).filter(|_| rng.chance(400)).collect();
+    if chosen.is_empty() {
+        chosen.push(rng.below(u64::from(agents)) as u32);
+    }
+    if rng.chance(300) {
+        chosen.reverse();
+    }
+    let ppn = rng.between(1, 3) as u32;
+    let ranks = ppn * chosen.len() as u32;
+    let rank = rng.below(u64::from(ranks)) as u32;
+    let mischief = match rng.below(20) {
+        0 => Some(Mischief::Crashes { rank }),
+        1 => Some(Mischief::Fails { rank, code: 7 }),
+        2 => Some(Mischief::Lies { rank }),
+        3 => Some(Mischief::Floods { rank }),
+        4 => Some(Mischief::Hangs { rank }),
+        _ => None,
+    };
+    let at_ns = if rng.chance(300) { 0 } else { rng.below(SPAN_NS) };
+    let longest_ns = if rng.chance(200) { 1_000_000_000 } else { 5_000_000 };
+    JobPlan {
+        wait_ns: if rng.chance(300) { rng.below(500_000_000) } else { 0 },
+        work_ns: rng.below(longest_ns),
+        lines: rng.below(4) as u32,
+        mischief,
+        launcher_dies_ns: rng.chance(100).then(|| rng.below(200_000_000)),
+        reads: !matches!(mischief, Some(Mischief::Floods { .. })) || rng.chance(500),
+        ..JobPlan::plain(at_ns, chosen, ppn)
+    }
+}
