@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde::Serialize;
 
-use crate::command;
 use crate::machine::field;
 use crate::memory::{self, MemoryError};
 use crate::orphans;
+use crate::programs::sessions_beside;
 
 /// Between two looks that must be alike (chosen).
 const PAUSE: Duration = Duration::from_millis(300);
@@ -137,7 +137,7 @@ fn files(ours: &Path) -> BTreeSet<PathBuf> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: BTreeSet<PathBuf> = FOLDERS.iter().flat_map(|folder| entries(Path::new(folder))).collect();
     found.retain(|path| !ours.starts_with(path));
-    let mut inner = vec![command::sessions_beside(&ours.join("stderr"))];
+    let mut inner = vec![sessions_beside(&ours.join("stderr"))];
     while let Some(folder) = inner.pop() {
         for path in entries(&folder) {
             if path.is_dir() && !path.is_symlink() {
