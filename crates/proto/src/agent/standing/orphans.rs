@@ -95,18 +95,24 @@ impl Agent {
     }
 
     /// An orphan is not waited for any more: what was for those behind it may find another way.
-    fn forget_orphan(&mut self, agent: AgentId) {
+    pub(super) fn forget_orphan(&mut self, agent: AgentId) {
         let Some(standing) = &mut self.standing else { return };
-        standing.orphans.remove(&agent);
+        if standing.orphans.remove(&agent).is_none() {
+            return;
+        }
         for frame in self.links.forget_child(agent) {
-            self.reroute(frame);
+            self.reroute(agent, frame);
         }
     }
 
-    fn reroute(&mut self, frame: Frame) {
-        if frame.kind == Kind::Routed
-            && let Some((to, _)) = route::ends(&frame)
-        {
+    fn reroute(&mut self, orphan: AgentId, frame: Frame) {
+        let to = match frame.kind {
+            Kind::Routed => route::ends(&frame).map(|(to, _)| to),
+            // The start or the end of a job; what the session says is known to whoever has taken the orphan in.
+            Kind::Control if frame.job != 0 => Some(orphan),
+            _ => None,
+        };
+        if let Some(to) = to {
             self.links.route(to, frame, &mut self.out);
         }
     }
