@@ -455,6 +455,9 @@ impl Direct {
                 self.routed
                     .push_back((job, Routed { to: agent, from: self.me, endpoint: Some(endpoint), frame: None }));
             }
+            let job = peer.jobs.first().copied().unwrap_or_default();
+            let before = peer.window.received();
+            self.routed.extend(before.map(|before| acknowledged(self.me, agent, job, before)));
             for (number, frame) in peer.window.routed() {
                 let job = JobId(frame.job);
                 let frame = Some((number as u32, frame));
