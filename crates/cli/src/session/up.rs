@@ -1,10 +1,10 @@
 //! `wireup up`: a session begins, or its lost nodes come back.
 
 use super::{SESSION, attach_to};
+use crate::flags::chosen::may_name_hosts;
 use crate::flags::command::{Command, Own, Typed};
 use crate::flags::high;
 use crate::flags::table::Id;
-use crate::flags::chosen::may_name_hosts;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;

@@ -2,6 +2,7 @@
 
 use super::driver::{AgentDriver, BeginError};
 use super::impatient::Impatient;
+use super::link_config::LinkConfig;
 use super::remote;
 use super::step::{self, Called};
 use super::token::Token;
