@@ -118,6 +118,10 @@ pub enum Input {
         agent: AgentId,
         problem: Option<String>,
     },
+    /// Where those above this agent's parent listen, the nearest first; told again when more of them are known.
+    Ancestors {
+        ancestors: Vec<Ancestor>,
+    },
     /// The batch system wants this agent to end, and says so by this signal.
     ToldToEnd {
         signal: i32,

@@ -84,6 +84,7 @@ impl Digest {
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
             | Input::StepTold { .. }
+            | Input::Ancestors { .. }
             | Input::ToldToEnd { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }

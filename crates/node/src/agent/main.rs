@@ -98,7 +98,10 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
 
 /// Is an agent until its session ends. `by_step`: a batch system has brought it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
-    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, kin } = bootstrap;
+    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, mut kin } = bootstrap;
+    if by_step {
+        kin = step::own_kin(me, &session, kin, &parent);
+    }
     let start_timeout_ns = session.start_timeout_ns;
     let config = AgentConfig { agent: me, session, born, parent: parent.clone(), kin };
     let mut driver = AgentDriver::new(config, Some(secret))?;

@@ -169,6 +169,7 @@ impl Agent {
                 self.on_shell_failed(now, shell, problem);
             }
             Input::StepTold { shell, agent, problem } => self.on_step_told(now, shell, agent, problem),
+            Input::Ancestors { ancestors } => self.config.kin.ancestors = ancestors,
             Input::ToldToEnd { signal } => {
                 self.with_all_jobs(now, |job, cx| job.fail_here(Cause::ToldToEnd { signal }, cx));
             }

@@ -34,8 +34,8 @@ pub struct Steps {
 /// A step under way.
 struct Step {
     agents: BTreeSet<AgentId>,
-    /// The job that they begin with.
-    job: JobId,
+    /// The job that they begin with, if they do.
+    job: Option<JobId>,
     how: How,
     begun: BTreeSet<AgentId>,
     /// What is wrong with some, not told yet: perhaps none of them has the program.
@@ -84,7 +84,16 @@ impl Agent {
         let agents: BTreeSet<AgentId> = self.agents_of(spec, mapping).difference(&self.steps.called).copied().collect();
         if !agents.is_empty() {
             self.steps.called.extend(&agents);
-            self.start_step(now, agents, spec.job, How::Plain);
+            self.start_step(now, agents, Some(spec.job), How::Plain);
+        }
+    }
+
+    /// Calls a step for agents of a standing session.
+    pub(super) fn call_step_for(&mut self, now: Instant, agents: impl Iterator<Item = AgentId>) {
+        let agents: BTreeSet<AgentId> = agents.filter(|agent| *agent != AgentId(0)).collect();
+        if self.is_root() && self.is_by_step() && !agents.is_empty() {
+            self.steps.called.extend(&agents);
+            self.start_step(now, agents, None, How::Plain);
         }
     }
 
@@ -104,20 +113,21 @@ impl Agent {
         agents
     }
 
-    fn start_step(&mut self, now: Instant, agents: BTreeSet<AgentId>, job: JobId, how: How) {
+    fn start_step(&mut self, now: Instant, agents: BTreeSet<AgentId>, job: Option<JobId>, how: How) {
         let shell = self.starts.new_shell();
         let mut session = self.config.session.clone();
         session.start_timeout_ns = self.start_by - now;
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
-            kin: Default::default(),
+            // Of all; each takes its part.
+            kin: self.kin_of(AgentId(0)),
             secret: Secret([0; 32]),
             // Each of them finds itself.
             agent: AgentId(0),
             parent: Vec::new(),
             by_parent: false,
             session,
-            jobs: self.specs.get(&job).map(|spec| (**spec).clone()).into_iter().collect(),
+            jobs: job.and_then(|job| self.specs.get(&job)).map(|spec| (**spec).clone()).into_iter().collect(),
         };
         let list = agents.iter().copied().collect();
         let step = Step { agents, job, how, begun: BTreeSet::new(), failed: BTreeMap::new(), told: false };
@@ -147,8 +157,9 @@ impl Agent {
     /// An agent's task will not bring it, or has ended.
     pub(super) fn on_task_lost(&mut self, now: Instant, agent: AgentId, problem: String) {
         match self.tree.next_hop(AgentId(0), agent) {
-            Hop::Child(child) if child == agent && self.children.is_starting(agent) => {
-                self.on_missing(now, agent, problem);
+            _ if self.children.is_starting(agent) => self.on_missing(now, agent, problem),
+            Hop::Child(child) if self.is_standing() && self.children.is_lost(child) => {
+                self.report_lost(now, agent, problem);
             }
             Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
             Hop::Child(child) if self.children.is_lost(child) => {
@@ -195,8 +206,11 @@ impl Agent {
         true
     }
 
-    fn wants(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(|job| !job.is_ending())
+    fn wants(&self, job: Option<JobId>) -> bool {
+        match job {
+            Some(job) => self.jobs.get(&job).is_some_and(|job| !job.is_ending()),
+            None => self.leaving.is_none(),
+        }
     }
 
     /// Nobody else comes. Where the step has named some, the others went with it.

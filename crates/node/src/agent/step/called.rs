@@ -11,6 +11,7 @@ use wireup_os::reactor::Interest;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
+use wireup_wire::session::{Ancestor, Kin};
 
 const SIGTERM: i32 = 15;
 /// What a batch system, or a user by it, sends to all processes of a step: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, TSTP. The
@@ -25,6 +26,8 @@ const NODE_NAME: &str = "SLURMD_NODENAME";
 
 pub struct Called {
     parent: AgentId,
+    /// Those above the parent, the nearest first; where they listen, once that is known.
+    ancestors: Vec<Ancestor>,
     signals: SignalFd,
     lines: Lines,
     /// The parent is still to be heard of, until then (ns).
@@ -40,6 +43,28 @@ pub fn find_self(session: &SessionSpec) -> Result<AgentId, String> {
     let name = std::env::var(NODE_NAME).map_err(|_| format!("{NODE_NAME} is not set: this is no task of Slurm's"))?;
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
     found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not one of the run's"))
+}
+
+/// An agent's part of what the step's message says of all. `root`: where the root listens.
+pub fn own_kin(me: AgentId, session: &SessionSpec, of_all: Kin, root: &[String]) -> Kin {
+    let tree = tree_of(session);
+    let is_below = |agent: &AgentId| tree.subtree_contains(me, *agent);
+    let there = of_all.there.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
+    let lives = of_all.lives.into_iter().filter(|(agent, _)| is_below(agent)).collect();
+    let known = ancestors(me, tree, root).into_iter().filter(|ancestor| !ancestor.addresses.is_empty());
+    Kin { ancestors: known.collect(), there, lives }
+}
+
+/// Those above the parent. It is known where the root listens.
+fn ancestors(me: AgentId, tree: Tree, root: &[String]) -> Vec<Ancestor> {
+    let above =
+        std::iter::successors(tree.parent(me).and_then(|parent| tree.parent(parent)), |agent| tree.parent(*agent));
+    let addresses = |agent| if agent == AgentId(0) { root.to_vec() } else { Vec::new() };
+    above.map(|agent| Ancestor { agent, addresses: addresses(agent) }).collect()
+}
+
+fn tree_of(session: &SessionSpec) -> Tree {
+    Tree::new(session.agents.len() as u32, session.fanout)
 }
 
 /// Says through the step why this agent cannot begin, or go on.
@@ -62,7 +87,7 @@ impl Called {
         root: &[String],
         start_timeout_ns: u64,
     ) -> Result<Called, BeginError> {
-        let tree = Tree::new(driver.session().agents.len() as u32, driver.session().fanout);
+        let tree = tree_of(driver.session());
         let parent = tree.parent(me).unwrap_or_default();
         let mut addresses = Vec::new();
         if !tree.children(me).is_empty() {
@@ -79,7 +104,8 @@ impl Called {
         } else {
             waiting_until = Some(monotonic_ns().saturating_add(start_timeout_ns));
         }
-        Ok(Called { parent, signals, lines: Lines::default(), waiting_until, problem: None })
+        let ancestors = ancestors(me, tree, root);
+        Ok(Called { parent, ancestors, signals, lines: Lines::default(), waiting_until, problem: None })
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
@@ -122,11 +148,13 @@ impl Called {
             }
         };
         for line in self.lines.take(&buffer[..read]) {
-            if let Some((agent, addresses)) = read_at(&line)
-                && agent == self.parent
-                && self.waiting_until.take().is_some()
-            {
+            let Some((agent, addresses)) = read_at(&line) else { continue };
+            if agent == self.parent && self.waiting_until.take().is_some() {
                 self.problem = driver.dial(&addresses, false).err();
+            } else if let Some(ancestor) = self.ancestors.iter_mut().find(|ancestor| ancestor.agent == agent) {
+                ancestor.addresses = addresses;
+                let known = self.ancestors.iter().filter(|ancestor| !ancestor.addresses.is_empty());
+                driver.handle(Input::Ancestors { ancestors: known.cloned().collect() });
             }
         }
     }

@@ -87,6 +87,7 @@ impl Agent {
             self.start_child(now, child, None);
         }
         self.ask_for_ucx(missing);
+        self.call_step_for(now, self.tree.subtree(AgentId(0)));
         self.call_shells(now);
     }
 

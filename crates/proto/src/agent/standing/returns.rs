@@ -20,6 +20,7 @@ impl Agent {
         if !lost.is_empty() {
             let life = root.next_life();
             self.on_return(now, &lost, life);
+            self.call_step_for(now, lost.into_iter());
         }
         self.tell_if_settled();
     }
