@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 use crate::interrupt::Interrupt;
 use crate::metric::{Metric, Sample};
 use crate::orphans;
+use crate::programs::sessions_beside;
 
 /// How often a wait looks at the interrupt flag; the command's end is noticed at once (chosen).
 const GLANCE: Duration = Duration::from_millis(100);
@@ -23,7 +24,7 @@ const STDERR_TAIL: usize = 300;
 /// Variables by which a rank of one launcher would pass for a rank of another.
 const FOREIGN_PREFIXES: [&str; 4] = ["PMI_", "PMIX_", "HYDI_", "OMPI_"];
 /// Where wireup looks for sessions: a folder of the benchmark, so that no session of the user's takes part.
-const SESSIONS: (&str, &str) = ("WIREUP_RUNTIME_DIR", "sessions");
+const SESSIONS: &str = "WIREUP_RUNTIME_DIR";
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
@@ -71,7 +72,7 @@ impl Invocation {
                 command.env_remove(name);
             }
         }
-        command.env(SESSIONS.0, sessions_beside(&self.stderr));
+        command.env(SESSIONS, sessions_beside(&self.stderr));
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
         // A group of its own: Ctrl-C reaches us alone, and we can signal all of it.
         command.process_group(0);
@@ -209,11 +210,6 @@ pub fn end(child: &mut Child) {
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = child.wait();
     }
-}
-
-/// The folder of the sessions of a benchmark whose commands' complaints go there.
-pub fn sessions_beside(stderr: &Path) -> PathBuf {
-    stderr.with_file_name(SESSIONS.1)
 }
 
 fn say(status: ExitStatus) -> String {

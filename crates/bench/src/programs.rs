@@ -49,6 +49,9 @@ programs! {
     PrunShim: "prun-shim.so" from "prun_shim",
 }
 
+/// Below a `Scratch`: where wireup keeps and finds the benchmark's sessions.
+const SESSIONS: &str = "sessions";
+
 /// A directory of mode 0700 with the programs and the files of the runs; removed when dropped.
 pub struct Scratch {
     dir: PathBuf,
@@ -62,6 +65,7 @@ impl Scratch {
     /// In a directory that other hosts see as well.
     pub fn create_in(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch { dir: private_dir(parent)? };
+        DirBuilder::new().mode(0o700).create(scratch.file(SESSIONS))?;
         for &program in Program::ALL {
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o700).open(scratch.program(program))?;
@@ -91,6 +95,11 @@ impl Drop for Scratch {
         // Nothing can be done about a failure here; the directory's name says whose it was.
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// The folder of the sessions, by the path of any file of a `Scratch`.
+pub fn sessions_beside(file: &Path) -> PathBuf {
+    file.with_file_name(SESSIONS)
 }
 
 /// mkdir refuses a name that exists, so the directory is ours alone; the number goes past leftovers.

@@ -28,8 +28,9 @@ impl Outbox {
 
 /// A control message in its frame.
 ///
-/// `Done` says that nothing follows, so it may overtake nothing: it travels in the last class, the others in the first.
+/// `Done` and `Ended` say that nothing follows, so they may overtake nothing: they travel in the last class, the others in the first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
-    let class = if let Control::Done(_) = message { Class::Staging } else { Class::Control };
+    let is_last = matches!(message, Control::Done(_) | Control::Ended(_));
+    let class = if is_last { Class::Staging } else { Class::Control };
     Frame { kind: Kind::Control, class, stream: 0, job: job.0, arg: 0, payload: Bytes::from(peer::encode(message)) }
 }

@@ -42,7 +42,7 @@ pub fn judge(before: Snapshot, after: Snapshot) -> Growth {
     let more = if new.len() > NAMED_MAX { ", .." } else { "" };
     judged.push(("files left behind: none".to_owned(), met(new.is_empty(), format!("{} {named}{more}", new.len()))));
     let woken = after.wake_ups;
-    judged.push(("idle agents sleep".to_owned(), met(woken == 0, format!("woken {woken} times in 2 s"))));
+    judged.push(("idle agents sleep".to_owned(), met(woken == 0, format!("woken {woken} times in 3 s"))));
     drop(pairs);
     Growth { before, after, judged }
 }
@@ -79,7 +79,7 @@ impl Growth {
             count("threads", &sum(|agent| agent.threads)),
             count("processes", &|at| at.processes as u64),
             count("files", &|at| at.files.len() as u64),
-            count("wake-ups in 2 s", &|at| at.wake_ups),
+            count("wake-ups in 3 s", &|at| at.wake_ups),
         ]);
         rows
     }

@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde::Serialize;
 
-use crate::command;
 use crate::machine::field;
 use crate::memory::{self, MemoryError};
 use crate::orphans;
+use crate::programs::sessions_beside;
 
-/// Between two looks that must be alike (chosen).
-const PAUSE: Duration = Duration::from_millis(300);
+/// Between two looks that must be alike; meanwhile it is counted how often agents wake up. Longer than any agent keeps what it may need again
+/// soon (chosen).
+const IDLE: Duration = Duration::from_secs(3);
 /// If they never are, the last one counts (chosen).
-const PATIENCE: Duration = Duration::from_secs(15);
-/// While it is counted how often idle agents wake up (chosen).
-const IDLE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Where files may be left.
 const FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
@@ -32,7 +31,7 @@ pub struct Snapshot {
     /// Ranks, and what they have left behind, wherever they are.
     pub ranks: usize,
     pub files: BTreeSet<PathBuf>,
-    /// Times that an agent was woken up while nothing was to be done, all together, in `IDLE`.
+    /// Times that agents woke up while nothing was to be done, all together, before this look.
     pub wake_ups: u64,
 }
 
@@ -58,17 +57,17 @@ pub enum SnapshotError {
 
 impl Snapshot {
     /// Of the session below `roots`, whose agents run `program`, and whose ranks run programs of `folder`; taken when two looks in sequence
-    /// are alike, so that whatever ends has ended.
+    /// are alike and nobody woke up in between, so that whatever ends has ended.
     pub fn when_quiet(roots: &[Pid], program: &Path, folder: &Path) -> Result<Snapshot, SnapshotError> {
         let begin = Instant::now();
         let mut last = Snapshot::look(roots, program, folder)?;
         loop {
-            thread::sleep(PAUSE);
+            let before = last.woken();
+            thread::sleep(IDLE);
             let next = Snapshot::look(roots, program, folder)?;
-            if next == last || begin.elapsed() > PATIENCE {
-                let before = next.woken();
-                thread::sleep(IDLE);
-                let wake_ups = next.woken().saturating_sub(before);
+            let wake_ups = next.woken().saturating_sub(before);
+            let is_quiet = wake_ups == 0 && next.agents == last.agents && next.processes == last.processes;
+            if is_quiet || begin.elapsed() > PATIENCE {
                 return Ok(Snapshot { wake_ups, ..next });
             }
             last = next;
@@ -137,7 +136,7 @@ fn files(ours: &Path) -> BTreeSet<PathBuf> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: BTreeSet<PathBuf> = FOLDERS.iter().flat_map(|folder| entries(Path::new(folder))).collect();
     found.retain(|path| !ours.starts_with(path));
-    let mut inner = vec![command::sessions_beside(&ours.join("stderr"))];
+    let mut inner = vec![sessions_beside(&ours.join("stderr"))];
     while let Some(folder) = inner.pop() {
         for path in entries(&folder) {
             if path.is_dir() && !path.is_symlink() {

@@ -49,7 +49,12 @@ pub enum GroundError {
 impl Ground {
     pub fn new(low: &Low, here: &Here, welcome: &Welcome, told: &Told) -> Result<Ground, GroundError> {
         let session = welcome.session.clone();
-        let asked = chosen::chosen(low, here)?.map(|chosen| chosen.hosts);
+        // Who names a session means its nodes, not those of the batch job around.
+        let named = low.names_hosts();
+        let asked = match low.session.is_some() && !named {
+            true => None,
+            false => chosen::chosen(low, here)?.map(|chosen| chosen.hosts),
+        };
         let own = |agent: usize| welcome.nodes[agent].slots > 0;
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
         let elsewhere = |what: String| GroundError::Elsewhere { session: session.clone(), what };
@@ -63,8 +68,14 @@ impl Ground {
         };
         let (agents, hosts) = match (asked, low.virtual_nodes) {
             (Some(hosts), _) => {
-                let agents = of_hosts(&hosts, &all, here, welcome, &elsewhere)?;
-                (agents, Some(hosts))
+                let mut agents = of_hosts(&hosts, &all, here, welcome, &elsewhere, named)?;
+                let mut list = hosts.list;
+                let kept: Vec<bool> = agents.iter().map(&mut there).collect();
+                let mut each = kept.iter().copied();
+                list.retain(|_| each.next().unwrap_or(true));
+                let mut each = kept.iter().copied();
+                agents.retain(|_| each.next().unwrap_or(true));
+                (agents, Some(Hosts { list, ..hosts }))
             }
             (None, Some(count)) if !welcome.shared => return Err(elsewhere(format!("{count} virtual nodes"))),
             (None, Some(count)) if (count as usize) > all.len() => {
@@ -88,13 +99,14 @@ impl Ground {
     }
 }
 
-/// The agents of the hosts that the user named.
+/// The agents of these hosts. If the user has named them, none may be lost.
 fn of_hosts(
     hosts: &Hosts,
     all: &[usize],
     here: &Here,
     welcome: &Welcome,
     elsewhere: &impl Fn(String) -> GroundError,
+    named: bool,
 ) -> Result<Vec<usize>, GroundError> {
     let names = Names::new(&here.host, here.addresses.clone(), &[]);
     let find = |host: &Host| {
@@ -104,7 +116,9 @@ fn of_hosts(
     let mut agents = Vec::with_capacity(hosts.list.len());
     for host in &hosts.list {
         let agent = find(host).ok_or_else(|| elsewhere(host.name.clone()))?;
-        if let Presence::Lost { problem } = &welcome.nodes[agent].presence {
+        if let Presence::Lost { problem } = &welcome.nodes[agent].presence
+            && named
+        {
             let (session, host) = (welcome.session.clone(), host.name.clone());
             return Err(GroundError::Lost { session, host, problem: problem.clone() });
         }

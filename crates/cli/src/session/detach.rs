@@ -18,6 +18,7 @@ use wireup_proto::exit_code::OURS;
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::ids::JobId;
+use wireup_wire::peer::Cause;
 
 const STARTED: u8 = b's';
 const ENDED: u8 = b'e';
@@ -72,7 +73,11 @@ impl Background {
     /// Something that the foreground may wait for.
     pub fn on_notice(&mut self, notice: &Notice) {
         match notice {
-            // A program that is not found has "started" where it could be tried.
+            Notice::Failed(failure) if failure.rank.is_some() && !matches!(failure.cause, Cause::Spawn(_)) => {
+                // A rank has run, and ended before all were told of.
+                self.tell(&[STARTED]);
+            }
+            // All the others may be told to have started where one program is not found.
             Notice::Failed(_) => self.failed = true,
             Notice::Started { .. } if !self.failed => self.tell(&[STARTED]),
             // A short job ends before it was told to have started.

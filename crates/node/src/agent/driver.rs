@@ -3,6 +3,7 @@
 //! The turn works in batches: all ready descriptors are read, then every keeper and every link is written once. Only PMI
 //! replies leave at once, since somebody waits for each of them.
 
+use super::jobs::Jobs;
 use super::keeper_link::KeeperLink;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
@@ -17,8 +18,6 @@ use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
 use crate::transport::link::Link;
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -48,7 +47,7 @@ pub struct AgentDriver {
     agent: Agent,
     reactor: Reactor,
     links: LinkSet,
-    jobs: BTreeMap<JobId, JobRanks>,
+    jobs: Jobs,
     /// Keepers that wait for a job.
     keepers: Keepers,
     shells: Option<Shells>,
@@ -101,7 +100,7 @@ impl AgentDriver {
             agent: Agent::with_memory(config, Box::new(RankMemory)),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             keepers: Keepers::default(),
             shells: None,
             recorder,
@@ -298,19 +297,19 @@ impl AgentDriver {
                     shells.steps.on_output(*shell, turn);
                 }
             }
-            Token::Keeper(job) => {
-                if let Some(ranks) = jobs.get_mut(job) {
+            Token::Keeper(seat) => {
+                if let Some(ranks) = jobs.at(*seat) {
                     ranks.on_keeper(turn);
                 }
             }
             Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),
-            Token::Output(job, local, stream) => {
-                if let Some(ranks) = jobs.get_mut(job) {
+            Token::Output(seat, local, stream) => {
+                if let Some(ranks) = jobs.at(*seat) {
                     ranks.on_output(*local, *stream, turn);
                 }
             }
-            Token::Pmi(job, local) => {
-                if let Some(ranks) = jobs.get_mut(job) {
+            Token::Pmi(seat, local) => {
+                if let Some(ranks) = jobs.at(*seat) {
                     if event.writable {
                         ranks.flush_pmi(*local, turn.reactor);
                     }
@@ -319,13 +318,13 @@ impl AgentDriver {
                     }
                 }
             }
-            Token::Stdin(job, local) => {
-                if let Some(ranks) = jobs.get_mut(job) {
+            Token::Stdin(seat, local) => {
+                if let Some(ranks) = jobs.at(*seat) {
                     ranks.flush_stdin(*local, turn);
                 }
             }
-            Token::PmixServer(job) => {
-                if let Some(ranks) = jobs.get_mut(job) {
+            Token::PmixServer(seat) => {
+                if let Some(ranks) = jobs.at(*seat) {
                     if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {
                         pmix.flush(turn.reactor);
                     }
@@ -334,8 +333,8 @@ impl AgentDriver {
                     }
                 }
             }
-            Token::PmixError(job) => {
-                if let Some(pmix) = jobs.get_mut(job).and_then(JobRanks::pmix) {
+            Token::PmixError(seat) => {
+                if let Some(pmix) = jobs.at(*seat).and_then(JobRanks::pmix) {
                     pmix.on_error_text(turn.reactor);
                 }
             }
@@ -468,7 +467,7 @@ impl AgentDriver {
             }
             Output::CloseLink { link } => links.close(link),
             Output::StartPmix(plan) => {
-                let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
+                let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
                     inputs.push(Input::PmixFailed { job: plan.job, error });
                 }
@@ -481,7 +480,7 @@ impl AgentDriver {
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
                 let by_step = matches!(self.agent.session().remote_shell, RemoteShell::Srun(_));
-                let ranks = ranks_of(jobs, plan.job, &mut self.keepers, reactor);
+                let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
@@ -616,19 +615,6 @@ impl AgentDriver {
         self.recorder = None;
         // Whoever held the other end may be gone: nothing to die of.
         let _ = writeln!(io::stderr(), "wireup: the recording could not be written and ends here");
-    }
-}
-
-/// The ranks of a job, with a keeper that is there from now on.
-fn ranks_of<'j>(
-    jobs: &'j mut BTreeMap<JobId, JobRanks>,
-    job: JobId,
-    keepers: &mut Keepers,
-    reactor: &Reactor,
-) -> Result<&'j mut JobRanks, SpawnError> {
-    match jobs.entry(job) {
-        Slot::Occupied(ranks) => Ok(ranks.into_mut()),
-        Slot::Vacant(place) => Ok(place.insert(JobRanks::begin(job, keepers.take(reactor), reactor)?)),
     }
 }
 

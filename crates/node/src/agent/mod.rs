@@ -3,6 +3,7 @@
 mod crowd;
 pub mod driver;
 pub(crate) mod impatient;
+mod jobs;
 mod keeper_link;
 mod keepers;
 mod link_config;

@@ -5,7 +5,7 @@
 //! job alone; the keeper removes it when all of its processes are gone, whoever has ended them.
 
 use super::outgoing::{Outgoing, WriteState};
-use super::token::Token;
+use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::keeper::{Batch, OutKind, Process, ProcessFds, Program, SERVER_SLOT, StdinKind, cpus_of_ranks};
 use bytes::Bytes;
@@ -36,6 +36,7 @@ const BASE_LEN_MAX: usize = 32;
 
 pub struct PmixServer {
     job: JobId,
+    seat: Seat,
     pub directory: PathBuf,
     out: Outgoing,
     /// The reactor watches for room too.
@@ -48,7 +49,7 @@ pub struct PmixServer {
 
 impl PmixServer {
     /// Its place, and the batch that starts it.
-    pub fn prepare(plan: &PmixPlan) -> Result<(PmixServer, Batch), SpawnError> {
+    pub fn prepare(plan: &PmixPlan, seat: Seat) -> Result<(PmixServer, Batch), SpawnError> {
         let failed = |step, what: String| {
             move |error: io::Error| SpawnError { step, what, errno: error.raw_os_error().unwrap_or(0) }
         };
@@ -77,7 +78,7 @@ impl PmixServer {
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
         };
         let server =
-            PmixServer { job: plan.job, directory, out, blocked: false, dying: false, stderr: None, tail: Vec::new() };
+            PmixServer { job: plan.job, seat, directory, out, blocked: false, dying: false, stderr: None, tail: Vec::new() };
         Ok((server, batch))
     }
 
@@ -93,9 +94,9 @@ impl PmixServer {
     /// It runs.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
         self.stderr =
-            fds.stderr.filter(|fd| reactor.add(fd, Token::PmixError(self.job).pack(), Interest::READABLE).is_ok());
+            fds.stderr.filter(|fd| reactor.add(fd, Token::PmixError(self.seat).pack(), Interest::READABLE).is_ok());
         self.out.fd =
-            fds.stdin.filter(|fd| reactor.add(fd, Token::PmixServer(self.job).pack(), Interest::READABLE).is_ok());
+            fds.stdin.filter(|fd| reactor.add(fd, Token::PmixServer(self.seat).pack(), Interest::READABLE).is_ok());
         self.flush(reactor);
     }
 
@@ -112,7 +113,7 @@ impl PmixServer {
         let blocked = state == WriteState::Full;
         if blocked != std::mem::replace(&mut self.blocked, blocked) {
             let interest = if blocked { Interest::BOTH } else { Interest::READABLE };
-            let _ = reactor.modify(fd, Token::PmixServer(self.job).pack(), interest);
+            let _ = reactor.modify(fd, Token::PmixServer(self.seat).pack(), interest);
         }
     }
 

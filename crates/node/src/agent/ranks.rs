@@ -8,7 +8,7 @@ use super::keeper_link::KeeperLink;
 use super::outgoing::{Outgoing, WriteState};
 use super::pipes::{OutputPipe, Pumped, READ_BYTES, read_requests, waiting_bytes};
 use super::pmix::PmixServer;
-use super::token::Token;
+use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
@@ -26,6 +26,7 @@ const TERMINAL_NS_MAX: u64 = 200_000_000;
 
 pub struct JobRanks {
     job: JobId,
+    seat: Seat,
     keeper: KeeperLink,
     ranks: Vec<RankIo>,
     /// Streams that are not read for now, and the ranks whose pipes were taken out of the reactor for it.
@@ -55,11 +56,12 @@ struct RankIo {
 
 impl JobRanks {
     /// With a keeper: `spare`, or one forked now. It has nothing to do yet.
-    pub fn begin(job: JobId, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let keeper = KeeperLink::begin(spare, Token::Keeper(job), reactor)
+    pub fn begin(job: JobId, seat: Seat, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+        let keeper = KeeperLink::begin(spare, Token::Keeper(seat), reactor)
             .map_err(|error| failed("the keeper of the ranks", &error))?;
         Ok(JobRanks {
             job,
+            seat,
             keeper,
             ranks: Vec::new(),
             pmix: None,
@@ -86,7 +88,7 @@ impl JobRanks {
 
     /// Starts the job's PMIx server process.
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
-        let (server, batch) = PmixServer::prepare(plan)?;
+        let (server, batch) = PmixServer::prepare(plan, self.seat)?;
         let directory = server.directory.as_os_str().as_bytes().to_vec();
         // Said before it is there: the next moment may be this agent's last one.
         self.keeper.request(&Request::RemoveAtEnd { directory });
@@ -119,6 +121,10 @@ impl JobRanks {
     /// Writes what the keeper is asked to do.
     pub fn flush_keeper(&mut self, reactor: &Reactor) {
         self.keeper.flush(reactor);
+    }
+
+    pub fn seat(&self) -> Seat {
+        self.seat
     }
 
     pub fn keeper(&self) -> &KeeperLink {
@@ -197,7 +203,7 @@ impl JobRanks {
 
     /// Takes the rank's descriptors on.
     fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) {
-        let job = self.job;
+        let (job, seat) = (self.job, self.seat);
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
@@ -209,7 +215,7 @@ impl JobRanks {
         for (stream, fd) in [(Stream::Out, out), (Stream::Err, fds.stderr)] {
             let index = stream as usize - 1;
             let watched = fd.filter(|fd| {
-                turn.reactor.add(fd, Token::Output(job, local, stream).pack(), Interest::READABLE).is_ok()
+                turn.reactor.add(fd, Token::Output(seat, local, stream).pack(), Interest::READABLE).is_ok()
             });
             match watched {
                 Some(fd) => rank.output[index] = Some(OutputPipe::new(fd, terminal)),
@@ -217,7 +223,7 @@ impl JobRanks {
             }
         }
         if let Some(fd) = fds.pmi
-            && turn.reactor.add(&fd, Token::Pmi(job, local).pack(), Interest::READABLE).is_ok()
+            && turn.reactor.add(&fd, Token::Pmi(seat, local).pack(), Interest::READABLE).is_ok()
         {
             rank.pmi.fd = Some(fd);
         }
@@ -309,7 +315,7 @@ impl JobRanks {
                 continue;
             };
             pipe.parked =
-                turn.reactor.add(&pipe.fd, Token::Output(self.job, local, stream).pack(), Interest::READABLE).is_err();
+                turn.reactor.add(&pipe.fd, Token::Output(self.seat, local, stream).pack(), Interest::READABLE).is_err();
         }
         // Pipes of ranks that left while nobody read: the reactor has nothing to say about an empty one.
         for index in 0..self.ranks.len() {
@@ -363,7 +369,7 @@ impl JobRanks {
     }
 
     pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
-        let token = Token::Pmi(self.job, local).pack();
+        let token = Token::Pmi(self.seat, local).pack();
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
@@ -419,7 +425,7 @@ impl JobRanks {
     }
 
     pub fn flush_stdin(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let (job, token) = (self.job, Token::Stdin(self.job, local).pack());
+        let (job, token) = (self.job, Token::Stdin(self.seat, local).pack());
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };

@@ -1,28 +1,43 @@
 //! What a descriptor is for, packed into the reactor's 64-bit token.
 //!
 //! ```text
-//! bits 63..56 what | 55..32 job | 31..0 local rank, link or nothing
+//! bits 63..56 what | 55..32 seat of a job | 31..0 local rank, link or nothing
 //! ```
 
 use wireup_proto::io::{LinkId, ShellId, Stream};
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::LocalRank;
+
+const SEAT_MAX: u32 = 0xff_ffff;
+
+/// A job with ranks here, as long as it has any.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Seat(pub u32);
+
+impl Seat {
+    #[cfg(test)]
+    pub const LAST: Seat = Seat(SEAT_MAX);
+
+    pub fn following(self) -> Seat {
+        Seat((self.0 + 1) & SEAT_MAX)
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
     Listener,
     Link(LinkId),
     /// The keeper of a job's ranks.
-    Keeper(JobId),
+    Keeper(Seat),
     /// The keeper of the remote shells.
     Shells,
     /// Standard error of a remote shell.
     ShellError(ShellId),
-    Output(JobId, LocalRank, Stream),
-    Pmi(JobId, LocalRank),
-    Stdin(JobId, LocalRank),
+    Output(Seat, LocalRank, Stream),
+    Pmi(Seat, LocalRank),
+    Stdin(Seat, LocalRank),
     /// The socket of a job's PMIx server process, and its standard error.
-    PmixServer(JobId),
-    PmixError(JobId),
+    PmixServer(Seat),
+    PmixError(Seat),
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
@@ -38,50 +53,50 @@ pub enum Token {
 
 impl Token {
     pub fn pack(self) -> u64 {
-        let (what, job, index) = match self {
-            Token::Listener => (1, JobId(0), 0),
-            Token::Link(link) => (2, JobId(0), link.0),
-            Token::Keeper(job) => (3, job, 0),
-            Token::Shells => (4, JobId(0), 0),
-            Token::ShellError(shell) => (5, JobId(0), shell.0),
-            Token::Output(job, local, Stream::Out) => (6, job, local.0.into()),
-            Token::Output(job, local, Stream::Err) => (7, job, local.0.into()),
-            Token::Pmi(job, local) => (8, job, local.0.into()),
-            Token::Stdin(job, local) => (9, job, local.0.into()),
-            Token::Launcher(number) => (10, JobId(0), number),
-            Token::Ucx => (13, JobId(0), 0),
-            Token::StepIn(shell) => (14, JobId(0), shell.0),
-            Token::StepOut(shell) => (15, JobId(0), shell.0),
-            Token::IdleKeeper(pid) => (16, JobId(0), pid),
-            Token::Caller(number) => (17, JobId(0), number),
-            Token::PmixServer(job) => (11, job, 0),
-            Token::PmixError(job) => (12, job, 0),
+        let (what, seat, index) = match self {
+            Token::Listener => (1, Seat(0), 0),
+            Token::Link(link) => (2, Seat(0), link.0),
+            Token::Keeper(seat) => (3, seat, 0),
+            Token::Shells => (4, Seat(0), 0),
+            Token::ShellError(shell) => (5, Seat(0), shell.0),
+            Token::Output(seat, local, Stream::Out) => (6, seat, local.0.into()),
+            Token::Output(seat, local, Stream::Err) => (7, seat, local.0.into()),
+            Token::Pmi(seat, local) => (8, seat, local.0.into()),
+            Token::Stdin(seat, local) => (9, seat, local.0.into()),
+            Token::Launcher(number) => (10, Seat(0), number),
+            Token::Ucx => (13, Seat(0), 0),
+            Token::StepIn(shell) => (14, Seat(0), shell.0),
+            Token::StepOut(shell) => (15, Seat(0), shell.0),
+            Token::IdleKeeper(pid) => (16, Seat(0), pid),
+            Token::Caller(number) => (17, Seat(0), number),
+            Token::PmixServer(seat) => (11, seat, 0),
+            Token::PmixError(seat) => (12, seat, 0),
         };
-        (what << 56) | (u64::from(job.0 & 0xff_ffff) << 32) | u64::from(index)
+        (what << 56) | (u64::from(seat.0 & SEAT_MAX) << 32) | u64::from(index)
     }
 
     pub fn unpack(token: u64) -> Option<Token> {
-        let job = JobId((token >> 32) as u32 & 0xff_ffff);
+        let seat = Seat((token >> 32) as u32 & SEAT_MAX);
         let index = token as u32;
         let local = LocalRank(index as u16);
         Some(match token >> 56 {
             1 => Token::Listener,
             2 => Token::Link(LinkId(index)),
-            3 => Token::Keeper(job),
+            3 => Token::Keeper(seat),
             4 => Token::Shells,
             5 => Token::ShellError(ShellId(index)),
-            6 => Token::Output(job, local, Stream::Out),
-            7 => Token::Output(job, local, Stream::Err),
-            8 => Token::Pmi(job, local),
-            9 => Token::Stdin(job, local),
+            6 => Token::Output(seat, local, Stream::Out),
+            7 => Token::Output(seat, local, Stream::Err),
+            8 => Token::Pmi(seat, local),
+            9 => Token::Stdin(seat, local),
             10 => Token::Launcher(index),
             13 => Token::Ucx,
             14 => Token::StepIn(ShellId(index)),
             15 => Token::StepOut(ShellId(index)),
             16 => Token::IdleKeeper(index),
             17 => Token::Caller(index),
-            11 => Token::PmixServer(job),
-            12 => Token::PmixError(job),
+            11 => Token::PmixServer(seat),
+            12 => Token::PmixError(seat),
             _ => return None,
         })
     }
@@ -93,17 +108,17 @@ mod tests {
 
     #[test]
     fn tokens_come_back() {
-        let (job, local) = (JobId(5), LocalRank(65_535));
+        let (seat, local) = (Seat(5), LocalRank(65_535));
         for token in [
             Token::Listener,
             Token::Link(LinkId(u32::MAX)),
-            Token::Keeper(job),
+            Token::Keeper(seat),
             Token::Shells,
             Token::ShellError(ShellId(9)),
-            Token::Output(job, local, Stream::Out),
-            Token::Output(job, local, Stream::Err),
-            Token::Pmi(job, local),
-            Token::Stdin(job, local),
+            Token::Output(seat, local, Stream::Out),
+            Token::Output(seat, local, Stream::Err),
+            Token::Pmi(seat, local),
+            Token::Stdin(seat, local),
             Token::Launcher(3),
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),

@@ -70,17 +70,19 @@ impl Early {
     }
 
     /// Of the jobs up to `newest` only these may still have something to say.
-    pub fn on_live(&mut self, newest: JobId, live: &[JobId]) {
+    pub fn on_live(&mut self, newest: JobId, live: &[JobId]) -> Vec<JobId> {
         if newest < self.newest {
             // What was sent twice comes late.
-            return;
+            return Vec::new();
         }
         self.newest = newest;
         self.live = live.iter().copied().collect();
-        self.prune();
+        self.prune()
     }
 
-    fn prune(&mut self) {
+    /// Forgets jobs that are over; says of which there were frames.
+    fn prune(&mut self) -> Vec<JobId> {
+        let before: Vec<JobId> = self.frames.keys().copied().collect();
         let (newest, live) = (self.newest, &self.live);
         let may_come = |id: &JobId| *id > newest || live.contains(id);
         self.begun.retain(may_come);
@@ -88,12 +90,13 @@ impl Early {
         self.frames.retain(|id, _| may_come(id));
         let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
         self.bytes = self.frames.values().map(bytes).sum();
+        before.into_iter().filter(|id| !self.frames.contains_key(id)).collect()
     }
 
     /// A job is over on all nodes.
-    pub fn forget(&mut self, id: JobId) {
+    pub fn forget(&mut self, id: JobId) -> Vec<JobId> {
         self.live.remove(&id);
-        self.prune();
+        self.prune()
     }
 
     /// A job is launched: its frames, and an end of those that waited for earlier ones.
@@ -139,7 +142,16 @@ impl Agent {
         {
             self.on_peer_frames(now, from, frame);
         }
+        self.forget_if_over(job);
         Ok(())
+    }
+
+    /// What comes late of a job leaves nothing behind.
+    fn forget_if_over(&mut self, job: JobId) {
+        if self.is_standing() && !self.jobs.contains_key(&job) && self.early.is_over(job) {
+            self.links.direct.forget(job);
+            self.links.settle_direct(&mut self.out);
+        }
     }
 
     /// Whether a routed frame can have come from there and goes on to somewhere else.
@@ -159,9 +171,11 @@ impl Agent {
 
     /// A frame over a link beside the tree.
     pub(super) fn on_beside(&mut self, now: Instant, link: LinkId, from: AgentId, frame: Frame) {
+        let job = JobId(frame.job);
         if let Some(frame) = self.links.direct.on_frame(from, link, frame, &mut self.out) {
             self.on_peer_frames(now, from, frame);
         }
+        self.forget_if_over(job);
     }
 
     /// A frame, and those that had waited for it.
@@ -183,7 +197,6 @@ impl Agent {
         let _ = if self.jobs.contains_key(&id) {
             self.take_direct(now, id, from, frame)
         } else if self.early.is_over(id) {
-            self.links.direct.forget(id);
             self.answer_for_gone(id, from, &frame)
         } else {
             self.early.keep(from, frame);

@@ -165,7 +165,8 @@ impl Job {
     }
 
     /// A child agent could not be started, or its link broke.
-    pub fn fail_agent(&mut self, agent: wireup_wire::ids::AgentId, cause: Cause, cx: &mut Context<'_>) {
+    pub fn fail_agent(&mut self, agent: AgentId, cause: Cause, cx: &mut Context<'_>) {
+        self.is_torn = true;
         let index = self.spec.nodes.iter().position(|node| node.agent == agent);
         let node = NodeId(index.unwrap_or_default() as u32);
         let host = index.map(|index| self.spec.nodes[index].name.clone()).unwrap_or_else(|| format!("agent {agent}"));

@@ -93,7 +93,7 @@ impl World {
                     Some(Mischief::Fails { rank, code }) if mine(rank) => Doing::Dies(ExitStatus::Exited(code)),
                     _ => {
                         let words = match plan.mischief {
-                            Some(Mischief::Lies { rank }) if mine(rank) => "cmd=nonsense\n",
+                            Some(Mischief::Lies { rank }) if mine(rank) => "nonsense\n",
                             _ => "cmd=init pmi_version=1 pmi_subversion=1\n",
                         };
                         return self.speak(at, job, local, words.into());
@@ -101,6 +101,7 @@ impl World {
                 };
                 self.plan(plan.work_ns, Plan::Rank { host: at, life, job, local, doing });
             }
+            Doing::Hears if matches!(plan.mischief, Some(Mischief::Lies { rank }) if mine(rank)) => {}
             Doing::Hears => self.on_hears(at, job, local, size, plan.work_ns),
             Doing::Works => {
                 for line in 0..plan.lines {

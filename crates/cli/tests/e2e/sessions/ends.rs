@@ -89,7 +89,7 @@ fn it_ends_with_its_owner() {
     let session = Session::nowhere();
     let gate = session.runtime_dir().with_file_name("gate");
     let script = format!(
-        "setsid sh -c '$WIREUP up --virtual-nodes 2; until test -e {0}; do sleep 0.02; done' &
+        "setsid sh -c '$WIREUP up --virtual-nodes 2; until test -e {0}; do sleep 0.02; done' >/dev/null 2>&1 &
         until $WIREUP status; do sleep 0.05; done",
         gate.display()
     );

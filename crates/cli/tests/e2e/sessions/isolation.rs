@@ -10,7 +10,7 @@ use std::fs;
 fn bad_jobs(session: &Session) {
     session.job("-n 2").arg(plain("crash")).arg("1").finish().expect_code(128 + 11);
     session.job("-n 4").arg(plain("badpmi")).arg("leave").finish();
-    session.job("-n 2").sh("head -c 300000 /dev/zero >&$PMI_FD; exec sleep 1000").finish();
+    session.job("-n 2").sh("head -c 1000000 /dev/zero >&$PMI_FD; exec sleep 1000").finish();
     session.job("-n 2").sh("printf 'cmd=get kvsname=x key=\\n' >&$PMI_FD; exit 3").finish();
     session.job("-n 2 --timeout 0.5").sh("exec yes").stdout_unread().finish().expect_code(124);
     session

@@ -62,7 +62,8 @@ impl Agent {
         let agents = agents_of(&spec, &mapping);
         self.pass_on(&agents, frame);
         if !self.early.is_over(spec.job) {
-            self.early.on_live(newest, live);
+            let pruned = self.early.on_live(newest, live);
+            self.forget_frames_of(pruned);
         }
         if agents.contains(&self.config.agent) && !agents.iter().any(|agent| self.links.is_lost(*agent)) {
             self.begin_standing_job(now, spec, &mapping, agents);
@@ -104,6 +105,17 @@ impl Agent {
 
     pub(super) fn on_over(&mut self, id: JobId, agents: &[AgentId], frame: &Frame) {
         self.pass_on(agents, frame);
-        self.early.forget(id);
+        if !self.jobs.contains_key(&id) {
+            let pruned = self.early.forget(id);
+            self.forget_frames_of(pruned);
+        }
+    }
+
+    /// Of these jobs frames had come that nobody will want.
+    fn forget_frames_of(&mut self, jobs: Vec<JobId>) {
+        for job in jobs {
+            self.links.direct.forget(job);
+        }
+        self.links.settle_direct(&mut self.out);
     }
 }

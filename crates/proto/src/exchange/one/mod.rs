@@ -11,21 +11,26 @@
 //!                   └──────────────────────────► outcome ◄─────────────────────────┘
 //! ```
 //!
+//! `tree` is the way up and down, `rounds` among nodes, `scan` the ring's.
+//!
 //! Cost of the tree: a frame up and one down for each link, every byte once into each node. Of a direct way: its algorithm's
 //! frames (see `coll`), a frame up with 8 bytes for each link of the tree, and, where the root chose it, a frame down without
 //! payload. Source: S1 V; the choice at the root is ours.
+
+mod rounds;
+mod scan;
+mod tree;
 
 use super::{Do, Entering, Entry, Finished, Outcome, Site};
 use crate::pmi_link::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
-use wireup_coll::allgather::choice::{choose, direct};
+use wireup_coll::allgather::Direct;
 use wireup_coll::allgather::tree::{Part, TreeGather};
-use wireup_coll::allgather::{Direct, Step};
-use wireup_coll::scan::{Down, RingScan, Up};
-use wireup_wire::block::{self, Block};
-use wireup_wire::collective::{Algorithm, Collective, Form, ROUNDS_MAX, RoundTag, Tag};
-use wireup_wire::ids::{Epoch, LocalRank, NodeId};
+use wireup_coll::scan::RingScan;
+use wireup_wire::block;
+use wireup_wire::collective::{Algorithm, Collective};
+use wireup_wire::ids::{Epoch, LocalRank};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::{EAGER_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::peer::FenceTrace;
@@ -239,186 +244,6 @@ impl Exchange {
         }
     }
 
-    /// A child's subtree is in.
-    pub fn on_up(
-        &mut self,
-        site: &Site,
-        child: usize,
-        form: Form,
-        payload: Bytes,
-        out: &mut Vec<Do>,
-    ) -> Result<(), String> {
-        match &mut self.way {
-            Way::Scan(scan) => {
-                let up = Up::decode(&payload).map_err(|error| error.to_string())?;
-                let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
-                self.on_scanned(site, up, out)?;
-            }
-            Way::Blocks { tree, .. } => {
-                if matches!(form, Form::GoRing | Form::GoBruck) {
-                    return Err("a child says how to go".into());
-                }
-                let part = Part::from_payload(form == Form::Size, payload).map_err(|refused| refused.to_string())?;
-                let part = tree.child(child, part).map_err(|refused| refused.to_string())?;
-                self.on_gathered(site, part, out)?;
-            }
-        }
-        if site.local_size == 0 && self.is_waiting_for_own() {
-            // A node without ranks has nothing to add.
-            return self.give(site, Bytes::new(), out);
-        }
-        Ok(())
-    }
-
-    fn is_waiting_for_own(&self) -> bool {
-        match &self.way {
-            Way::Blocks { own, .. } => own.is_none() && !self.gathered,
-            Way::Scan(scan) => scan.own_missing(),
-        }
-    }
-
-    /// The subtree is complete, if `part` says so.
-    fn on_gathered(&mut self, site: &Site, part: Option<Part>, out: &mut Vec<Do>) -> Result<(), String> {
-        let Some(part) = part else {
-            return Ok(());
-        };
-        self.gathered = true;
-        if !site.root {
-            let form = if part.is_size() { Form::Size } else { Form::Data };
-            let tag = Tag::new(self.collective, form);
-            out.push(Do::Up { epoch: self.epoch, tag, payload: part.into_payload() });
-            return Ok(());
-        }
-        let nodes = site.peers.len() as u32;
-        let chooses = !matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
-        if chooses && site.collect_max.is_some_and(|max| part.size() > max) {
-            // Whoever wants some of it asks for that.
-            return self.broadcast(Bytes::new(), out);
-        }
-        match (site.scheme, part) {
-            (ExchangeScheme::Ring | ExchangeScheme::Bruck, _) => Ok(()),
-            (ExchangeScheme::Tree, Part::Size(bytes)) => Err(too_long(bytes)),
-            (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, out),
-            (ExchangeScheme::Auto, Part::Data(blocks)) => match choose(nodes, blocks.len() as u64) {
-                None => self.broadcast(blocks, out),
-                Some(algorithm) => self.tell_to_go(site, algorithm, out),
-            },
-            (ExchangeScheme::Auto, Part::Size(bytes)) => self.tell_to_go(site, direct(nodes, bytes), out),
-        }
-    }
-
-    fn broadcast(&mut self, blocks: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
-        let tag = Tag::new(self.collective, Form::Data);
-        out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: blocks.clone() });
-        self.on_blocks(vec![blocks]);
-        Ok(())
-    }
-
-    fn tell_to_go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
-        let form = match algorithm {
-            Algorithm::Ring => Form::GoRing,
-            Algorithm::Bruck => Form::GoBruck,
-        };
-        let tag = Tag::new(self.collective, form);
-        out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: Bytes::new() });
-        self.on_told_to_go(site, algorithm, out)
-    }
-
-    fn on_told_to_go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
-        if site.place.is_some() {
-            return self.go(site, algorithm, out);
-        }
-        if let Way::Blocks { route, .. } = &mut self.way {
-            *route = Route::Done;
-        }
-        Ok(())
-    }
-
-    /// The outcome, or the word how to reach it.
-    pub fn on_down(&mut self, site: &Site, tag: Tag, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
-        if !self.gathered || self.outcome.is_some() || self.delivered {
-            return Err("its outcome came before its time, or twice".into());
-        }
-        if let Way::Scan(_) = self.way {
-            let down = Down::decode(&payload).map_err(|error| error.to_string())?;
-            return self.on_scan_down(down, out);
-        }
-        out.push(Do::Down { epoch: self.epoch, child: None, tag, payload: payload.clone() });
-        match tag.form {
-            Form::Data => {
-                self.on_blocks(vec![payload]);
-                Ok(())
-            }
-            Form::GoRing => self.on_told_to_go(site, Algorithm::Ring, out),
-            Form::GoBruck => self.on_told_to_go(site, Algorithm::Bruck, out),
-            Form::Size => Err("the parent sends a size".into()),
-        }
-    }
-
-    /// Begins the rounds among nodes.
-    fn go(&mut self, site: &Site, algorithm: Algorithm, out: &mut Vec<Do>) -> Result<(), String> {
-        let Way::Blocks { own, route, .. } = &mut self.way else {
-            return Err("a ring goes along the tree".into());
-        };
-        let (Some((compressed, bytes)), Some(place)) = (own.take(), site.place) else {
-            return Err("it is to go on before the ranks here are in".into());
-        };
-        let rounds = Self::rounds(route, site, place, algorithm)?;
-        let node = site.peers[place as usize];
-        let step = rounds.start(&Block { node, compressed, bytes });
-        self.on_step(site, step, out)
-    }
-
-    /// The rounds, made with the first that is heard of them.
-    fn rounds<'r>(route: &'r mut Route, site: &Site, place: u32, wanted: Algorithm) -> Result<&'r mut Direct, String> {
-        let count = site.peers.len() as u32;
-        let wanted = if u32::from(ROUNDS_MAX) < count { Algorithm::Bruck } else { wanted };
-        if let Route::Open = route {
-            *route = Route::Direct { algorithm: wanted, rounds: Direct::new(wanted, place, count) };
-        }
-        match route {
-            Route::Direct { algorithm, rounds, .. } if *algorithm == wanted => Ok(rounds),
-            Route::Direct { .. } => Err("nodes go different ways".into()),
-            Route::Open | Route::Done => Err("a round came after the end".into()),
-        }
-    }
-
-    /// A round's message of the node at place `from` among the peers.
-    pub fn on_direct(
-        &mut self,
-        site: &Site,
-        from: u32,
-        tag: RoundTag,
-        payload: Bytes,
-        out: &mut Vec<Do>,
-    ) -> Result<(), String> {
-        let (Way::Blocks { route, .. }, Some(place)) = (&mut self.way, site.place) else {
-            return Err("it has no rounds here".into());
-        };
-        let step = Self::rounds(route, site, place, tag.algorithm)?.on_message(from, tag.round, payload);
-        let node = site.peers[from as usize];
-        let step = step.map_err(|refused| format!("node {node}: {refused}"))?;
-        self.on_step(site, step, out)
-    }
-
-    fn on_step(&mut self, site: &Site, step: Step, out: &mut Vec<Do>) -> Result<(), String> {
-        let Way::Blocks { route: Route::Direct { algorithm, .. }, .. } = self.way else {
-            return Ok(());
-        };
-        for message in step.sends {
-            if message.payload.len() > FRAME_PAYLOAD_MAX {
-                return Err(too_long(message.payload.len() as u64));
-            }
-            let tag = RoundTag { collective: self.collective, algorithm, round: message.round };
-            let node: NodeId = site.peers[message.to as usize];
-            out.push(Do::Direct { epoch: self.epoch, node, tag, payload: message.payload });
-        }
-        if let Some(blocks) = step.done {
-            self.on_blocks(blocks);
-        }
-        Ok(())
-    }
-
     /// All blocks are here.
     fn on_blocks(&mut self, blocks: Vec<Bytes>) {
         if let Way::Blocks { route, .. } = &mut self.way {
@@ -431,33 +256,6 @@ impl Exchange {
             }
             _ => Outcome::Pairs(blocks),
         });
-    }
-
-    fn on_scanned(&mut self, site: &Site, up: Option<Up>, out: &mut Vec<Do>) -> Result<(), String> {
-        let (Some(up), Way::Scan(scan)) = (up, &mut self.way) else {
-            return Ok(());
-        };
-        self.gathered = true;
-        if site.root {
-            let down = scan.root();
-            return self.on_scan_down(down, out);
-        }
-        let tag = Tag::new(Collective::Ring, Form::Data);
-        out.push(Do::Up { epoch: self.epoch, tag, payload: up.encode() });
-        Ok(())
-    }
-
-    fn on_scan_down(&mut self, down: Down, out: &mut Vec<Do>) -> Result<(), String> {
-        let Way::Scan(scan) = &mut self.way else {
-            return Err("it is none along the tree".into());
-        };
-        let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;
-        let tag = Tag::new(Collective::Ring, Form::Data);
-        for (child, down) in children {
-            out.push(Do::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode() });
-        }
-        self.outcome = Some(Outcome::Places(places));
-        Ok(())
     }
 }
 

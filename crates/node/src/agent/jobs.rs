@@ -1,0 +1,94 @@
+//! The jobs that have ranks on this node, by number and by seat.
+//!
+//! A seat is the job's short name in the reactor's tokens: a session may see more jobs than these have bits for. A seat is not
+//! given again before all others were.
+
+use super::keepers::Keepers;
+use super::ranks::JobRanks;
+use super::token::Seat;
+use std::collections::BTreeMap;
+use wireup_os::reactor::Reactor;
+use wireup_wire::ids::JobId;
+use wireup_wire::peer::SpawnError;
+
+#[derive(Default)]
+pub struct Jobs {
+    ranks: BTreeMap<JobId, JobRanks>,
+    seats: BTreeMap<Seat, JobId>,
+    next: Seat,
+}
+
+impl Jobs {
+    pub fn get(&self, job: &JobId) -> Option<&JobRanks> {
+        self.ranks.get(job)
+    }
+
+    pub fn get_mut(&mut self, job: &JobId) -> Option<&mut JobRanks> {
+        self.ranks.get_mut(job)
+    }
+
+    /// The job that an event is about.
+    pub fn at(&mut self, seat: Seat) -> Option<&mut JobRanks> {
+        self.ranks.get_mut(self.seats.get(&seat)?)
+    }
+
+    /// The ranks of a job, with a keeper that is there from now on.
+    pub fn ranks_of(
+        &mut self,
+        job: JobId,
+        keepers: &mut Keepers,
+        reactor: &Reactor,
+    ) -> Result<&mut JobRanks, SpawnError> {
+        if !self.ranks.contains_key(&job) {
+            while self.seats.contains_key(&self.next) {
+                self.next = self.next.following();
+            }
+            let ranks = JobRanks::begin(job, self.next, keepers.take(reactor), reactor)?;
+            self.seats.insert(self.next, job);
+            self.next = self.next.following();
+            self.ranks.insert(job, ranks);
+        }
+        Ok(self.ranks.get_mut(&job).expect("it is there, or was just put there"))
+    }
+
+    pub fn remove(&mut self, job: &JobId) -> Option<JobRanks> {
+        let ranks = self.ranks.remove(job)?;
+        self.seats.remove(&ranks.seat());
+        Some(ranks)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &JobRanks> {
+        self.ranks.values()
+    }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut JobRanks> {
+        self.ranks.values_mut()
+    }
+
+    pub fn into_values(self) -> impl Iterator<Item = JobRanks> {
+        self.ranks.into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_not_given_twice_at_once() {
+        let reactor = Reactor::new().unwrap();
+        let (mut jobs, mut keepers) = (Jobs { next: Seat::LAST, ..Jobs::default() }, Keepers::default());
+        for job in [7, 1 << 25, 3] {
+            jobs.ranks_of(JobId(job), &mut keepers, &reactor).unwrap();
+        }
+        let seats: Vec<Seat> = jobs.values().map(JobRanks::seat).collect();
+        assert_eq!(seats, [Seat(1), Seat::LAST, Seat(0)]);
+        jobs.next = Seat::LAST;
+        assert_eq!(jobs.ranks_of(JobId(9), &mut keepers, &reactor).unwrap().seat(), Seat(2));
+        let gone = jobs.remove(&JobId(7)).expect("it was there");
+        assert!(gone.seat() == Seat::LAST && jobs.at(Seat::LAST).is_none() && jobs.at(Seat(0)).is_some());
+        jobs.into_values().chain([gone]).for_each(|ranks| {
+            let _ = ranks.into_keeper().into_keeper(&reactor).close();
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! Fences of PMIx clients, and groups, which are fences with a name.
+//!
+//! A fence of the whole job is an exchange (`crate::exchange`) with epochs of its own; a fence of some ranks is a barrier that
+//! brings data along (`crate::groups`), told apart from PMI's by a bit of its frames, from other groups' by a tag. The server
+//! process speaks when all members of its node are in, so the node enters for all of them at once. `whole` and `subsets` are the two,
+//! `parts` what nodes bring to them.
+//!
+//! A member that has departed: a fence of the whole job ends the job, as with PMI, since that says best which rank left
+//! whom waiting. A fence of some ranks is answered `RankGone`: the others are a program of their own and may go on.
+//! Its node contributes `Part::Gone` in its stead.
+//!
+//! Patience: a fence of the whole job that takes too long for one is over for all (`Up::GiveUp`, `Down::Over`), so that no node
+//! counts another way than the others; so a rank that has left does not end the job while somebody waits with patience that
+//! ends (`Up::Impatient`). A fence of some ranks is over for that node alone; what comes of it is not told.
+
+mod parts;
+mod subsets;
+mod whole;
+
+use crate::exchange::{Exchanges, Site};
+use crate::groups::Groups;
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wireup_wire::group::Group;
+use wireup_wire::ids::Epoch;
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
+use wireup_wire::pmix::Status;
+
+/// Bit of a frame's `stream`: the barrier is one of PMIx servers.
+pub const OF_SERVERS: u16 = 2;
+
+/// The tag of fences; those of groups are others.
+const FENCE: i32 = 0;
+
+pub struct Fences {
+    pub exchanges: Exchanges,
+    /// The request that waits for each epoch.
+    asked: BTreeMap<Epoch, u64>,
+    /// Epochs that somebody below will give up in time.
+    pub impatient: BTreeSet<Epoch>,
+    /// Epochs that were over before their time.
+    given_up: BTreeMap<Epoch, Status>,
+    pub groups: Groups,
+    /// The requests that wait for the rounds of a barrier, the oldest first.
+    rounds: BTreeMap<Group, VecDeque<Round>>,
+    /// Makes contexts of groups.
+    contexts: u32,
+}
+
+struct Round {
+    id: u64,
+    /// The group's name; none of a fence.
+    name: Option<String>,
+}
+
+impl Fences {
+    pub fn new(site: Site, children: usize) -> Fences {
+        Fences {
+            exchanges: Exchanges::new(site),
+            asked: BTreeMap::new(),
+            impatient: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            groups: Groups::new(children),
+            rounds: BTreeMap::new(),
+            contexts: 0,
+        }
+    }
+
+    pub fn open(&self) -> usize {
+        self.exchanges.open()
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.groups.deadline()
+    }
+}
+
+fn too_much(bytes: usize) -> String {
+    format!(
+        "its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message; --modex direct leaves it where it is"
+    )
+}

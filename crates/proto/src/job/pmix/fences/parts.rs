@@ -1,0 +1,110 @@
+//! What nodes bring to fences and groups, and what comes of it.
+
+use bytes::Bytes;
+use wireup_wire::block;
+use wireup_wire::ids::NodeId;
+use wireup_wire::modex::Part;
+use wireup_wire::peer;
+
+/// What a round of a barrier came to.
+pub enum Came {
+    Fence(Vec<u8>),
+    Group { context: u64, data: Vec<Bytes> },
+    Gone,
+}
+
+/// The bytes of all blocks, one behind the other, without headers.
+pub fn joined(parts: Vec<Bytes>) -> Result<Bytes, String> {
+    let mut all = Vec::new();
+    for block in parts.into_iter().flat_map(block::blocks) {
+        let block = block.map_err(|error| error.to_string())?;
+        all.push(block.into_plain().map_err(|error| error.to_string())?);
+    }
+    Ok(match &mut all[..] {
+        [one] => std::mem::take(one),
+        all => all.concat().into(),
+    })
+}
+
+/// What the members' nodes have brought; `name`: of the group.
+pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
+    let (mut fence, mut group, mut context, mut gone) = (Vec::new(), Vec::new(), u64::MAX, false);
+    for block in block::blocks(pairs) {
+        let block = block.map_err(|error| error.to_string())?;
+        match peer::decode::<Part>(&block.bytes).map_err(|error| error.to_string())? {
+            Part::Gone => gone = true,
+            Part::Fence { data } if name.is_none() => fence.extend_from_slice(&data),
+            Part::Group { name: other, context: its, data } if name == Some(other.as_str()) => {
+                context = context.min(its);
+                group.push((block.node, data));
+            }
+            Part::Fence { .. } | Part::Group { .. } => {
+                return Err(format!(
+                    "the group {} is another one on node {}",
+                    name.unwrap_or("of a fence"),
+                    block.node
+                ));
+            }
+        }
+    }
+    if gone {
+        return Ok(Came::Gone);
+    }
+    group.sort_unstable_by_key(|(node, _): &(NodeId, Bytes)| *node);
+    let data = group.into_iter().map(|(_, data)| data).collect();
+    Ok(if name.is_some() { Came::Group { context, data } } else { Came::Fence(fence) })
+}
+
+pub fn gone(node: NodeId) -> Bytes {
+    let mut part = Vec::new();
+    block::push(&mut part, node, false, &peer::encode(&Part::Gone));
+    part.into()
+}
+
+/// A number for a group's name that no fence has; whoever shares it by chance is noticed by the name.
+pub fn tag(name: &str) -> i32 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    ((hash >> 1) as i32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(node: u32, part: &Part) -> Vec<u8> {
+        let mut out = Vec::new();
+        block::push(&mut out, NodeId(node), false, &peer::encode(part));
+        out
+    }
+
+    #[test]
+    fn a_group_has_the_smallest_context_and_data_in_the_order_of_nodes() {
+        let part =
+            |context, data: &'static [u8]| Part::Group { name: "g".into(), context, data: Bytes::from_static(data) };
+        let pairs = [block(2, &part(9, b"two")), block(0, &part(4, b"nought"))].concat();
+        let Ok(Came::Group { context, data }) = came(pairs.clone().into(), Some("g")) else { panic!() };
+        assert_eq!((context, data), (4, vec![Bytes::from_static(b"nought"), Bytes::from_static(b"two")]));
+        assert!(came(pairs.clone().into(), Some("h")).is_err(), "two groups by one number");
+        let pairs = [pairs, block(1, &Part::Gone)].concat();
+        assert!(matches!(came(pairs.into(), Some("g")), Ok(Came::Gone)));
+    }
+
+    #[test]
+    fn the_data_of_fences_is_joined() {
+        let pairs =
+            [block(1, &Part::Fence { data: "ab".into() }), block(0, &Part::Fence { data: "c".into() })].concat();
+        assert!(matches!(came(pairs.into(), None), Ok(Came::Fence(data)) if data == b"abc"));
+        let mut parts = Vec::new();
+        block::push(&mut parts, NodeId(3), false, b"xy");
+        block::push(&mut parts, NodeId(1), false, b"z");
+        assert_eq!(joined(vec![parts.into(), Bytes::new()]).unwrap(), "xyz");
+        assert_eq!(joined(vec![Bytes::new()]).unwrap(), "");
+    }
+
+    #[test]
+    fn groups_and_fences_never_share_a_number() {
+        for name in ["", "a", "mpi://world", "pmix-group-0"] {
+            assert!(tag(name) > 0, "{name}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What ranks here have committed that other nodes want, or may want when all ranks here are gone.
+
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::limits::{MODEX_BUNDLE_BYTES, PMIX_LATE_BLOB_NS_MAX};
+use wireup_wire::modex::{Between, Blob};
+use wireup_wire::pmix::Status;
+
+#[derive(Default)]
+pub struct Offers {
+    /// Ranks here whose data other nodes wait for.
+    sought: BTreeMap<Rank, Sought>,
+    /// What the server process was asked for.
+    tickets: BTreeMap<u64, Rank>,
+    next_ticket: u64,
+    /// Ranks here that commit nothing more.
+    departed: BTreeSet<Rank>,
+    /// There is no server process here any more.
+    unserved: bool,
+    /// Ranks here whose data is being fetched to be kept, and what was.
+    keep: BTreeSet<Rank>,
+    kept: Remains,
+    /// What is to be sent when this input was handled.
+    answers: BTreeMap<NodeId, Answers>,
+}
+
+/// What ranks have left behind that are all gone.
+pub type Remains = BTreeMap<Rank, Blob>;
+
+#[derive(Default)]
+struct Sought {
+    nodes: Vec<NodeId>,
+    /// The rank has departed: so long its server is waited for.
+    until: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Answers {
+    taken: bool,
+    blobs: Vec<Blob>,
+}
+
+/// A number that the server process was not asked by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unasked;
+
+impl Offers {
+    /// These, and nothing else will come.
+    pub fn of(kept: Remains) -> Offers {
+        Offers { kept, ..Offers::default() }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.sought.values().filter_map(|sought| sought.until).min()
+    }
+
+    /// Another node wants ranks of this one: the numbers to ask the server process by.
+    pub fn seek(&mut self, now: Instant, node: NodeId, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
+        self.answers.entry(node).or_default().taken = true;
+        let mut tickets = Vec::new();
+        for rank in ranks {
+            if let Some(blob) = self.kept.get(&rank) {
+                self.answers.entry(node).or_default().blobs.push(blob.clone());
+                continue;
+            }
+            tickets.extend(self.ticket(now, rank));
+            self.sought.entry(rank).or_default().nodes.push(node);
+        }
+        tickets
+    }
+
+    /// What the server process is to be asked for, now that it serves.
+    pub fn outstanding(&self) -> Vec<(u64, Rank)> {
+        self.tickets.iter().map(|(ticket, rank)| (*ticket, *rank)).collect()
+    }
+
+    /// There is no server process: nothing will come of what it was to be asked for.
+    pub fn on_unserved(&mut self, now: Instant) {
+        self.unserved = true;
+        for sought in self.sought.values_mut() {
+            sought.until.get_or_insert(now + PMIX_LATE_BLOB_NS_MAX);
+        }
+    }
+
+    /// A number to ask the server process by, if it is not asked for this rank already.
+    fn ticket(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
+        let Entry::Vacant(sought) = self.sought.entry(rank) else { return None };
+        let until = (self.unserved || self.departed.contains(&rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
+        sought.insert(Sought { nodes: Vec::new(), until });
+        let ticket = self.next_ticket;
+        self.tickets.insert(ticket, rank);
+        self.next_ticket += 1;
+        Some((ticket, rank))
+    }
+
+    /// What these ranks here, which are gone, have committed is to be kept.
+    pub fn keep(&mut self, now: Instant, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
+        self.keep.extend(&ranks);
+        ranks.into_iter().filter_map(|rank| self.ticket(now, rank)).collect()
+    }
+
+    /// The server process answers.
+    pub fn on_answer(&mut self, ticket: u64, status: Status, bytes: Bytes) -> Result<(), Unasked> {
+        let rank = self.tickets.remove(&ticket).ok_or(Unasked)?;
+        self.give(rank, status, bytes);
+        Ok(())
+    }
+
+    /// Whoever waits for a rank here hears this.
+    fn give(&mut self, rank: Rank, status: Status, bytes: Bytes) {
+        if self.keep.remove(&rank) {
+            self.kept.insert(rank, Blob { rank, status, bytes: bytes.clone() });
+        }
+        for node in self.sought.remove(&rank).unwrap_or_default().nodes {
+            let blob = Blob { rank, status, bytes: bytes.clone() };
+            self.answers.entry(node).or_default().blobs.push(blob);
+        }
+    }
+
+    /// A rank here commits nothing more.
+    pub fn on_departed(&mut self, rank: Rank, now: Instant) {
+        self.departed.insert(rank);
+        if let Some(sought) = self.sought.get_mut(&rank) {
+            sought.until.get_or_insert(now + PMIX_LATE_BLOB_NS_MAX);
+        }
+    }
+
+    /// Departed ranks of which the server process knows nothing.
+    pub fn take_late(&mut self, now: Instant) {
+        let late = |(rank, sought): (&Rank, &Sought)| sought.until.filter(|until| *until <= now).map(|_| *rank);
+        for rank in self.sought.iter().filter_map(late).collect::<Vec<_>>() {
+            self.give(rank, Status::RankGone, Bytes::new());
+        }
+    }
+
+    /// The answers for each node, in frames of bearable size.
+    pub fn take_answers(&mut self) -> Vec<(NodeId, Between)> {
+        let mut frames = Vec::new();
+        for (node, Answers { mut taken, blobs }) in std::mem::take(&mut self.answers) {
+            let (mut bundle, mut bytes) = (Vec::new(), 0);
+            for blob in blobs {
+                if bytes > 0 && bytes + blob.bytes.len() > MODEX_BUNDLE_BYTES {
+                    let blobs = std::mem::take(&mut bundle);
+                    frames.push((node, Between::Have { taken: std::mem::take(&mut taken), blobs }));
+                    bytes = 0;
+                }
+                bytes += blob.bytes.len();
+                bundle.push(blob);
+            }
+            frames.push((node, Between::Have { taken, blobs: bundle }));
+        }
+        frames
+    }
+
+    /// There is nothing of these ranks for a node, and why.
+    pub fn refuse(&mut self, node: NodeId, ranks: Vec<Rank>, status: Status) {
+        let blob = |rank| Blob { rank, status, bytes: Bytes::new() };
+        self.answers.entry(node).or_default().blobs.extend(ranks.into_iter().map(blob));
+    }
+
+    pub fn has_kept_all(&self) -> bool {
+        self.keep.is_empty()
+    }
+
+    pub fn take_kept(&mut self) -> Remains {
+        std::mem::take(&mut self.kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Instant = Instant(1);
+
+    #[test]
+    fn a_server_is_asked_once_for_all_nodes() {
+        let mut offers = Offers::default();
+        assert_eq!(offers.seek(T, NodeId(1), vec![Rank(0)]), [(0, Rank(0))]);
+        assert!(offers.seek(T, NodeId(2), vec![Rank(0)]).is_empty());
+        let have = |taken, blobs| Between::Have { taken, blobs };
+        let taken = offers.take_answers();
+        assert_eq!(taken, [(NodeId(1), have(true, vec![])), (NodeId(2), have(true, vec![]))]);
+        assert_eq!(offers.on_answer(7, Status::Ok, Bytes::new()), Err(Unasked));
+        assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Ok(()));
+        assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Err(Unasked));
+        let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "x".into() };
+        let answers = offers.take_answers();
+        assert_eq!(answers, [(NodeId(1), have(false, vec![blob.clone()])), (NodeId(2), have(false, vec![blob]))]);
+    }
+
+    #[test]
+    fn departed_ranks_are_not_waited_for() {
+        let mut offers = Offers::default();
+        offers.seek(T, NodeId(1), vec![Rank(0), Rank(1)]);
+        offers.take_answers();
+        assert_eq!(offers.deadline(), None);
+        offers.on_departed(Rank(0), T);
+        let due = offers.deadline().unwrap();
+        offers.take_late(due);
+        let (_, Between::Have { blobs, .. }) = &offers.take_answers()[0] else { panic!() };
+        assert_eq!((blobs.len(), blobs[0].rank, blobs[0].status), (1, Rank(0), Status::RankGone));
+        assert_eq!(offers.on_answer(0, Status::Ok, "late".into()), Ok(()), "it was asked");
+        assert!(offers.take_answers().is_empty());
+        assert_eq!(offers.seek(T, NodeId(2), vec![Rank(0)]).len(), 1, "its server may know what it had committed");
+        assert!(offers.deadline().is_some());
+    }
+
+    #[test]
+    fn long_answers_travel_apart() {
+        let mut offers = Offers::default();
+        let ranks: Vec<Rank> = (0..3).map(Rank).collect();
+        for (ticket, _) in offers.seek(T, NodeId(1), ranks) {
+            offers.on_answer(ticket, Status::Ok, vec![0; MODEX_BUNDLE_BYTES / 2 + 1].into()).unwrap();
+        }
+        let taken = |message: &(NodeId, Between)| matches!(message.1, Between::Have { taken: true, .. });
+        let frames = offers.take_answers();
+        assert_eq!((frames.len(), frames.iter().filter(|frame| taken(frame)).count()), (3, 1));
+    }
+}

@@ -1,0 +1,77 @@
+//! What ranks here want of ranks elsewhere, and which nodes were asked.
+
+use std::collections::BTreeMap;
+use wireup_wire::ids::{NodeId, Rank};
+
+#[derive(Default)]
+pub struct Wants {
+    /// The requests that wait for what a rank elsewhere has committed.
+    wanted: BTreeMap<Rank, Vec<u64>>,
+    /// Nodes that were asked.
+    asked: BTreeMap<NodeId, Asked>,
+}
+
+#[derive(Default)]
+struct Asked {
+    /// A `Want` is under way.
+    busy: bool,
+    next: Vec<Rank>,
+}
+
+impl Wants {
+    /// A request for a rank of `node`.
+    pub fn want(&mut self, id: u64, rank: Rank, node: NodeId) {
+        let waiting = self.wanted.entry(rank).or_default();
+        waiting.push(id);
+        if waiting.len() == 1 {
+            self.asked.entry(node).or_default().next.push(rank);
+        }
+    }
+
+    /// What nodes are to be asked now.
+    pub fn take(&mut self) -> Vec<(NodeId, Vec<Rank>)> {
+        let ready = self.asked.iter_mut().filter(|(_, asked)| !asked.busy && !asked.next.is_empty());
+        ready
+            .map(|(node, asked)| {
+                asked.busy = true;
+                (*node, std::mem::take(&mut asked.next))
+            })
+            .collect()
+    }
+
+    /// A node has read what was asked of it last.
+    pub fn on_taken(&mut self, node: NodeId) {
+        if let Some(asked) = self.asked.get_mut(&node) {
+            asked.busy = false;
+        }
+    }
+
+    /// What a rank has committed, or why there is nothing, is known: the requests that are answered with it.
+    pub fn on_have(&mut self, rank: Rank) -> Vec<u64> {
+        self.wanted.remove(&rank).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_for_a_node_are_bundled_and_none_waits_for_another_rank() {
+        let mut wants = Wants::default();
+        wants.want(1, Rank(5), NodeId(1));
+        assert_eq!(wants.take(), [(NodeId(1), vec![Rank(5)])]);
+        for (id, rank) in [(2, 6), (3, 7), (4, 5), (5, 6)] {
+            wants.want(id, Rank(rank), NodeId(1));
+        }
+        assert!(wants.take().is_empty(), "one is under way");
+        wants.on_taken(NodeId(1));
+        assert_eq!(wants.take(), [(NodeId(1), vec![Rank(6), Rank(7)])], "rank 5 has not committed yet");
+        assert_eq!(wants.on_have(Rank(6)), [2, 5]);
+        assert_eq!(wants.on_have(Rank(5)), [1, 4]);
+        assert!(wants.on_have(Rank(5)).is_empty(), "a second answer is none");
+        wants.want(6, Rank(6), NodeId(1));
+        wants.on_taken(NodeId(1));
+        assert_eq!(wants.take(), [(NodeId(1), vec![Rank(6)])], "asked again: it may have committed since");
+    }
+}

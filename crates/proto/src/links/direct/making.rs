@@ -1,0 +1,231 @@
+//! Links as they are offered, made and lost, and what then goes through the tree.
+
+use super::peer::{Peer, State};
+use super::{AGAIN_NS, BEGIN, Dial, Direct, EXPLAIN_NS, about, peer};
+use crate::io::LinkId;
+use crate::outbox::Outbox;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::limits::ROUTED_BYTES_MAX;
+use wireup_wire::route::{Endpoint, Routed, UcxPoint};
+
+impl Direct {
+    /// Whether the driver is to listen: once, when there is first something to be dialled for.
+    pub fn wants_to_listen(&mut self) -> bool {
+        let wanted = self.addresses.is_none()
+            && !self.is_undecided
+            && self.peers.values().any(|peer| peer.state == State::Unasked);
+        wanted && !std::mem::replace(&mut self.asked_to_listen, true)
+    }
+
+    /// Begins a link that will be wanted, before there is a frame for it.
+    pub fn prepare(&mut self, agent: AgentId, job: JobId) {
+        peer(&mut self.peers, self.ways, agent).jobs.insert(job);
+        self.release(agent);
+    }
+
+    /// Lets go what may go through the tree while there is no link; the first of it takes our endpoint along.
+    pub(super) fn release(&mut self, agent: AgentId) {
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        let mut endpoint = None;
+        if peer.state == State::Unasked {
+            let Some(addresses) = self.addresses.as_ref().filter(|_| !self.is_undecided) else { return };
+            peer.state = State::Offered;
+            let failed = peer.failed_here.clone();
+            endpoint = Some(Endpoint { addresses: addresses.clone(), ucx: self.ucx.clone(), failed });
+        }
+        while let Some(first) = peer.waiting.front()
+            && (peer.is_late || peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX)
+        {
+            peer.routed_bytes += first.wire_len();
+            let frame = peer.waiting.pop_front().expect("it was seen");
+            self.routed.push_back(peer.route(self.me, agent, frame, endpoint.take()));
+        }
+        if peer.waiting.is_empty() {
+            peer.waiting_since = None;
+        }
+        if endpoint.is_some() {
+            let job = peer.jobs.first().copied().unwrap_or_default();
+            self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+        }
+    }
+
+    /// Others can dial this agent there.
+    pub fn on_listening(&mut self, addresses: Vec<String>) {
+        self.addresses = Some(addresses);
+        for agent in self.unasked() {
+            self.release(agent);
+        }
+    }
+
+    /// Links are made by UCX, if there is where to reach this agent by it.
+    pub fn on_decided(&mut self, ucx: Option<UcxPoint>) {
+        self.ucx = ucx;
+        self.is_undecided = false;
+        for agent in self.unasked() {
+            self.release(agent);
+        }
+    }
+
+    /// Nobody can dial this agent. Peers may still be dialled if they send their endpoints.
+    pub fn on_listen_failed(&mut self, problem: &str) {
+        for agent in self.unasked() {
+            let problem = format!("{problem}; so nobody can dial it");
+            self.go_by_tree(agent, Some(problem), true);
+        }
+        // It may be there next time.
+        self.asked_to_listen = false;
+    }
+
+    fn unasked(&self) -> Vec<AgentId> {
+        let unasked = self.peers.iter().filter(|(_, peer)| peer.state == State::Unasked);
+        unasked.map(|(agent, _)| *agent).collect()
+    }
+
+    /// A peer's endpoint came; whom to dial.
+    pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId) -> Option<Dial> {
+        let me = self.me;
+        let peer = peer(&mut self.peers, self.ways, from);
+        peer.jobs.insert(job);
+        let Endpoint { addresses, ucx, failed } = endpoint;
+        let is_answer = failed.is_some();
+        peer.failed_there = peer.failed_there.take().or(failed);
+        let dials = match peer.state {
+            State::Unasked => true,
+            State::Offered => is_answer || from < me,
+            // The link of an agent that says it has none is none.
+            State::Up(link) => {
+                if is_answer && addresses.is_empty() {
+                    self.closing.push(link);
+                    self.go_by_tree(from, None, false);
+                }
+                return None;
+            }
+            State::Routed if peer.lost.is_some() => {
+                self.send_again(from);
+                return None;
+            }
+            State::Dialling | State::Routed => return None,
+        };
+        if addresses.is_empty() || (is_answer && peer.failed_here.is_some()) {
+            // Whoever failed last says so.
+            let problem = peer.failed_there.clone().filter(|_| peer.failed_here.is_none());
+            self.go_by_tree(from, problem, false);
+            return None;
+        }
+        if !dials {
+            return None;
+        }
+        peer.state = State::Dialling;
+        self.release(from);
+        Some(Dial { agent: from, addresses, ucx })
+    }
+
+    /// A peer was dialled in vain.
+    pub fn on_dial_failed(&mut self, agent: AgentId, problem: String) {
+        let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Dialling) else { return };
+        let there = peer.failed_there.clone();
+        peer.failed_here = Some(problem.clone());
+        match there {
+            // Neither reaches the other.
+            Some(there) => self.go_by_tree(agent, Some(format!("{problem}; the other way: {there}")), true),
+            None => {
+                peer.state = State::Unasked;
+                self.release(agent);
+            }
+        }
+    }
+
+    /// There will be no link: what waits goes through the tree.
+    ///
+    /// `note` is for a person; `tell` the peer that it need not wait either.
+    fn go_by_tree(&mut self, agent: AgentId, note: Option<String>, tell: bool) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.state = State::Routed;
+        peer.waiting_since = None;
+        if let Some(problem) = &note {
+            peer.note.get_or_insert((now, problem.clone()));
+        }
+        if tell {
+            self.tell_failed(agent, note);
+        }
+        self.send_again(agent);
+    }
+
+    pub(super) fn tell_failed(&mut self, agent: AgentId, problem: Option<String>) {
+        let Some(peer) = self.peers.get(&agent) else { return };
+        let failed = Some(problem.unwrap_or_else(|| "no link".into()));
+        let endpoint = Some(Endpoint { failed, ..Endpoint::default() });
+        let job = peer.jobs.first().copied().unwrap_or_default();
+        self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+    }
+
+    /// Whether a link with this agent is waited for.
+    pub fn expects(&self, agent: AgentId) -> bool {
+        self.peers.get(&agent).is_some_and(|peer| matches!(peer.state, State::Offered | State::Dialling))
+    }
+
+    /// What went through the tree to these peers may be lost: it goes again.
+    pub fn route_again(&mut self, peers: impl Fn(AgentId) -> bool) {
+        for (&agent, peer) in self.peers.iter().filter(|(agent, _)| peers(**agent)) {
+            if peer.state == State::Offered {
+                let endpoint = Endpoint {
+                    addresses: self.addresses.clone().unwrap_or_default(),
+                    ucx: self.ucx.clone(),
+                    failed: peer.failed_here.clone(),
+                };
+                let job = peer.jobs.first().copied().unwrap_or_default();
+                self.routed
+                    .push_back((job, Routed { to: agent, from: self.me, endpoint: Some(endpoint), frame: None }));
+            }
+            for (number, frame) in peer.window.routed() {
+                let job = JobId(frame.job);
+                let frame = Some((number as u32, frame));
+                self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint: None, frame }));
+            }
+        }
+    }
+
+    pub fn on_up(&mut self, agent: AgentId, link: LinkId, out: &mut Outbox) {
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.state = State::Up(link);
+        peer.waiting_since = None;
+        out.send(link, about(BEGIN, peer.window.next() as u32));
+        for frame in std::mem::take(&mut peer.waiting) {
+            peer.send_on(link, frame, out);
+        }
+    }
+
+    /// A link broke.
+    pub fn on_lost(&mut self, agent: AgentId, link: LinkId, problem: &str) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Up(link)) else { return };
+        let problem = format!("their link broke: {problem}");
+        peer.state = State::Routed;
+        peer.note.get_or_insert((now + EXPLAIN_NS, problem.clone()));
+        peer.lost = Some((now + AGAIN_NS, problem));
+    }
+
+    /// What may be lost goes again, then what waits; all through the tree.
+    pub(super) fn send_again(&mut self, agent: AgentId) {
+        let me = self.me;
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.lost = None;
+        for (number, frame) in peer.window.take_kept() {
+            let job = JobId(frame.job);
+            let frame = Some((number as u32, frame));
+            self.routed.push_back((job, Routed { to: agent, from: me, endpoint: None, frame }));
+        }
+        for frame in std::mem::take(&mut peer.waiting) {
+            self.routed.push_back(peer.route(me, agent, frame, None));
+        }
+    }
+
+    /// An agent is gone for good: nothing is for it, or from it, any more.
+    pub fn lose(&mut self, agent: AgentId) {
+        if let Some(Peer { state: State::Up(link), .. }) = self.peers.remove(&agent) {
+            self.closing.push(link);
+        }
+        self.routed.retain(|(_, routed)| routed.to != agent);
+    }
+}
