@@ -75,6 +75,8 @@ pub enum JobState {
 /// What an agent of a standing session must know to find its way when others are lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kin {
+    /// Whom it dials first. Where its parent in the tree is lost, somebody further up.
+    pub parent: AgentId,
     /// Those above its parent, the nearest first: it dials them in turn when its parent is gone.
     pub ancestors: Vec<Ancestor>,
     /// Agents of its subtree that are there already: it starts the others.

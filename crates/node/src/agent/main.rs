@@ -147,7 +147,10 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 
 /// `None`: it was only asked whether an agent could begin here.
 fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
-    let mut stdin = Impatient::new(io::stdin());
+    let mut stdin = match step::is_here() {
+        true => Impatient::with(io::stdin(), step::SILENCE_MAX),
+        false => Impatient::new(io::stdin()),
+    };
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     stdin.read_exact(&mut header).map_err(AgentError::Read)?;
     let length = Bootstrap::decode_header(&header)?;

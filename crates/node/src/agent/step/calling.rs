@@ -36,6 +36,8 @@ struct Step {
     said: Lines,
     complaints: Lines,
     cancelled: Option<String>,
+    /// Some task could not be launched: what is said of others follows from that.
+    is_given_up: bool,
 }
 
 impl Steps {
@@ -66,6 +68,7 @@ impl Steps {
             said: Lines::default(),
             complaints: Lines::default(),
             cancelled: None,
+            is_given_up: false,
         };
         self.running.insert(shell, step);
         let hosts: Vec<String> = agents.iter().map(host).collect();
@@ -156,6 +159,8 @@ impl Steps {
         for line in step.complaints.take(bytes) {
             match Complaint::read(&line) {
                 Some(Complaint::Cancelled(words)) => step.cancelled = Some(words),
+                Some(Complaint::GivenUp) => step.is_given_up = true,
+                Some(Complaint::About { .. }) if step.is_given_up => {}
                 Some(Complaint::About { nodes, problem }) => {
                     let problem = step.cancelled.clone().unwrap_or(problem);
                     let agents = nodes.iter().filter_map(|node| step.agents.get(node));
