@@ -77,8 +77,16 @@ impl PmixServer {
             umask: UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
         };
-        let server =
-            PmixServer { job: plan.job, seat, directory, out, blocked: false, dying: false, stderr: None, tail: Vec::new() };
+        let server = PmixServer {
+            job: plan.job,
+            seat,
+            directory,
+            out,
+            blocked: false,
+            dying: false,
+            stderr: None,
+            tail: Vec::new(),
+        };
         Ok((server, batch))
     }
 
