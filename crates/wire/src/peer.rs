@@ -290,7 +290,7 @@ pub enum Control {
         newest: JobId,
         live: Vec<JobId>,
     },
-    /// ↓ A job is over on all of its nodes, which are these agents'; passed on towards them.
+    /// ↓ A job is over on all of its nodes, which are these agents'; passed on towards them. Whoever still has it ends it for itself.
     Over {
         agents: Vec<AgentId>,
     },
