@@ -573,8 +573,8 @@ impl AgentDriver {
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
-        let Self { shells, reactor, agent: machine, .. } = self;
-        shells_of(shells, reactor)?.start_step(shell, agents, how, machine.session(), &bootstrap)
+        let Self { shells, reactor, .. } = self;
+        shells_of(shells, reactor)?.start_step(shell, agents, how, &bootstrap)
     }
 
     /// Puts the session's secret into a bootstrap message, and where this agent listens.
