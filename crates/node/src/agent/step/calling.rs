@@ -53,6 +53,10 @@ impl Steps {
         bootstrap: &Bootstrap,
     ) -> (Process, Program) {
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
+        for agent in agents {
+            // Where it listened in an earlier life.
+            self.known.remove(agent);
+        }
         let unsent = match how {
             How::Send => Vec::new(),
             How::Plain | How::Look => {
