@@ -60,7 +60,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}: agents are started for this job alone"));
     }
-    let reach = Reach::OneShot { session: high.session.clone(), keeper };
+    let reach = Reach::OneShot { session: Box::new(high.session.clone()), keeper };
     Ok(start(high, &mapping, reach, None, process_ns))
 }
 

@@ -43,8 +43,8 @@ pub struct Links {
 /// What differs in a standing session.
 #[derive(Default)]
 pub struct Standing {
-    /// The way up no longer leads to the agent that the tree says.
-    is_adopted: bool,
+    /// The way up does not lead to the agent that the tree says.
+    pub is_adopted: bool,
     pub owners: Owners,
     /// Agents that nothing is sent to, and nothing taken from.
     pub lost: BTreeSet<AgentId>,

@@ -206,7 +206,9 @@ impl World {
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Listen => self.listen(host),
             Output::Dial { agent, addresses, ucx } => self.dial(host, agent, &addresses, ucx),
-            Output::Rejoin { .. } => self.checks.problem(format!("agent {host} looks for a parent in the session of one run")),
+            Output::Rejoin { .. } => {
+                self.checks.problem(format!("agent {host} looks for a parent in the session of one run"))
+            }
             Output::OpenUcx => self.open_ucx(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),

@@ -120,9 +120,8 @@ impl Net {
     }
 
     pub fn first_open_direct_link(&self) -> Option<u32> {
-        let is_open = |link: &Link| {
-            link.sort == Sort::Direct && link.lanes.iter().any(|lane| lane.state == LaneState::Open)
-        };
+        let is_open =
+            |link: &Link| link.sort == Sort::Direct && link.lanes.iter().any(|lane| lane.state == LaneState::Open);
         self.links.iter().position(is_open).map(|at| at as u32)
     }
 

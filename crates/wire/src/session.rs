@@ -24,6 +24,8 @@ pub struct Welcome {
     pub fanout: u32,
     /// All nodes are virtual ones of one machine.
     pub shared: bool,
+    /// A batch system's step has brought the agents, and tells each node which devices are the job's.
+    pub by_step: bool,
     pub transport: AgentTransport,
     /// A position is an `AgentId`.
     pub nodes: Vec<NodeState>,
@@ -75,6 +77,8 @@ pub enum JobState {
 /// What an agent of a standing session must know to find its way when others are lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kin {
+    /// Whom it dials first. Where its parent in the tree is lost, somebody further up.
+    pub parent: AgentId,
     /// Those above its parent, the nearest first: it dials them in turn when its parent is gone.
     pub ancestors: Vec<Ancestor>,
     /// Agents of its subtree that are there already: it starts the others.

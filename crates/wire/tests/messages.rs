@@ -75,7 +75,7 @@ fn session() -> SessionSpec {
 
 fn kin() -> Kin {
     let ancestors = vec![Ancestor { agent: AgentId(0), addresses: vec!["10.0.0.1:5000".into()] }];
-    Kin { ancestors, there: vec![AgentId(5)], lives: vec![(AgentId(5), 1)] }
+    Kin { parent: AgentId(1), ancestors, there: vec![AgentId(5)], lives: vec![(AgentId(5), 1)] }
 }
 
 fn welcome() -> Welcome {
@@ -85,6 +85,7 @@ fn welcome() -> Welcome {
         session: "s".into(),
         fanout: 2,
         shared: true,
+        by_step: false,
         transport: Default::default(),
         nodes: vec![node(Presence::Up), node(Presence::Starting), node(Presence::Lost { problem: "cut".into() })],
     }

@@ -1,10 +1,10 @@
 //! `wireup up`: a session begins, or its lost nodes come back.
 
 use super::{SESSION, attach_to};
+use crate::flags::chosen::may_name_hosts;
 use crate::flags::command::{Command, Own, Typed};
 use crate::flags::high;
 use crate::flags::table::Id;
-use crate::flags::chosen::may_name_hosts;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
@@ -118,7 +118,11 @@ fn report(
     let had_lost = session.welcome.nodes.iter().filter(|node| is_lost(node)).count();
     let mut setting = Setting::of_session(spec);
     setting.agents = session.welcome.nodes.iter().map(|node| node.host.clone()).collect();
+    setting.local = session.welcome.shared || setting.agents.len() == 1;
     setting.verbose = verbose;
+    if let Some(facts) = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()) {
+        setting.shell = facts.shell;
+    }
     let mut voice = words::Voice::new(setting.clone());
     let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
         Control::Nodes(nodes) => Some(Ok(nodes)),
@@ -136,10 +140,10 @@ fn report(
     };
     let of_job: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();
     let up = of_job.iter().filter(|node| !is_lost(node)).count();
-    let what = match (begun, had_lost) {
-        (true, _) => "begun",
-        (false, 0) => "stands",
-        (false, _) => "stands again",
+    let what = match begun {
+        true => "begun",
+        false if missing(&nodes).len() < had_lost => "stands again",
+        false => "stands",
     };
     let hosts = match setting.local {
         true => String::new(),

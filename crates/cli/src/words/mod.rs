@@ -44,7 +44,7 @@ impl Setting {
             label: job.options.label,
             verbose: session.verbose,
             local: session.remote_shell == RemoteShell::Local || session.agents.len() == 1,
-            shell: shell(&session.remote_shell),
+            shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
         }
     }
@@ -57,7 +57,7 @@ impl Setting {
             label: false,
             verbose: session.verbose,
             local: session.remote_shell == RemoteShell::Local || session.agents.len() == 1,
-            shell: shell(&session.remote_shell),
+            shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
         }
     }
@@ -75,6 +75,12 @@ pub fn shell(remote_shell: &RemoteShell) -> String {
         RemoteShell::Ssh(words) | RemoteShell::Command(words) => words.join(" "),
         RemoteShell::Srun(words) => words.first().cloned().unwrap_or_default(),
     }
+}
+
+/// What one would type before a host and a command.
+fn shell_for_host(remote_shell: &RemoteShell) -> String {
+    let by_step = matches!(remote_shell, RemoteShell::Srun(_));
+    shell(remote_shell) + if by_step { " --overlap -w" } else { "" }
 }
 
 /// What others wrote cannot break a line of ours.

@@ -15,7 +15,12 @@ pub struct Impatient<F> {
 
 impl<F: AsFd> Impatient<F> {
     pub fn new(input: F) -> Self {
-        Impatient { input, silence_max: SILENCE_MAX }
+        Impatient::with(input, SILENCE_MAX)
+    }
+
+    /// For whoever is not called by a remote shell.
+    pub fn with(input: F, silence_max: Duration) -> Self {
+        Impatient { input, silence_max }
     }
 }
 

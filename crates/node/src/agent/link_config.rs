@@ -51,6 +51,16 @@ impl LinkConfig {
         self.ssh.map(|ssh| ssh.server)
     }
 
+    /// The addresses of a parent that has called this agent's remote shell, with the one that this came from first: where others
+    /// below reach it as well.
+    pub fn with_caller(&self, parent: &[String]) -> Vec<String> {
+        let offered: Vec<SocketAddr> = parent.iter().filter_map(|text| text.parse().ok()).collect();
+        let caller = self.called_from(&offered).zip(offered.first());
+        let caller = caller.map(|(ip, offered)| SocketAddr::new(ip, offered.port()).to_string());
+        let others = parent.iter().filter(|text| Some(*text) != caller.as_ref());
+        caller.iter().chain(others).cloned().collect()
+    }
+
     /// Where this agent's remote shell was called from, as far as that can be believed: ssh says it, or the parent offers
     /// that address too.
     pub fn called_from(&self, offered: &[SocketAddr]) -> Option<IpAddr> {
@@ -97,6 +107,16 @@ mod tests {
         assert_eq!(by_command.called_from(&[other, same]), Some(client));
         assert_eq!(config(RemoteShell::Srun(Vec::new()), 5).reached_at(), None);
         assert!(!by_command.local && config(RemoteShell::Local, 1).local);
+    }
+
+    #[test]
+    fn who_called_is_the_first_address_of_the_parent() {
+        let by_ssh = config(RemoteShell::Ssh(Vec::new()), 5);
+        let parent = ["10.0.0.9:7".to_owned(), "10.0.0.1:7".to_owned()];
+        assert_eq!(by_ssh.with_caller(&parent), ["10.0.0.1:7", "10.0.0.9:7"]);
+        assert_eq!(by_ssh.with_caller(&parent[..1]), ["10.0.0.1:7", "10.0.0.9:7"]);
+        assert_eq!(config(RemoteShell::Command(Vec::new()), 5).with_caller(&parent[..1]), ["10.0.0.9:7"]);
+        assert!(by_ssh.with_caller(&[]).is_empty());
     }
 
     #[test]

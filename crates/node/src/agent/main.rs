@@ -2,6 +2,7 @@
 
 use super::driver::{AgentDriver, BeginError};
 use super::impatient::Impatient;
+use super::link_config::LinkConfig;
 use super::remote;
 use super::step::{self, Called};
 use super::token::Token;
@@ -102,7 +103,11 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
         kin = step::own_kin(me, &session, kin, &parent);
     }
     let start_timeout_ns = session.start_timeout_ns;
-    let config = AgentConfig { agent: me, session, born, parent: parent.clone(), kin };
+    let ssh_connection = std::env::var("SSH_CONNECTION").ok();
+    let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
+    // What those below this agent are told of its parent.
+    let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
+    let config = AgentConfig { agent: me, session, born, parent: known, kin };
     let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;
     if by_step {
@@ -142,7 +147,10 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 
 /// `None`: it was only asked whether an agent could begin here.
 fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
-    let mut stdin = Impatient::new(io::stdin());
+    let mut stdin = match step::is_here() {
+        true => Impatient::with(io::stdin(), step::SILENCE_MAX),
+        false => Impatient::new(io::stdin()),
+    };
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     stdin.read_exact(&mut header).map_err(AgentError::Read)?;
     let length = Bootstrap::decode_header(&header)?;

@@ -70,18 +70,14 @@ impl Shells {
         shell: ShellId,
         agents: &[AgentId],
         how: How,
-        session: &SessionSpec,
         bootstrap: &Bootstrap,
     ) -> Result<(), SpawnError> {
         self.check_keeper()?;
-        let RemoteShell::Srun(words) = &session.remote_shell else {
-            panic!("only srun has steps");
-        };
         let digest = match how {
             How::Send => Some(self.own.digest().map_err(|error| own_program(&error))?),
             How::Plain | How::Look => None,
         };
-        let (process, program) = self.steps.call(shell, agents, how, session, words, digest, bootstrap);
+        let (process, program) = self.steps.call(shell, agents, how, digest, bootstrap);
         self.request(shell, process, program);
         Ok(())
     }

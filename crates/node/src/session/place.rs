@@ -81,7 +81,11 @@ impl Place {
         for _ in 0..RACES_MAX {
             let place = match Place::find(name)? {
                 Some(place) => place,
-                None => Place::make(name, lasting)?,
+                None => match Place::make(name, lasting) {
+                    // The last session of all has removed the directory above meanwhile.
+                    Err(PlaceError::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+                    made => made?,
+                },
             };
             match rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok((place, Claim::Taken)),
@@ -165,7 +169,7 @@ impl Place {
         let _ = self.clear();
         let _ = std::fs::remove_dir(&self.path);
         // The directory above is shared by all sessions: it goes with the last one.
-        if let Some(above) = self.path.parent().filter(|above| above.file_name() != env_base().as_deref()) {
+        if let Some(above) = self.path.parent().filter(|above| Some(*above) != given_base().as_deref()) {
             let _ = std::fs::remove_dir(above);
         }
     }
@@ -200,6 +204,10 @@ struct Base {
 impl Base {
     /// `None`: it is not there.
     fn open(&self, make: bool) -> Result<Option<OwnedFd>, PlaceError> {
+        if make && self.given == self.path {
+            // It is there, most often.
+            let _ = rustix::fs::mkdir(&self.given, Mode::RWXU);
+        }
         let given = match rustix::fs::open(&self.given, OPEN, Mode::empty()) {
             Ok(given) => given,
             Err(Errno::NOENT) if !make => return Ok(None),
@@ -215,7 +223,7 @@ impl Base {
 /// In the order in which they are looked at.
 fn bases() -> Vec<Base> {
     let user = rustix::process::geteuid().as_raw();
-    if let Some(given) = env::var_os(RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_absolute()) {
+    if let Some(given) = given_base() {
         return vec![Base { path: given.clone(), given, lasts: true }];
     }
     let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -231,8 +239,8 @@ fn bases() -> Vec<Base> {
 }
 
 /// What the user has given is not ours to remove.
-fn env_base() -> Option<std::ffi::OsString> {
-    Path::new(&env::var_os(RUNTIME_DIR)?).file_name().map(std::ffi::OsStr::to_owned)
+fn given_base() -> Option<PathBuf> {
+    env::var_os(RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 /// Opens a directory in another one.

@@ -13,7 +13,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
-use wireup_wire::peer::{self, Note, PeerError};
+use wireup_wire::peer::{self, Control, Note, PeerError};
 use wireup_wire::route::{self, Routed};
 
 /// Frames for jobs that this agent does not know yet.
@@ -87,7 +87,8 @@ impl Early {
         let may_come = |id: &JobId| *id > newest || live.contains(id);
         self.begun.retain(may_come);
         self.remains.retain(|id, _| may_come(id));
-        self.frames.retain(|id, _| may_come(id));
+        let begun = &self.begun;
+        self.frames.retain(|id, _| may_come(id) && !begun.contains(id));
         let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
         self.bytes = self.frames.values().map(bytes).sum();
         before.into_iter().filter(|id| !self.frames.contains_key(id)).collect()
@@ -96,6 +97,10 @@ impl Early {
     /// A job is over on all nodes.
     pub fn forget(&mut self, id: JobId) -> Vec<JobId> {
         self.live.remove(&id);
+        if id > self.newest {
+            // It never came here, and will not.
+            self.begun.insert(id);
+        }
         self.prune()
     }
 
@@ -112,6 +117,11 @@ impl Early {
     pub fn len(&self) -> usize {
         self.frames.values().map(|waited| waited.frames.len()).sum::<usize>() + self.remains.len()
     }
+}
+
+/// Whether nobody waits for a job any more.
+fn is_over(frame: &Frame) -> bool {
+    frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Over { .. }))
 }
 
 impl Default for Waited {
@@ -198,6 +208,12 @@ impl Agent {
             self.take_direct(now, id, from, frame)
         } else if self.early.is_over(id) {
             self.answer_for_gone(id, from, &frame)
+        } else if is_over(&frame) {
+            // The job will not come here: those who waited for this agent gave up.
+            let pruned = self.early.forget(id);
+            self.forget_frames_of(pruned);
+            self.links.direct.forget(id);
+            Ok(())
         } else {
             self.early.keep(from, frame);
             Ok(())

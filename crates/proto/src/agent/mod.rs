@@ -110,6 +110,10 @@ impl Agent {
     /// An agent that shares `memory` with its ranks.
     pub fn with_memory(config: AgentConfig, memory: Box<dyn Memory>) -> Self {
         let tree = Tree::new(config.session.agents.len() as u32, config.session.fanout);
+        let mut links = Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some());
+        if let Some(standing) = &mut links.standing {
+            standing.is_adopted = tree.parent(config.agent).is_some_and(|parent| parent != config.kin.parent);
+        }
         Agent {
             starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
             start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
@@ -124,7 +128,7 @@ impl Agent {
                 RemoteShell::Command(_) | RemoteShell::Ssh(_) | RemoteShell::Srun(_) => ClockOffset::default(),
             },
             tree,
-            links: Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some()),
+            links,
             standing: Standing::new(&config),
             config,
             children: Children::default(),

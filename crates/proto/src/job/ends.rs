@@ -228,7 +228,10 @@ impl Job {
         let is_standing = cx.links.standing.is_some();
         for child in self.children.iter_mut().filter(|child| child.done.is_none()) {
             if !held_up || (!is_standing && cx.links.child(child.agent).is_none()) {
-                if !is_standing {
+                self.is_torn = true;
+                if is_standing {
+                    cx.control_child(child.agent, self.spec.job, &Control::Over { agents: Vec::new() });
+                } else {
                     cx.links.drop_child(child.agent, cx.out);
                 }
                 child.started.get_or_insert(0);

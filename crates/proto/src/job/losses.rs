@@ -48,11 +48,16 @@ impl Job {
         self.is_torn = true;
         self.on_child_lost(agent);
         if self.whereabouts.tree.subtree_contains(agent, self.whereabouts.me) {
-            self.up = Up::Nowhere;
-            cx.up = Up::Nowhere;
-            self.discard_output();
-            self.kill(0, cx);
+            self.abandon(cx);
         }
+    }
+
+    /// Nobody above waits for it any more.
+    pub fn abandon(&mut self, cx: &mut Context<'_>) {
+        self.up = Up::Nowhere;
+        cx.up = Up::Nowhere;
+        self.discard_output();
+        self.kill(0, cx);
     }
 
     /// Nobody wants it any more.

@@ -238,6 +238,7 @@ impl Job {
                 self.forward_down(message, cx);
             }
             Control::StallAsk { collective } => self.on_stall_ask(*collective, cx),
+            Control::Over { .. } => self.abandon(cx),
             Control::Launch(_)
             | Control::Started { .. }
             | Control::Failed(_)
@@ -267,7 +268,6 @@ impl Job {
             | Control::Revive
             | Control::KillJob { .. }
             | Control::Start { .. }
-            | Control::Over { .. }
             | Control::Here(_)
             | Control::Lost { .. }
             | Control::Return { .. } => {}

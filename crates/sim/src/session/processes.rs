@@ -115,7 +115,7 @@ impl World {
                 if is_read {
                     let bytes = Bytes::from(vec![b'x'; FLOOD_BYTES]);
                     self.tell(at, Input::StdioBytes { job, local: LocalRank(local), stream: Stream::Out, bytes });
-                    self.plan(50_000, Plan::Rank { host: at, life, job, local, doing });
+                    self.plan(1_000_000, Plan::Rank { host: at, life, job, local, doing });
                 }
             }
             Doing::Dies(status) => self.die(at, job, local, status),

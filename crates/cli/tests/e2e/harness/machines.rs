@@ -172,9 +172,10 @@ impl Machines {
         self.on_hub(run).args(line.split_whitespace())
     }
 
-    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm has nothing else to do.
+    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm has nothing else to do; without PMIx unless that is asked for.
     pub fn allocated(&self, flags: &str, line: &str) -> Run {
-        self.salloc(flags).arg(super::wireup()).arg("run").args(line.split_whitespace())
+        let offer: &[&str] = if line.contains("--pmi") { &[] } else { &["--pmi", "simple"] };
+        self.salloc(flags).arg(super::wireup()).arg("run").args(offer).args(line.split_whitespace())
     }
 
     /// `salloc FLAGS` on the hub, for a command, once Slurm has nothing else to do.

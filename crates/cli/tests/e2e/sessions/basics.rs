@@ -1,8 +1,8 @@
 //! Up, run, down.
 
-use crate::harness::{Run, wireup};
 use crate::harness::peers::{plain, program};
 use crate::harness::sessions::Session;
+use crate::harness::{Run, wireup};
 use rustix::process::Signal;
 use xtask::programs::Flavour;
 
@@ -25,7 +25,7 @@ fn what_a_run_is_for_works_as_without_a_session() {
     session.job("-n 3 --timeout 0.3 sleep 1000").finish().expect_code(124);
     let outcome = session.job("-n 3 --stdin all").arg("cat").stdin("typed\n").succeed();
     assert_eq!(outcome.out(), "typed\n".repeat(3));
-    let outcome = session.job("-n 2 --pty").sh("test -t 0 && test $WIREUP_RANK = 0 && tty").finish();
+    let outcome = session.job("-n 2 --pty").sh("test $WIREUP_RANK = 1 || tty").succeed();
     assert!(outcome.out().contains("/dev/pts/"), "{outcome}");
     let outcome = session.job("-n 4 --wdir / -x A=b").sh("echo $PWD $A").succeed();
     assert_eq!(outcome.out(), "/ b\n".repeat(4));
@@ -116,6 +116,20 @@ fn many_launchers_at_once_and_ctrl_c_in_one() {
     let outcome = left_alone.finish().expect_code(0);
     assert!(outcome.out().contains("goes on\n"), "{outcome}");
     session.down("");
+}
+
+#[test]
+fn what_its_agents_were_told_can_be_told_again() {
+    let session = Session::nowhere();
+    let recordings = session.runtime_dir().with_file_name("recordings");
+    session.again(&format!("--virtual-nodes 3 --record {}", recordings.display())).expect_code(0);
+    for _ in 0..3 {
+        session.job("-n 6 true").succeed();
+    }
+    session.wireup("down").succeed();
+    let outcome = Run::shell(&format!("$WIREUP replay {}/*.rec", recordings.display())).succeed();
+    assert_eq!(outcome.out().lines().count(), 3, "{outcome}");
+    session.expect_gone();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 #[test]
 fn detach_attach_and_the_exit_code() {
     let session = Session::up("--virtual-nodes 2");
-    let job = session.detach("-n 2", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
+    let job = session.detach("-n 1", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
     outcome.expect_err_line(&["left with exit code 7"]);

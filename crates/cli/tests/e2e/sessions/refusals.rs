@@ -1,6 +1,7 @@
 //! Sockets that are not what they seem: each a clear word and the next step.
 
 use crate::harness::sessions::Session;
+use rustix::process::{Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -100,6 +101,18 @@ fn a_caller_of_another_version_or_none() {
     let open: Vec<_> = (0..300).map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap()).collect();
     session.job("-n 2 true").succeed();
     drop(open);
+    session.down("");
+}
+
+#[test]
+fn a_session_that_does_not_answer() {
+    let session = Session::up("--virtual-nodes 2");
+    let daemon = session.daemon();
+    kill_process(daemon, Signal::STOP).expect("it lives");
+    let outcome = session.job("-n 1 true").finish().expect_code(125);
+    outcome.expect_err_line(&["does not answer", &format!("kill -CONT {}", daemon.as_raw_nonzero()), "--no-session"]);
+    kill_process(daemon, Signal::CONT).expect("it lives");
+    session.job("-n 1 true").succeed();
     session.down("");
 }
 

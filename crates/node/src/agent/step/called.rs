@@ -4,6 +4,7 @@ use super::lines::{Lines, Said, read_at};
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
 use std::io::{self, Write};
+use std::time::Duration;
 use wireup_coll::tree::Tree;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::SignalFd;
@@ -23,6 +24,17 @@ const SIGNAL: Token = Token::Launcher(1);
 
 /// The name of its node that Slurm gives to a task.
 const NODE_NAME: &str = "SLURMD_NODENAME";
+
+/// Set for tasks of a step, and for what they start.
+const STEP: &str = "SLURM_STEP_ID";
+/// How long a task waits for the first byte of its input. `srun` brings none before all tasks are there, or it has given one of
+/// them up, when it ends the others; if it dies the input ends.
+pub const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// Whether this process is a task of a step, or below one.
+pub fn is_here() -> bool {
+    std::env::var_os(STEP).is_some()
+}
 
 pub struct Called {
     parent: AgentId,
@@ -52,7 +64,7 @@ pub fn own_kin(me: AgentId, session: &SessionSpec, of_all: Kin, root: &[String])
     let there = of_all.there.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
     let lives = of_all.lives.into_iter().filter(|(agent, _)| is_below(agent)).collect();
     let known = ancestors(me, tree, root).into_iter().filter(|ancestor| !ancestor.addresses.is_empty());
-    Kin { ancestors: known.collect(), there, lives }
+    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lives }
 }
 
 /// Those above the parent. It is known where the root listens.

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{How, Input, ShellId};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Bootstrap, SessionSpec};
+use wireup_wire::peer::{Bootstrap, RemoteShell};
 
 #[derive(Default)]
 pub struct Steps {
@@ -34,21 +34,29 @@ struct Step {
     said: Lines,
     complaints: Lines,
     cancelled: Option<String>,
+    /// Some task could not be launched: what is said of others follows from that.
+    is_given_up: bool,
 }
 
 impl Steps {
-    /// The process to start, and its program, for agents of a session. `digest`: of the program that is sent.
+    /// The process to start, and its program, for agents of the message's session. `digest`: of the program that is sent.
     pub fn call(
         &mut self,
         shell: ShellId,
         agents: &[AgentId],
         how: How,
-        session: &SessionSpec,
-        words: &[String],
         digest: Option<&str>,
         bootstrap: &Bootstrap,
     ) -> (Process, Program) {
+        let session = &bootstrap.session;
+        let RemoteShell::Srun(words) = &session.remote_shell else {
+            panic!("only srun has steps");
+        };
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
+        for agent in agents {
+            // Where it listened in an earlier life.
+            self.known.remove(agent);
+        }
         let unsent = match how {
             How::Send => Vec::new(),
             How::Plain | How::Look => {
@@ -64,6 +72,7 @@ impl Steps {
             said: Lines::default(),
             complaints: Lines::default(),
             cancelled: None,
+            is_given_up: false,
         };
         self.running.insert(shell, step);
         let hosts: Vec<String> = agents.iter().map(host).collect();
@@ -151,6 +160,8 @@ impl Steps {
         for line in step.complaints.take(bytes) {
             match Complaint::read(&line) {
                 Some(Complaint::Cancelled(words)) => step.cancelled = Some(words),
+                Some(Complaint::GivenUp) => step.is_given_up = true,
+                Some(Complaint::About { .. }) if step.is_given_up => {}
                 Some(Complaint::About { nodes, problem }) => {
                     let problem = step.cancelled.clone().unwrap_or(problem);
                     let agents = nodes.iter().filter_map(|node| step.agents.get(node));

@@ -18,6 +18,8 @@ pub enum Complaint {
     },
     /// The whole step, with its words.
     Cancelled(String),
+    /// The whole step, as not all of its tasks could be launched; they were named before.
+    GivenUp,
 }
 
 impl Complaint {
@@ -29,6 +31,9 @@ impl Complaint {
                 .then(|| Complaint::Cancelled(words.trim_end_matches([' ', '*']).to_owned()));
         }
         let said = line.strip_prefix("srun: error: ")?;
+        if said.starts_with("Application launch failed") {
+            return Some(Complaint::GivenUp);
+        }
         let (nodes, problem) = if let Some((nodes, rest)) = said.split_once(": task") {
             (nodes, rest.split_once(": ")?.1)
         } else if let Some((_, rest)) = said.split_once(" failed on node ") {
@@ -58,6 +63,7 @@ mod tests {
         match Complaint::read(line)? {
             Complaint::About { nodes, problem } => Some((nodes.join(" "), problem)),
             Complaint::Cancelled(words) => Some(("all".into(), words)),
+            Complaint::GivenUp => Some(("all".into(), "given up".into())),
         }
     }
 
@@ -75,6 +81,7 @@ mod tests {
                 "n2",
                 "Communication connection failure",
             ),
+            ("srun: error: Application launch failed: Communication connection failure", "all", "given up"),
             ("srun: error: Node failure on n3", "n3", "its node failed"),
             (
                 "slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10 DUE TO TIME LIMIT ***",
@@ -87,7 +94,6 @@ mod tests {
         }
         for line in [
             "srun: cluster configuration lacks support for cpu binding",
-            "srun: error: Application launch failed: Communication connection failure",
             "srun: error: n[1-: task 0: Killed",
             "wireup agent: dialling the parent agent: nobody",
             "",

@@ -15,7 +15,7 @@ mod complaints;
 mod environment;
 mod lines;
 
-pub use called::{Called, announce_problem, find_self, own_kin};
+pub use called::{Called, SILENCE_MAX, announce_problem, find_self, is_here, own_kin};
 pub use calling::Steps;
 pub use environment::of_step;
 

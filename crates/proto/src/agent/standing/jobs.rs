@@ -103,16 +103,18 @@ impl Agent {
         }
     }
 
-    pub(super) fn on_over(&mut self, id: JobId, agents: &[AgentId], frame: &Frame) {
+    pub(super) fn on_over(&mut self, now: Instant, id: JobId, agents: &[AgentId], frame: &Frame) {
         self.pass_on(agents, frame);
-        if !self.jobs.contains_key(&id) {
+        if self.jobs.contains_key(&id) {
+            self.with_job(now, id, |job, cx| job.abandon(cx));
+        } else {
             let pruned = self.early.forget(id);
             self.forget_frames_of(pruned);
         }
     }
 
     /// Of these jobs frames had come that nobody will want.
-    fn forget_frames_of(&mut self, jobs: Vec<JobId>) {
+    pub(in super::super) fn forget_frames_of(&mut self, jobs: Vec<JobId>) {
         for job in jobs {
             self.links.direct.forget(job);
         }

@@ -91,13 +91,12 @@ impl Agent {
             let Some(standing) = &self.standing else { return };
             if self.is_lost(child) {
                 self.adopt_children_of(now, child);
-            } else if standing.elsewhere.contains(&child)
-                || self.links.child(child).is_some()
-                || self.links.expects(child)
-            {
-                // Somebody's already.
+            } else if self.links.child(child).is_some() || self.links.expects(child) {
+                // It is this agent's already.
             } else if standing.here.contains(&child) {
                 self.expect_orphan(now, child);
+            } else if standing.elsewhere.iter().any(|top| self.tree.subtree_contains(*top, child)) {
+                // It is another's, or what is above it is.
             } else if self.leaving.is_none() {
                 self.start_by = self.start_by.max(now + self.config.session.start_timeout_ns);
                 self.start_child(now, child, None);

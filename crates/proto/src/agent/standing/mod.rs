@@ -108,15 +108,18 @@ impl Agent {
         let there =
             standing.here.union(&standing.elsewhere).copied().filter(|agent| *agent != child && is_below(agent));
         let lives = standing.lives.iter().map(|(agent, life)| (*agent, *life)).filter(|(agent, _)| is_below(agent));
-        Kin { ancestors: self.ancestors_of_children(), there: there.collect(), lives: lives.collect() }
+        Kin {
+            parent: self.config.agent,
+            ancestors: self.ancestors_of_children(),
+            there: there.collect(),
+            lives: lives.collect(),
+        }
     }
 
     fn ancestors_of_children(&self) -> Vec<Ancestor> {
-        let parent = self.tree.parent(self.config.agent).map(|agent| {
-            // Where nobody has said it, there is nobody to dial.
-            Ancestor { agent, addresses: self.config.parent.clone() }
-        });
-        let known = parent.into_iter().chain(self.config.kin.ancestors.iter().cloned());
+        // Of the root there are no addresses.
+        let parent = Ancestor { agent: self.config.kin.parent, addresses: self.config.parent.clone() };
+        let known = std::iter::once(parent).chain(self.config.kin.ancestors.iter().cloned());
         known.filter(|ancestor| !ancestor.addresses.is_empty() && !self.links.is_lost(ancestor.agent)).collect()
     }
 
@@ -130,7 +133,7 @@ impl Agent {
     ) -> Option<Control> {
         match (branch, message) {
             (None, Control::Start { spec, newest, live }) => self.on_start(now, frame, spec, newest, &live),
-            (None, Control::Over { agents }) => self.on_over(JobId(frame.job), &agents, frame),
+            (None, Control::Over { agents }) => self.on_over(now, JobId(frame.job), &agents, frame),
             (Some(branch), Control::Here(agents)) => self.on_here(branch, agents),
             (None, Control::Here(agents)) => self.on_elsewhere(agents, frame),
             (Some(branch), Control::Missing(missing)) if frame.job == 0 => {
@@ -150,6 +153,10 @@ impl Agent {
     /// These agents of a child's subtree are linked.
     fn on_here(&mut self, branch: AgentId, mut agents: Vec<AgentId>) {
         agents.retain(|agent| self.tree.subtree_contains(branch, *agent));
+        for &agent in agents.iter().filter(|agent| **agent != branch) {
+            self.forget_orphan(agent);
+            self.tell_others(agent, branch);
+        }
         let Some(standing) = &mut self.standing else { return };
         for agent in &agents {
             standing.here.insert(*agent);

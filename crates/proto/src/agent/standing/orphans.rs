@@ -17,7 +17,7 @@ use crate::time::Instant;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::Control;
+use wireup_wire::peer::{self, Control};
 use wireup_wire::route;
 
 /// How long an agent without a parent looks for one (ns). Chosen: some attempts at each of its ancestors.
@@ -35,6 +35,12 @@ impl Seeking {
     pub fn deadline(&self) -> Option<Instant> {
         self.again_at
     }
+}
+
+/// Whether a frame tells what `tell_state` tells, or told before it.
+fn is_state(frame: &Frame) -> bool {
+    let is_of_session = frame.kind == Kind::Control && frame.job == 0;
+    is_of_session && matches!(peer::decode(&frame.payload), Ok(Control::Lost { .. } | Control::Return { .. }))
 }
 
 impl Agent {
@@ -95,18 +101,24 @@ impl Agent {
     }
 
     /// An orphan is not waited for any more: what was for those behind it may find another way.
-    fn forget_orphan(&mut self, agent: AgentId) {
+    pub(super) fn forget_orphan(&mut self, agent: AgentId) {
         let Some(standing) = &mut self.standing else { return };
-        standing.orphans.remove(&agent);
+        if standing.orphans.remove(&agent).is_none() {
+            return;
+        }
         for frame in self.links.forget_child(agent) {
-            self.reroute(frame);
+            self.reroute(agent, frame);
         }
     }
 
-    fn reroute(&mut self, frame: Frame) {
-        if frame.kind == Kind::Routed
-            && let Some((to, _)) = route::ends(&frame)
-        {
+    fn reroute(&mut self, orphan: AgentId, frame: Frame) {
+        let to = match frame.kind {
+            Kind::Routed => route::ends(&frame).map(|(to, _)| to),
+            // The start or the end of a job; what the session says is known to whoever has taken the orphan in.
+            Kind::Control if frame.job != 0 => Some(orphan),
+            _ => None,
+        };
+        if let Some(to) = to {
             self.links.route(to, frame, &mut self.out);
         }
     }
@@ -124,22 +136,28 @@ impl Agent {
             self.out.send(link, control_frame(JobId(0), &Control::Lost { agent }));
             return self.turn_away(link);
         }
-        self.tell_of_adoption(agent);
+        self.tell_others(agent, agent);
         if let Some(standing) = &mut self.standing {
             standing.orphans.remove(&agent);
         }
+        let waiting = self.links.forget_child(agent);
         self.links.on_up(link, Peer::Child(agent), &mut self.out);
         self.starts.on_linked(agent);
         self.children.adopt(agent, super::super::starting::notes_max(self.tree, agent));
         self.tell_state(agent);
+        for frame in waiting.into_iter().filter(|frame| !is_state(frame)) {
+            self.links.send_child(agent, frame, &mut self.out);
+        }
     }
 
-    /// Whoever else is on the way to an orphan that links here need not wait for it.
-    fn tell_of_adoption(&mut self, agent: AgentId) {
-        if let Hop::Child(child) = self.links.next_hop(agent)
-            && child != agent
-        {
-            self.links.control_child(child, JobId(0), &Control::Here(vec![agent]), &mut self.out);
+    /// An agent links below `branch`, or here: other children that it was below need not wait for it.
+    pub(super) fn tell_others(&mut self, agent: AgentId, branch: AgentId) {
+        let mut at = self.tree.parent(agent);
+        while let Some(child) = at.filter(|at| *at > self.config.agent) {
+            if child != branch && (self.links.child(child).is_some() || self.links.expects(child)) {
+                self.links.control_child(child, JobId(0), &Control::Here(vec![agent]), &mut self.out);
+            }
+            at = self.tree.parent(child);
         }
     }
 

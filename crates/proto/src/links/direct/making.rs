@@ -1,7 +1,7 @@
 //! Links as they are offered, made and lost, and what then goes through the tree.
 
 use super::peer::{Peer, State};
-use super::{AGAIN_NS, BEGIN, Dial, Direct, EXPLAIN_NS, about, peer};
+use super::{AGAIN_NS, BEGIN, Dial, Direct, EXPLAIN_NS, about, acknowledged, peer};
 use crate::io::LinkId;
 use crate::outbox::Outbox;
 use wireup_wire::ids::{AgentId, JobId};
@@ -178,6 +178,9 @@ impl Direct {
                 self.routed
                     .push_back((job, Routed { to: agent, from: self.me, endpoint: Some(endpoint), frame: None }));
             }
+            let job = peer.jobs.first().copied().unwrap_or_default();
+            let before = peer.window.received();
+            self.routed.extend(before.map(|before| acknowledged(self.me, agent, job, before)));
             for (number, frame) in peer.window.routed() {
                 let job = JobId(frame.job);
                 let frame = Some((number as u32, frame));

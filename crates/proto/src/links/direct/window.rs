@@ -105,6 +105,11 @@ impl Window {
         routed.map(|kept| (kept.number, kept.frame.clone())).collect()
     }
 
+    /// All before that number have come (its low 32 bits); none if nothing has.
+    pub fn received(&self) -> Option<u32> {
+        (self.expected > 0).then_some(self.expected as u32)
+    }
+
     /// Bytes of what is kept, or waits for what it follows.
     pub fn held_bytes(&self) -> usize {
         self.kept.iter().map(|kept| kept.frame.wire_len()).sum::<usize>() + self.early_bytes
