@@ -30,7 +30,12 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
         Cause::LeftFence { epoch, collective, exit, finalized, waiting } => {
             let exit = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
             let how = if *finalized { "after PMI finalize" } else { "without PMI finalize" };
-            let waiting = if *waiting == 1 { "1 rank waits".to_owned() } else { format!("{waiting} ranks wait") };
+            let waiting = match waiting {
+                // Of those at other nodes nobody keeps count.
+                0 => "others wait".to_owned(),
+                1 => "1 rank waits".to_owned(),
+                count => format!("{count} ranks wait"),
+            };
             format!(
                 "{who} left{exit} {how} while {waiting} for it in {collective} {epoch}{others}; does every rank get from \
                  MPI_Init to MPI_Finalize?"

@@ -18,6 +18,7 @@ pub(crate) mod remote;
 mod shells;
 mod spin;
 pub(crate) mod step;
+pub(crate) mod tail;
 pub mod token;
 mod turn;
 

@@ -5,13 +5,13 @@
 //! job alone; the keeper removes it when all of its processes are gone, whoever has ended them.
 
 use super::outgoing::{Outgoing, WriteState};
+use super::tail::{Stream, Tail};
 use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::keeper::{Batch, OutKind, Process, ProcessFds, Program, SERVER_SLOT, StdinKind, cpus_of_ranks};
 use bytes::Bytes;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -43,8 +43,7 @@ pub struct PmixServer {
     blocked: bool,
     /// It has closed its socket, and is not reaped yet.
     dying: bool,
-    stderr: Option<OwnedFd>,
-    tail: Vec<u8>,
+    errors: Tail,
 }
 
 impl PmixServer {
@@ -84,8 +83,7 @@ impl PmixServer {
             out,
             blocked: false,
             dying: false,
-            stderr: None,
-            tail: Vec::new(),
+            errors: Tail::new(ERROR_BYTES_MAX),
         };
         Ok((server, batch))
     }
@@ -101,8 +99,7 @@ impl PmixServer {
 
     /// It runs.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
-        self.stderr =
-            fds.stderr.filter(|fd| reactor.add(fd, Token::PmixError(self.seat).pack(), Interest::READABLE).is_ok());
+        self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.seat).pack(), reactor));
         self.out.fd =
             fds.stdin.filter(|fd| reactor.add(fd, Token::PmixServer(self.seat).pack(), Interest::READABLE).is_ok());
         self.flush(reactor);
@@ -151,35 +148,20 @@ impl PmixServer {
     }
 
     pub fn on_error_text(&mut self, reactor: &Reactor) {
-        let mut buffer = [0; 4096];
-        while let Some(fd) = &self.stderr {
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(length @ 1..) => {
-                    self.tail.extend_from_slice(&buffer[..length]);
-                    let excess = self.tail.len().saturating_sub(ERROR_BYTES_MAX);
-                    self.tail.drain(..excess);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return,
-                Ok(0) | Err(_) => {
-                    let _ = reactor.remove(fd);
-                    self.stderr = None;
-                }
-            }
-        }
+        self.errors.read(reactor, |_| ());
     }
 
     /// It was reaped: what it had said comes first.
     pub fn on_exited(&mut self, status: ExitStatus, turn: &mut Turn<'_>) {
         while self.on_bytes(turn) {}
         self.on_error_text(turn.reactor);
-        for fd in [self.out.fd.take(), self.stderr.take()].into_iter().flatten() {
+        self.errors.close(turn.reactor);
+        if let Some(fd) = self.out.fd.take() {
             let _ = turn.reactor.remove(&fd);
         }
         self.out = Outgoing::vanished();
         self.dying = false;
-        let stderr = String::from_utf8_lossy(&std::mem::take(&mut self.tail)).into_owned();
-        turn.inputs.push(Input::PmixGone { job: self.job, status, stderr });
+        turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text() });
     }
 
     /// Its keeper is gone: nobody else removes the directory.

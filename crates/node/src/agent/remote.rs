@@ -11,7 +11,7 @@
 //! that is a symbolic link. Who may write there besides, the program itself looks at once it runs.
 
 use std::fs::DirEntry;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -32,6 +32,39 @@ pub fn version() -> String {
 /// This very program's name among others: what its folder in the cache is called.
 pub fn own_build() -> String {
     wireup_os::build_id::build_id().unwrap_or_else(version)
+}
+
+/// This very program as others are called with it: its name among others, and a digest of its file, which is read when it is sent.
+#[derive(Default)]
+pub struct Own {
+    build: Option<String>,
+    digest: Option<String>,
+}
+
+impl Own {
+    /// The words behind `… host`, with these behind `agent`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn command(&mut self, how: How, program: &str, asked: &[&str]) -> std::io::Result<Vec<Vec<u8>>> {
+        if how == How::Send {
+            self.digest()?;
+        }
+        let build = self.build.get_or_insert_with(own_build);
+        Ok(command_with(how, program, build, self.digest.as_deref(), asked))
+    }
+
+    pub fn digest(&mut self) -> std::io::Result<&str> {
+        if self.digest.is_none() {
+            self.digest = Some(digest(&mut std::fs::File::from(wireup_os::files::own_program()?))?);
+        }
+        Ok(self.digest.as_deref().unwrap_or_default())
+    }
+}
+
+/// What remote shells are started with: this process' own variables.
+pub fn environment() -> Vec<Vec<u8>> {
+    std::env::vars_os().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'=')).collect()
 }
 
 /// The words behind `… host`. `build` names this very program among others of its version; `digest` is that of its file.

@@ -1,19 +1,18 @@
 //! The remote shells that this agent called, and the keeper that holds them.
 
 use super::keeper_link::KeeperLink;
-use super::remote;
+use super::remote::{self, Own};
 use super::step::Steps;
+use super::tail::{Stream, Tail};
 use super::token::Token;
 use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, Program, Request, StdinKind};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
-use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::reactor::Reactor;
 use wireup_proto::io::{ExitStatus, How, Input, ShellId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Limit, Resource};
@@ -33,24 +32,15 @@ const STEP_END_MAX: Duration = Duration::from_secs(2);
 
 pub struct Shells {
     keeper: KeeperLink,
-    errors: BTreeMap<ShellId, ErrorText>,
+    errors: BTreeMap<ShellId, Tail>,
     pub steps: Steps,
-    /// This build's name among others, looked up when first needed.
-    build: Option<String>,
-    /// Of this program's file.
-    digest: Option<String>,
-}
-
-#[derive(Default)]
-struct ErrorText {
-    fd: Option<OwnedFd>,
-    tail: Vec<u8>,
+    own: Own,
 }
 
 impl Shells {
     pub fn fork(reactor: &Reactor) -> io::Result<Shells> {
         let keeper = KeeperLink::begin(None, Token::Shells, reactor)?;
-        Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), build: None, digest: None })
+        Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: Own::default() })
     }
 
     /// Calls the session's remote shell for an agent, with its bootstrap message on standard input, or nothing but the
@@ -69,14 +59,8 @@ impl Shells {
             How::Plain | How::Look => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
         let argv = self.argv(agent, how, session)?;
-        let env = std::env::vars_os().map(|(name, value)| {
-            let mut variable = name.into_vec();
-            variable.push(b'=');
-            variable.extend(value.into_vec());
-            variable
-        });
         let process = Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) };
-        self.request(shell, process, Program { argv, cwd: b"/".to_vec(), env: env.collect() });
+        self.request(shell, process, Program { argv, cwd: b"/".to_vec(), env: remote::environment() });
         Ok(())
     }
 
@@ -89,10 +73,10 @@ impl Shells {
         bootstrap: &Bootstrap,
     ) -> Result<(), SpawnError> {
         self.check_keeper()?;
-        if how == How::Send {
-            self.read_digest()?;
-        }
-        let digest = self.digest.as_deref();
+        let digest = match how {
+            How::Send => Some(self.own.digest().map_err(|error| own_program(&error))?),
+            How::Plain | How::Look => None,
+        };
         let (process, program) = self.steps.call(shell, agents, how, digest, bootstrap);
         self.request(shell, process, program);
         Ok(())
@@ -106,7 +90,7 @@ impl Shells {
             umask: AGENT_UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
         }));
-        self.errors.insert(shell, ErrorText::default());
+        self.errors.insert(shell, Tail::new(ERROR_BYTES_MAX));
     }
 
     fn check_keeper(&self) -> Result<(), SpawnError> {
@@ -118,25 +102,14 @@ impl Shells {
         }
     }
 
-    fn read_digest(&mut self) -> Result<(), SpawnError> {
-        if self.digest.is_none() {
-            let file = wireup_os::files::own_program().map_err(|error| own_program(&error))?;
-            self.digest = Some(remote::digest(&mut File::from(file)).map_err(|error| own_program(&error))?);
-        }
-        Ok(())
-    }
-
     fn argv(&mut self, agent: AgentId, how: How, session: &SessionSpec) -> Result<Vec<Vec<u8>>, SpawnError> {
         let host = session.agents[agent.index()].host.clone().into_bytes();
         let (RemoteShell::Command(words) | RemoteShell::Ssh(words)) = &session.remote_shell else {
             let program = std::env::current_exe().map_err(|error| own_program(&error))?;
             return Ok(vec![program.into_os_string().into_vec(), b"agent".to_vec(), remote::version().into_bytes()]);
         };
-        if how == How::Send {
-            self.read_digest()?;
-        }
-        let build = self.build.get_or_insert_with(remote::own_build);
-        let command = remote::command(how, &session.program, build, self.digest.as_deref());
+        let command = self.own.command(how, &session.program, &[&remote::version()]);
+        let command = command.map_err(|error| own_program(&error))?;
         Ok(words.iter().map(|word| word.clone().into_bytes()).chain([host]).chain(command).collect())
     }
 
@@ -161,10 +134,8 @@ impl Shells {
                 KeeperEvent::Started { slot, mut fds, .. } => {
                     let shell = ShellId(slot);
                     self.steps.on_started(shell, &mut fds, turn.reactor);
-                    if let Some(fd) = fds.stderr
-                        && turn.reactor.add(&fd, Token::ShellError(shell).pack(), Interest::READABLE).is_ok()
-                    {
-                        self.errors.entry(shell).or_default().fd = Some(fd);
+                    if let Some(errors) = self.errors.get_mut(&shell) {
+                        errors.follow(Stream::watched(fds.stderr, Token::ShellError(shell).pack(), turn.reactor));
                     }
                 }
                 KeeperEvent::StartFailed { slot, error } => {
@@ -175,11 +146,9 @@ impl Shells {
                     let shell = ShellId(slot);
                     self.on_error_text(shell, turn);
                     self.steps.on_exited(shell, turn);
-                    let text = self.errors.remove(&shell).unwrap_or_default();
-                    if let Some(fd) = &text.fd {
-                        let _ = turn.reactor.remove(fd);
-                    }
-                    let stderr = String::from_utf8_lossy(&text.tail).into_owned();
+                    let mut errors = self.errors.remove(&shell);
+                    errors.iter_mut().for_each(|errors| errors.close(turn.reactor));
+                    let stderr = errors.map(|errors| errors.text()).unwrap_or_default();
                     turn.inputs.push(Input::ShellExited { shell, status, stderr });
                 }
                 KeeperEvent::Swept | KeeperEvent::Renewed => {}
@@ -202,24 +171,9 @@ impl Shells {
 
     /// A remote shell wrote to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
-        let Some(text) = self.errors.get_mut(&shell) else {
-            return;
-        };
-        let mut buffer = [0; 4096];
-        while let Some(fd) = &text.fd {
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(length @ 1..) => {
-                    text.tail.extend_from_slice(&buffer[..length]);
-                    self.steps.on_error_text(shell, &buffer[..length], turn.inputs);
-                    let excess = text.tail.len().saturating_sub(ERROR_BYTES_MAX);
-                    text.tail.drain(..excess);
-                }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
-                Ok(0) | Err(_) => {
-                    let _ = turn.reactor.remove(fd);
-                    text.fd = None;
-                }
-            }
+        let Shells { errors, steps, .. } = self;
+        if let Some(errors) = errors.get_mut(&shell) {
+            errors.read(turn.reactor, |piece| steps.on_error_text(shell, piece, turn.inputs));
         }
     }
 

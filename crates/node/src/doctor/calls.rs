@@ -3,13 +3,12 @@
 //! `proto`'s machine says who is called when, how, and what an end means; here are the processes. A keeper holds them, so
 //! that they end with this process, however that ends.
 
-use crate::agent::{remote, step};
+use crate::agent::remote::{self, Own};
+use crate::agent::step;
+use crate::agent::tail::{Stream, Tail};
 use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Program, Request, StdinKind};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::Instant;
 use wireup_proto::io::{ExitStatus, How, ShellId};
@@ -85,22 +84,17 @@ pub struct Calls {
     running: BTreeMap<u32, Running>,
     /// When each host's time is over, once it was called; `None`: nothing more comes of it.
     until: Vec<Option<u64>>,
-    build: String,
-    digest: Option<String>,
+    own: Own,
     heard: Vec<(usize, Heard)>,
 }
 
 struct Running {
     call: usize,
     how: How,
-    out: Text,
-    err: Text,
-}
-
-#[derive(Default)]
-struct Text {
-    fd: Option<OwnedFd>,
-    bytes: Vec<u8>,
+    out: Stream,
+    /// The beginning of a line.
+    line: Vec<u8>,
+    err: Tail,
 }
 
 impl Calls {
@@ -125,8 +119,7 @@ impl Calls {
             starts,
             running: BTreeMap::new(),
             until: vec![Some(u64::MAX); calls.len()],
-            build: remote::own_build(),
-            digest: None,
+            own: Own::default(),
             heard: Vec::new(),
             common,
             calls,
@@ -170,22 +163,17 @@ impl Calls {
     }
 
     fn call(&mut self, shell: ShellId, call: usize, how: How) -> Result<(), String> {
-        let own = |error: io::Error| format!("this program cannot be read: {error}");
         let (words, more): (_, &[&str]) = match &self.common.remote_shell {
             RemoteShell::Ssh(words) | RemoteShell::Command(words) => (words, &[]),
             RemoteShell::Srun(words) => (words, &ONE_TASK),
             RemoteShell::Local => return Err("no remote shell is named".into()),
         };
-        if how == How::Send && self.digest.is_none() {
-            let file = wireup_os::files::own_program().map_err(own)?;
-            self.digest = Some(remote::digest(&mut File::from(file)).map_err(own)?);
-        }
         let asked: Vec<&str> = self.common.asked.iter().map(String::as_str).collect();
-        let mut command = remote::command_with(how, &self.common.program, &self.build, self.digest.as_deref(), &asked);
-        let all = || std::env::vars_os();
-        let mut env: Vec<_> = all().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'=')).collect();
+        let command = self.own.command(how, &self.common.program, &asked);
+        let mut command = command.map_err(|error| format!("this program cannot be read: {error}"))?;
+        let mut env = remote::environment();
         if !more.is_empty() {
-            (command, env) = (step::executed(command), step::of_step(all()));
+            (command, env) = (step::executed(command), step::of_step(std::env::vars_os()));
         }
         let words = words.iter().map(String::as_str).chain(more.iter().copied()).map(|word| word.as_bytes().to_vec());
         let host = self.calls[call].host.clone().into_bytes();
@@ -200,7 +188,8 @@ impl Calls {
             umask: UMASK,
             limits: Vec::new(),
         }));
-        self.running.insert(shell.0, Running { call, how, out: Text::default(), err: Text::default() });
+        let (out, line, err) = (Stream::default(), Vec::new(), Tail::new(ERROR_BYTES_MAX));
+        self.running.insert(shell.0, Running { call, how, out, line, err });
         self.heard.push((call, Heard::Called));
         Ok(())
     }
@@ -223,7 +212,7 @@ impl Calls {
             (0..self.calls.len()).filter(|&call| self.until[call].is_some_and(|until| until <= now_ns)).collect();
         for call in late {
             let said = self.running.values().find(|running| running.call == call);
-            let said = said.map(|running| running.err.shown()).unwrap_or_default();
+            let said = said.map(|running| shown(&running.err)).unwrap_or_default();
             self.give_up(call);
             let seconds = self.common.timeout_ns as f64 / 1e9;
             let separator = if said.is_empty() { "" } else { ": " };
@@ -258,11 +247,8 @@ impl Calls {
                 KeeperEvent::Started { slot, fds, .. } => {
                     let Some(running) = self.running.get_mut(&slot) else { continue };
                     let token = STREAMS + u64::from(slot) * 2;
-                    for (text, fd, token) in
-                        [(&mut running.out, fds.stdout, token), (&mut running.err, fds.stderr, token + 1)]
-                    {
-                        text.fd = fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok());
-                    }
+                    running.out = Stream::watched(fds.stdout, token, reactor);
+                    running.err.follow(Stream::watched(fds.stderr, token + 1, reactor));
                 }
                 KeeperEvent::StartFailed { slot, error } => {
                     if let Some(running) = self.running.remove(&slot) {
@@ -286,10 +272,9 @@ impl Calls {
     fn on_exited(&mut self, now_ns: u64, slot: u32, status: ExitStatus, reactor: &Reactor) {
         self.read(slot, false, reactor);
         self.read(slot, true, reactor);
-        let Some(running) = self.running.remove(&slot) else { return };
-        for fd in [&running.out.fd, &running.err.fd].into_iter().flatten() {
-            let _ = reactor.remove(fd);
-        }
+        let Some(mut running) = self.running.remove(&slot) else { return };
+        running.out.close(reactor);
+        running.err.close(reactor);
         let call = running.call;
         if status == ExitStatus::Exited(0) && running.how != How::Send && !self.common.probe {
             // It did what it was called for: to the machine that is an agent that linked.
@@ -297,7 +282,7 @@ impl Calls {
             self.end(call, End::Answered);
         }
         let until = Instant(self.until[call].unwrap_or(now_ns));
-        let stderr = String::from_utf8_lossy(&running.err.bytes);
+        let stderr = running.err.text();
         match self.starts.on_exited(Instant(now_ns), until, ShellId(slot), status, &stderr) {
             Outcome::Nothing => {}
             Outcome::Again(note) => match note {
@@ -312,44 +297,20 @@ impl Calls {
 
     fn read(&mut self, slot: u32, is_error: bool, reactor: &Reactor) {
         let Some(running) = self.running.get_mut(&slot) else { return };
-        let text = if is_error { &mut running.err } else { &mut running.out };
-        text.fill(reactor);
         if is_error {
-            let excess = text.bytes.len().saturating_sub(ERROR_BYTES_MAX);
-            text.bytes.drain(..excess);
-            return;
+            return running.err.read(reactor, |_| ());
         }
-        while let Some(end) = text.bytes.iter().position(|byte| *byte == b'\n') {
-            let line = text.bytes.drain(..=end).collect();
-            self.heard.push((running.call, Heard::Line(line)));
+        let Running { call, out, line, .. } = running;
+        out.read(reactor, |piece| line.extend_from_slice(piece));
+        while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            self.heard.push((*call, Heard::Line(line.drain(..=end).collect())));
         }
-        if text.bytes.len() > STREAM_BYTES_MAX {
-            text.bytes.clear();
+        if line.len() > STREAM_BYTES_MAX {
+            line.clear();
         }
     }
 }
 
-impl Text {
-    fn fill(&mut self, reactor: &Reactor) {
-        let mut buffer = [0; 16 << 10];
-        while let Some(fd) = &self.fd {
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(length @ 1..) => {
-                    self.bytes.extend_from_slice(&buffer[..length]);
-                    if self.bytes.len() > STREAM_BYTES_MAX {
-                        return;
-                    }
-                }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
-                Ok(0) | Err(_) => {
-                    let _ = reactor.remove(fd);
-                    self.fd = None;
-                }
-            }
-        }
-    }
-
-    fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.bytes).trim().replace(['\r', '\n'], "; ")
-    }
+fn shown(text: &Tail) -> String {
+    text.text().trim().replace(['\r', '\n'], "; ")
 }

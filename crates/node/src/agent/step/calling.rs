@@ -5,6 +5,7 @@ use super::executed;
 use super::lines::{Lines, Said, at};
 use super::of_step;
 use crate::agent::remote;
+use crate::agent::tail::Stream;
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
 use crate::hosts::collapse;
@@ -15,9 +16,6 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{How, Input, ShellId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Bootstrap, RemoteShell};
-
-/// Read of a step's output in one turn.
-const READ_BYTES: usize = 16 << 10;
 
 #[derive(Default)]
 pub struct Steps {
@@ -32,7 +30,7 @@ struct Step {
     stdin: Option<OwnedFd>,
     /// What is still to be written there.
     unsent: Vec<u8>,
-    stdout: Option<OwnedFd>,
+    stdout: Stream,
     said: Lines,
     complaints: Lines,
     cancelled: Option<String>,
@@ -70,7 +68,7 @@ impl Steps {
             agents: agents.iter().map(|agent| (host(agent), *agent)).collect(),
             stdin: None,
             unsent,
-            stdout: None,
+            stdout: Stream::default(),
             said: Lines::default(),
             complaints: Lines::default(),
             cancelled: None,
@@ -106,14 +104,11 @@ impl Steps {
             return false;
         };
         step.stdin = fds.stdin.take();
-        step.stdout = fds.stdout.take();
         // A descriptor that cannot be watched leaves its agents to the start time.
         if let Some(fd) = &step.stdin {
             let _ = reactor.add(fd, Token::StepIn(shell).pack(), Interest::BOTH);
         }
-        if let Some(fd) = &step.stdout {
-            let _ = reactor.add(fd, Token::StepOut(shell).pack(), Interest::READABLE);
-        }
+        step.stdout = Stream::watched(fds.stdout.take(), Token::StepOut(shell).pack(), reactor);
         true
     }
 
@@ -182,8 +177,9 @@ impl Steps {
     /// It is gone.
     pub fn on_exited(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
         self.on_output(shell, turn);
-        if let Some(step) = self.running.remove(&shell) {
-            for fd in step.stdin.iter().chain(&step.stdout) {
+        if let Some(mut step) = self.running.remove(&shell) {
+            step.stdout.close(turn.reactor);
+            if let Some(fd) = &step.stdin {
                 let _ = turn.reactor.remove(fd);
             }
         }
@@ -211,22 +207,8 @@ impl Step {
     }
 
     fn read(&mut self, reactor: &Reactor) -> Vec<Said> {
-        let mut said = Vec::new();
-        let mut buffer = [0; READ_BYTES];
-        while let Some(fd) = &self.stdout {
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(length @ 1..) => {
-                    let lines = self.said.take(&buffer[..length]);
-                    said.extend(lines.iter().filter_map(|line| Said::read(line)));
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => break,
-                Ok(0) | Err(_) => {
-                    let _ = reactor.remove(fd);
-                    self.stdout = None;
-                }
-            }
-        }
+        let (mut said, lines) = (Vec::new(), &mut self.said);
+        self.stdout.read(reactor, |piece| said.extend(lines.take(piece).iter().filter_map(|line| Said::read(line))));
         said
     }
 }

@@ -1,0 +1,110 @@
+//! What a process writes to a stream: all of it as it comes, or its last lines.
+
+use std::os::fd::OwnedFd;
+use wireup_os::reactor::{Interest, Reactor};
+
+/// Bytes of one read.
+const READ_BYTES: usize = 16 << 10;
+/// Reads of one stream before everything else has its turn: more than a pipe holds.
+const READS_MAX: usize = 16;
+
+/// The reading end of a stream.
+#[derive(Default)]
+pub struct Stream {
+    fd: Option<OwnedFd>,
+}
+
+impl Stream {
+    /// Watched by the reactor from now on; what cannot be watched is not read.
+    pub fn watched(fd: Option<OwnedFd>, token: u64, reactor: &Reactor) -> Stream {
+        Stream { fd: fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok()) }
+    }
+
+    /// Reads what is there.
+    pub fn read(&mut self, reactor: &Reactor, mut take: impl FnMut(&[u8])) {
+        let mut buffer = [0; READ_BYTES];
+        for _ in 0..READS_MAX {
+            let Some(fd) = &self.fd else { return };
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(length @ 1..) => take(&buffer[..length]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                Ok(0) | Err(_) => self.close(reactor),
+            }
+        }
+    }
+
+    /// Nothing more is read.
+    pub fn close(&mut self, reactor: &Reactor) {
+        if let Some(fd) = self.fd.take() {
+            let _ = reactor.remove(&fd);
+        }
+    }
+}
+
+/// The last that came from a stream.
+pub struct Tail {
+    stream: Stream,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    is_cut: bool,
+}
+
+impl Tail {
+    /// Of nothing yet.
+    pub fn new(bytes_max: usize) -> Tail {
+        Tail { stream: Stream::default(), bytes: Vec::new(), bytes_max, is_cut: false }
+    }
+
+    pub fn follow(&mut self, stream: Stream) {
+        self.stream = stream;
+    }
+
+    /// Reads what is there; `see` is shown all of it.
+    pub fn read(&mut self, reactor: &Reactor, mut see: impl FnMut(&[u8])) {
+        let Tail { stream, bytes, bytes_max, is_cut } = self;
+        stream.read(reactor, |piece| {
+            see(piece);
+            bytes.extend_from_slice(piece);
+            let excess = bytes.len().saturating_sub(*bytes_max);
+            bytes.drain(..excess);
+            *is_cut |= excess > 0;
+        });
+    }
+
+    pub fn close(&mut self, reactor: &Reactor) {
+        self.stream.close(reactor);
+    }
+
+    /// What is kept; from its first whole line, where the beginning is not.
+    pub fn text(&self) -> String {
+        let line_end = self.bytes.iter().position(|byte| *byte == b'\n').filter(|_| self.is_cut);
+        let begin = line_end.map_or(0, |end| end + 1);
+        String::from_utf8_lossy(&self.bytes[begin..]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn the_last_whole_lines_are_kept() {
+        let reactor = Reactor::new().unwrap();
+        let (ours, theirs) = wireup_os::socket::pair().unwrap();
+        let mut tail = Tail::new(20);
+        tail.follow(Stream::watched(Some(ours), 7, &reactor));
+        let mut theirs = std::fs::File::from(theirs);
+        theirs.write_all(b"one\ntwo\n").unwrap();
+        tail.read(&reactor, |_| ());
+        assert_eq!(tail.text(), "one\ntwo\n");
+        theirs.write_all(b"the third line\nthe last").unwrap();
+        drop(theirs);
+        let mut seen = Vec::new();
+        tail.read(&reactor, |piece| seen.extend_from_slice(piece));
+        assert_eq!(seen, b"the third line\nthe last");
+        assert_eq!(tail.text(), "the last");
+        assert!(tail.stream.fd.is_none(), "it was over");
+    }
+}
