@@ -27,6 +27,7 @@ mod plan;
 mod pmi_link;
 mod pmi_state;
 pub mod starts;
+mod text;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig, Holds};

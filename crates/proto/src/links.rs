@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, Control};
 use wireup_wire::route::{Endpoint, UcxPoint};
 
@@ -73,7 +74,11 @@ impl Links {
     }
 
     pub fn on_up(&mut self, link: LinkId, peer: Peer, out: &mut Outbox) {
-        self.open.insert(link, OpenLink { peer, reader: FrameReader::new() });
+        let reader = match (peer, &self.standing) {
+            (Peer::Launcher, Some(_)) => FrameReader::with_limit(LAUNCHER_PAYLOAD_MAX),
+            _ => FrameReader::new(),
+        };
+        self.open.insert(link, OpenLink { peer, reader });
         match peer {
             Peer::Child(agent) => {
                 self.children.insert(agent, link);
@@ -82,8 +87,9 @@ impl Links {
                 }
             }
             // Launchers come and go; orphans are taken in as children, or not at all.
-            Peer::Launcher | Peer::Orphan { .. } if self.standing.is_some() => {}
-            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => {
+            Peer::Launcher if self.standing.is_some() => {}
+            Peer::Orphan { .. } => {}
+            Peer::Parent | Peer::Launcher => {
                 self.up = Some(link);
                 for frame in self.waiting_up.drain(..) {
                     out.send(link, frame);
@@ -100,7 +106,8 @@ impl Links {
             Peer::Child(agent) => {
                 self.children.remove(&agent);
             }
-            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => match &mut self.standing {
+            Peer::Orphan { .. } => {}
+            Peer::Parent | Peer::Launcher => match &mut self.standing {
                 Some(standing) if peer == Peer::Launcher => standing.owners.forget_link(link),
                 Some(standing) => {
                     self.up = None;

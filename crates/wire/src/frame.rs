@@ -130,8 +130,8 @@ pub enum FrameError {
     UnknownKind(u8),
     #[error("frame of unknown class {0}")]
     UnknownClass(u8),
-    #[error("frame of {0} bytes, more than the limit of {FRAME_PAYLOAD_MAX}")]
-    TooLong(u32),
+    #[error("frame of {length} bytes, more than the limit of {limit}")]
+    TooLong { length: u32, limit: usize },
 }
 
 impl Frame {
@@ -160,11 +160,11 @@ impl Frame {
     }
 }
 
-fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<(Frame, usize), FrameError> {
+fn decode_header(bytes: &[u8; HEADER_LEN], limit: usize) -> Result<(Frame, usize), FrameError> {
     let raw = RawHeader::read_from_bytes(bytes).expect("the sizes are equal by type");
     let length = raw.length.get();
-    if length as usize > FRAME_PAYLOAD_MAX {
-        return Err(FrameError::TooLong(length));
+    if length as usize > limit {
+        return Err(FrameError::TooLong { length, limit });
     }
     let kind = Kind::from_byte(raw.kind).ok_or(FrameError::UnknownKind(raw.kind))?;
     let class = Class::from_byte(raw.class).ok_or(FrameError::UnknownClass(raw.class))?;
@@ -174,8 +174,8 @@ fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<(Frame, usize), FrameError>
 }
 
 /// Reads frames from chunks of any size.
-#[derive(Default)]
 pub struct FrameReader {
+    payload_max: usize,
     header: [u8; HEADER_LEN],
     header_len: usize,
     body: Option<Body>,
@@ -187,9 +187,20 @@ struct Body {
     partial: BytesMut,
 }
 
+impl Default for FrameReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl FrameReader {
     pub fn new() -> Self {
-        Self::default()
+        Self::with_limit(FRAME_PAYLOAD_MAX)
+    }
+
+    /// Of a peer whose frames have at most `payload_max` bytes of payload.
+    pub fn with_limit(payload_max: usize) -> Self {
+        FrameReader { payload_max, header: [0; HEADER_LEN], header_len: 0, body: None }
     }
 
     /// The next whole frame of `chunk`, which loses the bytes that were read; `None` when more are needed.
@@ -220,7 +231,7 @@ impl FrameReader {
                 return Ok(None);
             }
             self.header_len = 0;
-            let (frame, need) = decode_header(&self.header)?;
+            let (frame, need) = decode_header(&self.header, self.payload_max)?;
             self.body = Some(Body { frame, need, partial: BytesMut::new() });
         }
     }
@@ -287,7 +298,20 @@ mod tests {
     #[test]
     fn a_lying_length_is_refused() {
         let mut chunk = Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(FrameReader::new().next(&mut chunk), Err(FrameError::TooLong(u32::MAX)));
+        let error = FrameError::TooLong { length: u32::MAX, limit: FRAME_PAYLOAD_MAX };
+        assert_eq!(FrameReader::new().next(&mut chunk), Err(error));
+    }
+
+    #[test]
+    fn a_reader_may_have_a_lower_limit() {
+        let frame = |length| {
+            let payload = Bytes::from(alloc::vec![0; length]);
+            Frame { kind: Kind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload }
+        };
+        let header = |length| Bytes::copy_from_slice(&frame(length).header());
+        assert_eq!(FrameReader::with_limit(10).next(&mut header(10)), Ok(None));
+        let error = FrameError::TooLong { length: 11, limit: 10 };
+        assert_eq!(FrameReader::with_limit(10).next(&mut header(11)), Err(error));
     }
 
     #[test]

@@ -36,6 +36,13 @@ pub const EAGER_BYTES_MAX: usize = 256 << 10;
 
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
+/// Longest frame payload of a launcher that is attached to a session. The longest is a job's description: a full environment (2 MiB is
+/// Linux' own bound) and a node list. Far below the limit of frames between agents, in which the root passes it on with more.
+pub const LAUNCHER_PAYLOAD_MAX: usize = 64 << 20;
+/// What is passed on of who wants a job's end (bytes): a user's and a program's name.
+pub const KILLED_BY_LEN_MAX: usize = 256;
+/// What is told of a job's name and of its program's in a list of jobs (bytes each): most paths.
+pub const LISTED_NAME_LEN_MAX: usize = 1024;
 /// Connections accepted but not yet authenticated, at once; further ones wait in the backlog.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 128;
 /// Time for an unauthenticated peer to finish its handshake. Long, because a machine that starts thousands of ranks at once gives

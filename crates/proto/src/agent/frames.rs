@@ -13,13 +13,14 @@ impl Agent {
     pub(super) fn on_link_bytes(&mut self, now: Instant, link: LinkId, mut bytes: Bytes) {
         loop {
             let problem = match self.links.next_frame(link, &mut bytes) {
-                Ok(None) => return,
+                Ok(None) => return self.answer_questions(now, link),
                 Ok(Some(frame)) => match self.on_frame(now, link, frame) {
                     Ok(()) => continue,
                     Err(error) => error.to_string(),
                 },
                 Err(error) => error.to_string(),
             };
+            self.refuse_launcher(link, &problem);
             self.out.push(crate::io::Output::CloseLink { link });
             return self.on_link_down(now, link, problem);
         }

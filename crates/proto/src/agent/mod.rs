@@ -392,7 +392,9 @@ impl Agent {
             None => {}
             Some(Peer::Launcher) if self.is_standing() => self.on_launcher_down(now, link),
             Some(Peer::Parent) => self.on_parent_lost(now),
-            Some(Peer::Launcher | Peer::Orphan { .. }) => self.leave(),
+            Some(Peer::Launcher) => self.leave(),
+            // It was not taken in.
+            Some(Peer::Orphan { .. }) => {}
             Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
             Some(Peer::Direct(agent)) => self.links.on_direct_lost(agent, link, &problem, &mut self.out),
         }
@@ -480,6 +482,10 @@ fn check(spec: &JobSpec, agents: usize) -> Result<Mapping, String> {
     }
     if spec.nodes.iter().any(|node| node.agent.index() >= agents) {
         return Err("the job names a node that the session does not have".into());
+    }
+    let mut agents_seen = BTreeSet::new();
+    if let Some(node) = spec.nodes.iter().find(|node| !agents_seen.insert(node.agent)) {
+        return Err(format!("the job names node {} twice", node.agent));
     }
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
 }

@@ -26,8 +26,8 @@ use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, RemoteShell, Sec
 
 #[derive(Default)]
 pub struct Steps {
-    /// Agents that some step was called for.
-    called: BTreeSet<AgentId>,
+    /// Agents that some step was called for, and the last one: what others say of it is of an earlier life.
+    called: BTreeMap<AgentId, ShellId>,
     running: BTreeMap<ShellId, Step>,
 }
 
@@ -47,11 +47,28 @@ struct Step {
 impl Steps {
     /// Whether an agent's task may still say something.
     pub fn holds(&self, agent: AgentId) -> bool {
-        self.running.values().any(|step| step.agents.contains(&agent))
+        self.step_of(agent).is_some()
     }
 
     fn has_begun(&self, agent: AgentId) -> bool {
-        self.running.values().any(|step| step.begun.contains(&agent))
+        self.step_of(agent).is_some_and(|step| step.begun.contains(&agent))
+    }
+
+    fn step_of(&self, agent: AgentId) -> Option<&Step> {
+        self.running.get(self.called.get(&agent)?)
+    }
+
+    fn is_of(&self, agent: AgentId, shell: ShellId) -> bool {
+        self.called.get(&agent) == Some(&shell)
+    }
+
+    /// A step is over; what is left of it is of agents that no later one was called for.
+    fn take(&mut self, shell: ShellId) -> Option<Step> {
+        let mut step = self.running.remove(&shell)?;
+        step.told |= !step.failed.is_empty();
+        step.agents.retain(|agent| self.is_of(*agent, shell));
+        step.failed.retain(|agent, _| self.is_of(*agent, shell));
+        Some(step)
     }
 }
 
@@ -60,7 +77,7 @@ impl Step {
     fn other_way(&self, status: ExitStatus, stderr: &str) -> Option<How> {
         let ExitStatus::Exited(code) = status else { return None };
         match self.how {
-            _ if !self.begun.is_empty() => None,
+            _ if !self.begun.is_empty() || self.agents.is_empty() => None,
             // What a batch system says of a program that it cannot execute.
             How::Plain if code == NEEDED || stderr.contains("execve") => Some(How::Look),
             How::Look if code == NEEDED => Some(How::Send),
@@ -81,9 +98,9 @@ impl Agent {
         if !self.is_root() || !self.is_by_step() {
             return;
         }
-        let agents: BTreeSet<AgentId> = self.agents_of(spec, mapping).difference(&self.steps.called).copied().collect();
+        let mut agents = self.agents_up_to_root(spec, mapping);
+        agents.retain(|agent| !self.steps.called.contains_key(agent));
         if !agents.is_empty() {
-            self.steps.called.extend(&agents);
             self.start_step(now, agents, Some(spec.job), How::Plain);
         }
     }
@@ -92,13 +109,12 @@ impl Agent {
     pub(super) fn call_step_for(&mut self, now: Instant, agents: impl Iterator<Item = AgentId>) {
         let agents: BTreeSet<AgentId> = agents.filter(|agent| *agent != AgentId(0)).collect();
         if self.is_root() && self.is_by_step() && !agents.is_empty() {
-            self.steps.called.extend(&agents);
             self.start_step(now, agents, None, How::Plain);
         }
     }
 
     /// The agents with ranks of a job, and those between them and the root.
-    fn agents_of(&self, spec: &JobSpec, mapping: &Mapping) -> BTreeSet<AgentId> {
+    fn agents_up_to_root(&self, spec: &JobSpec, mapping: &Mapping) -> BTreeSet<AgentId> {
         let mut agents = BTreeSet::new();
         for (index, node) in spec.nodes.iter().enumerate() {
             let mut at = node.agent;
@@ -129,6 +145,7 @@ impl Agent {
             session,
             jobs: job.and_then(|job| self.specs.get(&job)).map(|spec| (**spec).clone()).into_iter().collect(),
         };
+        self.steps.called.extend(agents.iter().map(|agent| (*agent, shell)));
         let list = agents.iter().copied().collect();
         let step = Step { agents, job, how, begun: BTreeSet::new(), failed: BTreeMap::new(), told: false };
         self.steps.running.insert(shell, step);
@@ -137,9 +154,10 @@ impl Agent {
 
     /// A task of a step has begun, or something is wrong with it.
     pub(super) fn on_step_told(&mut self, now: Instant, shell: ShellId, agent: AgentId, problem: Option<String>) {
-        let Some(step) = self.steps.running.get_mut(&shell).filter(|step| step.agents.contains(&agent)) else {
+        if !self.steps.is_of(agent, shell) {
             return;
-        };
+        }
+        let Some(step) = self.steps.running.get_mut(&shell) else { return };
         match problem {
             None => drop(step.begun.insert(agent)),
             Some(problem) => drop(step.failed.entry(agent).or_insert(problem)),
@@ -150,7 +168,9 @@ impl Agent {
         let failed = std::mem::take(&mut step.failed);
         step.told |= !failed.is_empty();
         for (agent, problem) in failed {
-            self.on_task_lost(now, agent, problem);
+            if self.steps.is_of(agent, shell) {
+                self.on_task_lost(now, agent, problem);
+            }
         }
     }
 
@@ -180,7 +200,7 @@ impl Agent {
 
     /// True if it was a step.
     pub(super) fn on_step_exited(&mut self, now: Instant, shell: ShellId, status: ExitStatus, stderr: &str) -> bool {
-        let Some(step) = self.steps.running.remove(&shell) else {
+        let Some(step) = self.steps.take(shell) else {
             return false;
         };
         if let Some(how) = step.other_way(status, stderr).filter(|_| now < self.start_by && self.wants(step.job)) {
@@ -199,7 +219,7 @@ impl Agent {
 
     /// A step could not even be called. True if it was one.
     pub(super) fn on_step_failed(&mut self, now: Instant, shell: ShellId, problem: &str) -> bool {
-        let Some(step) = self.steps.running.remove(&shell) else {
+        let Some(step) = self.steps.take(shell) else {
             return false;
         };
         self.end_step(now, step, problem);
@@ -215,12 +235,12 @@ impl Agent {
 
     /// Nobody else comes. Where the step has named some, the others went with it.
     fn end_step(&mut self, now: Instant, mut step: Step, words: &str) {
-        let named = step.told || !step.failed.is_empty();
         for (agent, problem) in std::mem::take(&mut step.failed) {
             self.on_task_lost(now, agent, problem);
         }
-        for child in self.children.starting().collect::<Vec<_>>() {
-            if named {
+        let starting = self.children.starting().filter(|child| step.agents.contains(child));
+        for child in starting.collect::<Vec<_>>() {
+            if step.told {
                 self.forget_starting(now, child);
                 continue;
             }
@@ -229,7 +249,7 @@ impl Agent {
             let below = below.map(|agent| MissingAgent { agent, problem: words.to_owned() }).collect();
             self.on_missing_with(now, child, words.to_owned(), below);
         }
-        for &agent in step.agents.difference(&step.begun).filter(|_| !named) {
+        for &agent in step.agents.difference(&step.begun).filter(|_| !step.told) {
             self.on_task_lost(now, agent, words.to_owned());
         }
         self.end_last_words(now, &step.agents, words);

@@ -7,9 +7,11 @@ mod last_words;
 mod lazy;
 mod pmi_bench;
 mod pmix;
+mod standing;
 mod starting;
 mod step;
 
 use super::*;
+use crate::outbox::control_frame;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};

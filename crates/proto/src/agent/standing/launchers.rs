@@ -4,13 +4,16 @@
 //! the same user's. A launcher that goes away takes its job along and nothing else.
 
 use super::Agent;
+use super::root::Asks;
 use crate::io::LinkId;
 use crate::job::{Job, agents_of};
 use crate::outbox::control_frame;
+use crate::text;
 use crate::time::Instant;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
+use wireup_wire::limits::{KILLED_BY_LEN_MAX, LISTED_NAME_LEN_MAX};
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure, PeerError};
 use wireup_wire::session::{JobEntry, JobState};
 
@@ -53,8 +56,8 @@ impl Agent {
         }
         match peer::decode(&frame.payload)? {
             Control::Launch(spec) => self.on_launch(now, link, spec),
-            Control::AskNodes => self.tell_nodes(link),
-            Control::AskJobs => self.tell_jobs(now, link),
+            Control::AskNodes => self.note_question(link, |asks| asks.nodes = true),
+            Control::AskJobs => self.note_question(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(now, link),
             Control::KillJob { job, signal, by } => self.on_kill_job(now, link, job, signal, by),
             Control::Shutdown => {
@@ -76,6 +79,40 @@ impl Agent {
             }
         }
         Ok(())
+    }
+
+    fn note_question(&mut self, link: LinkId, note: impl FnOnce(&mut Asks)) {
+        let root = self.standing.as_mut().and_then(|standing| standing.root.as_mut());
+        if let Some(attached) = root.and_then(|root| root.launchers.get_mut(&link)) {
+            note(&mut attached.asks);
+        }
+    }
+
+    /// All that came with one read of a launcher's link was heard: what was asked, however often, is answered once. A question is
+    /// some bytes, its answer some for each node or job.
+    pub(in super::super) fn answer_questions(&mut self, now: Instant, link: LinkId) {
+        let root = self.standing.as_mut().and_then(|standing| standing.root.as_mut());
+        let Some(attached) = root.and_then(|root| root.launchers.get_mut(&link)) else { return };
+        let asks = std::mem::take(&mut attached.asks);
+        if asks.nodes {
+            self.tell_nodes(link);
+        }
+        if asks.jobs {
+            self.tell_jobs(now, link);
+        }
+        if asks.revived {
+            self.tell_if_settled();
+        }
+    }
+
+    /// A launcher's link is about to be closed, since this is wrong with it.
+    pub(in super::super) fn refuse_launcher(&mut self, link: LinkId, problem: &str) {
+        let root = self.standing.as_ref().and_then(|standing| standing.root.as_ref());
+        let Some(attached) = root.and_then(|root| root.launchers.get(&link)) else { return };
+        if !attached.has_launched {
+            let cause = Cause::Launcher { problem: problem.to_owned() };
+            self.refuse_launch(link, attached.job, String::new(), cause);
+        }
     }
 
     fn answer(&mut self, link: LinkId, message: &Control) {
@@ -144,7 +181,12 @@ impl Agent {
 
     fn on_revive(&mut self, now: Instant, link: LinkId) {
         let Some(root) = self.standing.as_mut().and_then(|standing| standing.root.as_mut()) else { return };
+        if let Some(reason) = &root.ending {
+            let problem = format!("the session is being ended: {reason}");
+            return self.answer(link, &Control::Refused { problem });
+        }
         if let Some(attached) = root.launchers.get_mut(&link) {
+            attached.asks.revived = true;
             attached.waits_for_nodes = true;
         }
         if let Some(links) = &mut self.links.standing {
@@ -157,11 +199,12 @@ impl Agent {
         let Some(root) = self.standing.as_ref().and_then(|standing| standing.root.as_ref()) else { return };
         let entry = |(id, job): (&JobId, &Job)| {
             let spec = self.specs.get(id)?;
-            let program = spec.apps.first().and_then(|app| app.argv.first());
+            let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
+            let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
             Some(JobEntry {
                 job: *id,
-                nspace: spec.nspace.clone(),
-                program: program.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default(),
+                nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
+                program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
                 ranks: spec.job_size(),
                 nodes: job.agents(),
                 age_ns: root.begun.get(id).map_or(0, |since| now - *since),
@@ -187,7 +230,10 @@ impl Agent {
             Some(signal) => {
                 self.with_job(now, id, |job, cx| job.on_control_down(&Control::Signal { signal }, cx));
             }
-            None => self.with_job(now, id, |job, cx| job.fail_by(Cause::Killed { by }, cx)),
+            None => {
+                let by = text::line(&by, KILLED_BY_LEN_MAX);
+                self.with_job(now, id, |job, cx| job.fail_by(Cause::Killed { by }, cx));
+            }
         }
         self.answer(link, &Control::Granted);
     }

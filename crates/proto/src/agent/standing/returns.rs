@@ -23,7 +23,6 @@ impl Agent {
             self.on_return(now, &lost, life);
             self.call_step_for(now, lost.into_iter());
         }
-        self.tell_if_settled();
     }
 
     /// These agents are started again.

@@ -36,8 +36,18 @@ struct Facts {
 pub struct Attached {
     pub job: JobId,
     pub has_launched: bool,
+    pub asks: Asks,
     /// It waits until all nodes are up or known to be missing.
     pub waits_for_nodes: bool,
+}
+
+/// What a launcher has asked and is not answered yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asks {
+    pub nodes: bool,
+    pub jobs: bool,
+    /// It wants all nodes: perhaps they are there.
+    pub revived: bool,
 }
 
 impl Root {
@@ -68,7 +78,8 @@ impl Root {
     /// A launcher is there; its job's number is its own from now on.
     pub fn attach(&mut self, link: LinkId) -> Welcome {
         self.newest = JobId(self.newest.0 + 1);
-        let attached = Attached { job: self.newest, has_launched: false, waits_for_nodes: false };
+        let attached =
+            Attached { job: self.newest, has_launched: false, asks: Asks::default(), waits_for_nodes: false };
         self.launchers.insert(link, attached);
         let Facts { session, fanout, shared, by_step, transport } = &self.facts;
         Welcome {

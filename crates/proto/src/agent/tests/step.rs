@@ -133,6 +133,44 @@ fn a_step_that_brings_nobody_misses_all() {
 }
 
 #[test]
+fn a_step_speaks_of_its_own_agents() {
+    let mut root = by_step(0);
+    let mut part = job(1);
+    part.nodes = vec![part.nodes[0].clone(), part.nodes[4].clone()];
+    part.blocks = vec![wireup_wire::job::Block { first_node: 0, nodes: 2, ppn: 1 }];
+    part.apps[0].ranks = 2;
+    hear(&mut root, T, UP, 1, &Control::Launch(part));
+    let first = steps(&outputs(&mut root))[0].0;
+    hear(&mut root, T, UP, 2, &Control::Launch(job(2)));
+    outputs(&mut root);
+    exited(&mut root, T, first, 1, "srun: error: no");
+    assert!(!root.children.is_starting(AgentId(1)), "its step is over");
+    assert!(root.children.is_starting(AgentId(2)), "another step brings it");
+}
+
+#[test]
+fn what_an_old_step_says_is_not_of_the_new_life() {
+    let mut root = super::standing::standing(0, RemoteShell::Srun(vec!["srun".into()]));
+    let old = steps(&outputs(&mut root))[0].0;
+    let link = link_child(&mut root, T, 1);
+    (1..7).for_each(|agent| told(&mut root, old, agent, None));
+    root.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    root.handle(T + SECOND, Input::Tick);
+    outputs(&mut root);
+    let launcher = LinkId(50);
+    super::standing::attach(&mut root, launcher);
+    hear(&mut root, T + SECOND, launcher, 0, &Control::Revive);
+    let new = steps(&outputs(&mut root));
+    assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
+    told(&mut root, old, 1, Some("Killed"));
+    exited(&mut root, T + SECOND, old, 1, "srun: error: n1: task 1: Killed");
+    assert!(root.children.is_starting(AgentId(1)), "the new step brings it");
+    told(&mut root, new[0].0, 1, Some("no room"));
+    exited(&mut root, T + SECOND, new[0].0, 1, "");
+    assert!(!root.children.is_starting(AgentId(1)));
+}
+
+#[test]
 fn those_that_a_step_names_are_missed_and_the_rest_went_with_them() {
     let (mut root, shell) = root();
     let link = link_child(&mut root, T, 1);

@@ -1,0 +1,166 @@
+//! A session that outlives its jobs: what its root grants launchers, and what it does not.
+
+use super::starting::{SECOND, T, UP, agent_by, hear, job, outputs, sent};
+use super::*;
+use wireup_wire::frame::{Class, FrameReader};
+use wireup_wire::job::{Block, StdinTarget};
+use wireup_wire::limits::{KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::session::Presence;
+
+const LAUNCHER: LinkId = LinkId(50);
+
+/// Agent `me` of seven in a standing session; at another than the root, with its parent.
+pub(super) fn standing(me: u32, remote_shell: RemoteShell) -> Agent {
+    let session = SessionSpec { standing: Some(Default::default()), ..agent_by(me, remote_shell).session().clone() };
+    let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
+    agent.begin(T);
+    if me != 0 {
+        agent.handle(T, Input::LinkUp { link: UP, peer: Peer::Parent, local: String::new() });
+    }
+    agent
+}
+
+/// The number of the launcher's job.
+pub(super) fn attach(root: &mut Agent, link: LinkId) -> u32 {
+    root.handle(T, Input::LinkUp { link, peer: Peer::Launcher, local: String::new() });
+    let said = sent(&outputs(root), link);
+    let [Control::Welcome(welcome)] = &said[..] else { panic!("{said:?}") };
+    welcome.job.0
+}
+
+fn root() -> (Agent, u32) {
+    let mut root = standing(0, RemoteShell::Local);
+    outputs(&mut root);
+    let job = attach(&mut root, LAUNCHER);
+    (root, job)
+}
+
+/// A job of one rank, on the root's node, which reads.
+fn small(id: u32) -> JobSpec {
+    let mut spec = job(id);
+    spec.nodes.truncate(1);
+    spec.blocks = vec![Block { first_node: 0, nodes: 1, ppn: 1 }];
+    spec.apps[0].ranks = 1;
+    spec.options.stdin = StdinTarget::All;
+    spec
+}
+
+/// What the root says to several messages that come with one read.
+fn tell(root: &mut Agent, job: u32, messages: &[Control]) -> Vec<Control> {
+    let frames = messages.iter().map(|message| control_frame(JobId(job), message));
+    let bytes: Vec<u8> = frames.flat_map(|frame| [&frame.header()[..], &frame.payload].concat()).collect();
+    root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes: bytes.into() });
+    sent(&outputs(root), LAUNCHER)
+}
+
+fn cause(said: &[Control]) -> Option<&Cause> {
+    said.iter().find_map(|message| match message {
+        Control::Failed(failure) | Control::Ended(peer::Ended { failure: Some(failure), .. }) => Some(&failure.cause),
+        _ => None,
+    })
+}
+
+fn kill(job: u32, by: &str) -> Control {
+    Control::KillJob { job: JobId(job), signal: None, by: by.into() }
+}
+
+#[test]
+fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
+    let (mut root, job) = root();
+    tell(&mut root, job, &[Control::Launch(small(job))]);
+    let mut written = 0;
+    for chunk in 0..9 {
+        let payload = Bytes::from(vec![0; STDIO_WINDOW_BYTES / 8]);
+        let frame = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
+        root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes: Bytes::copy_from_slice(&frame.header()) });
+        root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes: frame.payload });
+        let said = outputs(&mut root);
+        written += said.iter().filter(|output| matches!(output, Output::Write { .. })).count();
+        let fails = matches!(cause(&sent(&said, LAUNCHER)), Some(Cause::Launcher { problem }) if problem.contains("standard input"));
+        assert_eq!(fails, chunk == 8, "{chunk}");
+    }
+    assert_eq!(written, 8);
+}
+
+#[test]
+fn questions_that_come_together_are_answered_once() {
+    let (mut root, _) = root();
+    let questions: Vec<Control> = (0..500).flat_map(|_| [Control::AskNodes, Control::AskJobs]).collect();
+    assert!(matches!(&tell(&mut root, 0, &questions)[..], [Control::Nodes(_), Control::JobList(_)]));
+    assert!(matches!(&tell(&mut root, 0, &questions[..1])[..], [Control::Nodes(_)]));
+    // All nodes are known: the wish for them is granted at once.
+    hear(&mut root, T, LAUNCHER, 0, &Control::AskNodes);
+    for agent in [1, 2] {
+        let link = super::starting::link_child(&mut root, T, agent);
+        let here = Control::Here((0..7).map(AgentId).collect());
+        hear(&mut root, T, link, 0, &here);
+    }
+    outputs(&mut root);
+    assert!(matches!(&tell(&mut root, 0, &vec![Control::Revive; 500])[..], [Control::Nodes(_)]));
+}
+
+#[test]
+fn words_of_launchers_are_cut() {
+    let (mut root, job) = root();
+    let mut spec = small(job);
+    spec.nspace = "é".repeat(LISTED_NAME_LEN_MAX);
+    spec.apps[0].argv[0] = vec![0xff; 2 * LISTED_NAME_LEN_MAX];
+    tell(&mut root, job, &[Control::Launch(spec)]);
+    let said = tell(&mut root, 0, &[Control::AskJobs]);
+    let [Control::JobList(jobs)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(jobs[0].nspace, "é".repeat(LISTED_NAME_LEN_MAX / 2));
+    let length = jobs[0].program.len();
+    assert!(length <= LISTED_NAME_LEN_MAX && length > LISTED_NAME_LEN_MAX - 4, "{length}");
+    let by = format!("x\n{}", "é".repeat(KILLED_BY_LEN_MAX));
+    let said = tell(&mut root, 0, &[kill(job, &by)]);
+    let wanted = format!("x {}", "é".repeat(KILLED_BY_LEN_MAX / 2 - 1));
+    assert_eq!(cause(&said), Some(&Cause::Killed { by: wanted }));
+}
+
+#[test]
+fn a_launch_that_is_too_long_is_refused() {
+    let (mut root, job) = root();
+    let mut spec = small(job);
+    spec.env = vec![vec![b'x'; LAUNCHER_PAYLOAD_MAX]];
+    let frame = control_frame(JobId(job), &Control::Launch(spec));
+    assert_eq!(FrameReader::new().next(&mut Bytes::copy_from_slice(&frame.header())), Ok(None));
+    root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes: Bytes::copy_from_slice(&frame.header()) });
+    let said = outputs(&mut root);
+    let told = sent(&said, LAUNCHER);
+    assert!(matches!(cause(&told), Some(Cause::Launcher { problem }) if problem.contains("limit")), "{told:?}");
+    assert!(said.contains(&Output::CloseLink { link: LAUNCHER }));
+}
+
+#[test]
+fn a_node_has_one_place_in_a_job() {
+    let (mut root, job) = root();
+    let mut spec = small(job);
+    spec.nodes.push(spec.nodes[0].clone());
+    let told = tell(&mut root, job, &[Control::Launch(spec)]);
+    assert!(matches!(cause(&told), Some(Cause::Launcher { problem }) if problem.contains("twice")), "{told:?}");
+}
+
+#[test]
+fn a_session_that_ends_starts_nobody_again() {
+    let (mut root, job) = root();
+    tell(&mut root, job, &[Control::Launch(small(job))]);
+    let link = super::starting::link_child(&mut root, T, 1);
+    root.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    root.handle(T + SECOND, Input::Tick);
+    outputs(&mut root);
+    let said = tell(&mut root, 0, &[Control::Shutdown, Control::Revive, Control::AskNodes]);
+    assert!(said.iter().any(|message| matches!(message, Control::Refused { .. })), "{said:?}");
+    let is_lost = |nodes: &[wireup_wire::session::NodeState]| matches!(nodes[1].presence, Presence::Lost { .. });
+    assert!(said.iter().any(|message| matches!(message, Control::Nodes(nodes) if is_lost(nodes))), "{said:?}");
+}
+
+#[test]
+fn an_orphan_that_was_not_taken_in_leaves_nothing_behind() {
+    let mut agent = standing(1, RemoteShell::Local);
+    let (link, orphan) = (LinkId(9), Peer::Orphan { agent: AgentId(3), life: 0 });
+    agent.links.on_up(link, orphan, &mut agent.out);
+    outputs(&mut agent);
+    agent.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    assert!(!outputs(&mut agent).contains(&Output::Exit));
+    assert!(agent.links.has_up(), "its parent is still there");
+}
