@@ -73,6 +73,12 @@ impl Contestant {
             }
             Kind::LauncherFloor => return work == Work::Jobs,
             Kind::Floor { .. } if case.is_standing && work == Work::True => return true,
+            // Nothing is asked against the others: `launch` has them.
+            Kind::Peer(peer)
+                if case.is_standing && !matches!(peer, PeerKind::Hydra | PeerKind::Srun | PeerKind::Flux) =>
+            {
+                return false;
+            }
             _ if work == Work::Jobs => return self.takes_jobs(case),
             _ => {}
         }
@@ -174,6 +180,11 @@ impl Contestant {
             (Kind::Peer(peer), None) => peer.options(&self.version, job_size, case.work.pmi()),
             (Kind::Peer(peer), Some(remote)) => peer.options_on_hosts(&self.version, remote, place, case.work.pmi()),
         };
+        let mut options = options;
+        if self.kind == Kind::Peer(PeerKind::Srun) && case.work == Work::Jobs {
+            // Else a step waits for the cpus of those before it.
+            options.extend(words(&["--overlap"]));
+        }
         let is_ours = matches!(self.kind, Kind::Wireup | Kind::Session);
         let options = if is_ours { with_pmix(options, case.work) } else { options };
         let mut argv = vec![self.path.clone().into_os_string()];
@@ -324,6 +335,8 @@ mod tests {
         let case = Case::stream("jobs-1x1", &hosts, Some("rsh")).unwrap();
         assert_eq!(tell(Kind::Wireup, &case), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b");
         assert_eq!(tell(Kind::LauncherFloor, &case), "--version");
+        let srun = "-n 1 --overcommit --mpi=none -N 1 --ntasks-per-node 1 --nodelist p --overlap a b";
+        assert_eq!(tell(Kind::Peer(PeerKind::Srun), &case), srun);
         let scratch = Scratch::create().unwrap();
         assert_eq!(Contestant::floor(1).argv(&scratch, &case, vec!["a".into()]), ["a"]);
         assert!(Contestant::floor(1).takes_part(&case) && !Contestant::floor(2).takes_part(&case));

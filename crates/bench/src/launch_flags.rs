@@ -236,7 +236,8 @@ mod tests {
     fn hosts_bring_their_own_table() {
         let flags = parse_words("launch --remote-shell rsh --hosts a,b-1.c").unwrap();
         assert_eq!(flags.hosts, ["a", "b-1.c"]);
-        assert!(flags.cases.iter().all(|case| case.name().ends_with("@rsh")));
+        // But for those that are of a Slurm allocation.
+        assert!(flags.cases.iter().all(|case| case.name().ends_with("@rsh") || case.name().ends_with("@srun")));
         assert!(parse_words("launch --hosts a,b --case memory-2x2").is_err());
         assert!(parse_words("launch --case initiation-2x2").is_err());
     }

@@ -47,6 +47,8 @@ pub fn machine_argv(contestant: &Contestant, uri: &Path, case: &Case) -> Vec<OsS
         let words = ["--host", &slots.join(","), "--prtemca", "plm_ssh_agent", &remote.shell];
         argv.extend(words.map(OsString::from));
         argv.extend(["--prtemca", "plm_ssh_no_tree_spawn", "1"].map(OsString::from));
+        // Inside Slurm it would take a step, for which all others had to wait.
+        argv.extend(["--prtemca", "plm", "ssh", "--prtemca", "ras", "^slurm"].map(OsString::from));
     }
     argv
 }
@@ -115,7 +117,8 @@ mod tests {
         let (uri, prun) = (uri_file(&scratch), contestant(Path::new("/x/prterun")));
         let argv: Vec<_> =
             machine_argv(&prun, &uri, &case).into_iter().map(|word| word.into_string().unwrap()).collect();
-        let hosts = "--host p:3,q:3 --prtemca plm_ssh_agent rsh --prtemca plm_ssh_no_tree_spawn 1";
+        let hosts = "--host p:3,q:3 --prtemca plm_ssh_agent rsh --prtemca plm_ssh_no_tree_spawn 1 --prtemca plm ssh \
+                     --prtemca ras ^slurm";
         let uri = uri.display();
         assert_eq!(argv.join(" "), format!("/x/prte --allow-run-as-root --report-uri {uri} {hosts}"));
         let client = options(&prun, &scratch, case.place).join(" ");

@@ -50,7 +50,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
         }
     }
     if detach {
-        let why = alone.map_or(String::new(), |why| format!(" ({why})"));
+        let why = alone.map(|why| format!(" ({why})")).unwrap_or_default();
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
     // If it fails here it is tried again, and told, when it is needed.
@@ -61,7 +61,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}: agents are started for this job alone"));
     }
-    let reach = Reach::OneShot { session: high.session.clone(), keeper };
+    let reach = Reach::OneShot { session: Box::new(high.session.clone()), keeper };
     if !announce(&high, &mapping) {
         return Ok(0);
     }

@@ -1,5 +1,6 @@
 //! The map of a job and what was chosen for it, as text.
 
+use crate::flags::chosen::is_of_flags;
 use crate::flags::high::High;
 use crate::flags::low::{MapBy, Start};
 use crate::hosts::collapse_short;
@@ -101,9 +102,9 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
 
 /// Who named the nodes, if it was not the command line.
 fn named_by(high: &High) -> String {
-    match high.hosts_from.as_str() {
-        "" | "--hosts" | "--hostfile" => String::new(),
-        origin => format!(" from {origin}"),
+    match is_of_flags(&high.hosts_from) {
+        true => String::new(),
+        false => format!(" from {}", high.hosts_from),
     }
 }
 

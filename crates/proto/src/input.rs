@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
+use wireup_wire::limits::STDIO_WINDOW_BYTES;
 
 /// Who takes standard input here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,11 +30,17 @@ impl InputSpread {
         InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
     }
 
-    /// `bytes` came from above (0: the end); the sinks that they go to.
+    /// Whether the source may send so many bytes more.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.passed - self.credited + bytes as u64 <= STDIO_WINDOW_BYTES as u64
+    }
+
+    /// `bytes` came from above (0: the end, behind which nothing counts); the sinks that they go to.
     pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
-        self.passed += bytes as u64;
+        let counts = !self.ended;
         self.ended |= bytes == 0;
-        self.sinks.keys().copied().collect::<Vec<_>>().into_iter()
+        self.passed += if counts { bytes as u64 } else { 0 };
+        self.sinks.keys().copied().filter(|_| counts).collect::<Vec<_>>().into_iter()
     }
 
     /// A sink took `bytes`; returns the credit to pass up.
@@ -54,9 +61,10 @@ impl InputSpread {
         let Some(slowest) = self.sinks.values().min().copied() else {
             return 0;
         };
-        let credit = slowest.saturating_sub(self.credited);
+        // Of a source that keeps to its window, all; else the rest goes with the next one.
+        let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
         self.credited += credit;
-        u32::try_from(credit).expect("at most a window is under way")
+        credit as u32
     }
 }
 
@@ -83,6 +91,26 @@ mod tests {
         assert_eq!(spread.on_bytes(10).count(), 1);
         assert_eq!(spread.on_gone(A), 0);
         assert_eq!(spread.on_bytes(10).count(), 0);
+    }
+
+    #[test]
+    fn a_source_that_keeps_no_window_is_noticed_and_breaks_nothing() {
+        let mut spread = InputSpread::new([A, B]);
+        assert!(spread.has_room(STDIO_WINDOW_BYTES) && !spread.has_room(STDIO_WINDOW_BYTES + 1));
+        assert_eq!(spread.on_bytes(3 * u32::MAX as usize).count(), 2);
+        assert!(!spread.has_room(0));
+        assert_eq!((0..3).map(|_| spread.on_taken(A, u32::MAX)).sum::<u32>(), 0);
+        assert_eq!(spread.on_gone(B), u32::MAX, "all that one message can say");
+        assert_eq!(spread.on_taken(A, 0), u32::MAX);
+    }
+
+    #[test]
+    fn behind_the_end_nothing_counts() {
+        let mut spread = InputSpread::new([A]);
+        assert_eq!(spread.on_bytes(0).collect::<Vec<_>>(), [A]);
+        assert_eq!(spread.on_bytes(0).count(), 0);
+        assert_eq!(spread.on_bytes(10).count(), 0);
+        assert_eq!(spread.on_taken(A, 10), 0);
     }
 
     #[test]

@@ -134,7 +134,9 @@ impl OutputStream {
     }
 
     pub fn on_credit(&mut self, bytes: u32) {
-        self.credit = self.credit.saturating_add(i64::from(bytes));
+        // More than a window was never under way.
+        let credit = (self.credit.saturating_add(i64::from(bytes))).min(STDIO_WINDOW_BYTES as i64);
+        self.credit = self.credit.max(credit);
     }
 
     /// Nobody reads it any more: it leaves as it comes.
@@ -336,8 +338,13 @@ mod tests {
         }
         assert_eq!(sent, STDIO_WINDOW_BYTES);
         assert_eq!(stream.poll_reading(), Some(false));
-        stream.on_credit(u32::MAX);
+        (0..4).for_each(|_| stream.on_credit(u32::MAX));
+        let granted: usize = std::iter::from_fn(|| stream.poll_ready()).map(|ready| ready.bytes.len()).sum();
+        assert_eq!(granted, STDIO_WINDOW_BYTES, "no more than a window, whatever is granted");
+        stream.discard();
+        stream.on_credit(1);
         while stream.poll_ready().is_some() {}
+        assert!(stream.is_empty(), "what nobody reads needs no credit");
         assert_eq!(stream.poll_reading(), Some(true));
     }
 

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`.
+/// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
 pub const PROTOCOL_VERSION: u16 = 7;
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";

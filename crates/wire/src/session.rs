@@ -24,6 +24,8 @@ pub struct Welcome {
     pub fanout: u32,
     /// All nodes are virtual ones of one machine.
     pub shared: bool,
+    /// A batch system's step has brought the agents, and tells each node which devices are the job's.
+    pub by_step: bool,
     pub transport: AgentTransport,
     /// A position is an `AgentId`.
     pub nodes: Vec<NodeState>,

@@ -85,6 +85,7 @@ fn welcome() -> Welcome {
         session: "s".into(),
         fanout: 2,
         shared: true,
+        by_step: false,
         transport: Default::default(),
         nodes: vec![node(Presence::Up), node(Presence::Starting), node(Presence::Lost { problem: "cut".into() })],
     }

@@ -2,6 +2,7 @@
    fence CODE    it leaves with CODE instead of entering a fence
    modex CODE    it leaves with CODE while others ask for what it has not committed
    timeout       it comes late to a fence in which the others wait for a second
+   again         the same, and then all fence without a limit
    set CODE      it leaves with CODE; the others fence over a set that includes it
    without       it leaves with 0 before finalize, when nobody needs it any more
    stranger      rank 0 aborts */
@@ -31,12 +32,16 @@ int main(int argc, char **argv)
         }
         pmix_status_t status = PMIx_Get(&him, "never", NULL, 0, &value);
         printf("rank %u: %s\n", me.rank, status == PMIX_SUCCESS ? "found" : "refused");
-    } else if (strcmp(how, "timeout") == 0) {
+    } else if (strcmp(how, "timeout") == 0 || strcmp(how, "again") == 0) {
         if (last) {
             sleep(3);
         } else {
             EXPECT(PMIX_ERR_TIMEOUT, PMIx_Fence(&everybody, 1, &info, 1));
             printf("rank %u: out of patience\n", me.rank);
+        }
+        if (strcmp(how, "again") == 0) {
+            MUST(fence(true));
+            MUST(fence(false));
         }
     } else if (strcmp(how, "set") == 0) {
         if (last)

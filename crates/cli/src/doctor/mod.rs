@@ -6,7 +6,7 @@ mod judge;
 mod show;
 mod this_machine;
 
-use crate::flags::chosen::{self, Chosen};
+use crate::flags::chosen::{self, Chosen, is_of_flags};
 use crate::flags::command::{Command, Own, Typed};
 use crate::flags::high::{self, Reach, SSH};
 use crate::flags::low::Start;
@@ -97,7 +97,9 @@ fn run(typed: Typed) -> Result<u8, String> {
     let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| advised(&error))? };
     let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
     let by = shell(&remote_shell);
-    out::print(&format!("hosts from {origin}: {names}; {} slots; agents come by {by}\n\n", hosts.slots()));
+    if !is_of_flags(&origin) {
+        out::print(&format!("hosts from {origin}: {names}; {} slots; agents come by {by}\n\n", hosts.slots()));
+    }
     let setting = Setting {
         shell: shell(&remote_shell),
         cwd: cwd.display().to_string(),

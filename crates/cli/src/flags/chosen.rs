@@ -8,6 +8,8 @@ use crate::hosts::{self, Entry, Hosts, HostsError, Names};
 
 /// Hosts without a flag, in `--hosts`' own syntax.
 pub const VARIABLE: &str = "WIREUP_HOSTS";
+const HOSTS: &str = "--hosts";
+const HOST_FILE: &str = "--hostfile";
 
 /// The hosts of a run that is not for this machine alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +19,11 @@ pub struct Chosen {
     pub origin: String,
     /// Slurm has given all of them, and can start agents there.
     pub by_slurm: bool,
+}
+
+/// Whether an origin is the command line, which needs no telling.
+pub fn is_of_flags(origin: &str) -> bool {
+    ["", HOSTS, HOST_FILE].contains(&origin)
 }
 
 /// Whether hosts may be named, so that this machine's own addresses matter.
@@ -56,13 +63,13 @@ fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError>
         _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
         (false, true) => {
             let entries = hosts::list(&low.hosts.join(",")).map_err(HostsError::List)?;
-            return Ok(Some((entries, "--hosts".into())));
+            return Ok(Some((entries, HOSTS.into())));
         }
         (true, false) => {
             for file in &low.host_files {
                 entries.extend(hosts::read_file(file)?);
             }
-            return Ok(Some((entries, "--hostfile".into())));
+            return Ok(Some((entries, HOST_FILE.into())));
         }
     }
     match env.get(VARIABLE).filter(|_| low.virtual_nodes.is_none()) {

@@ -143,10 +143,11 @@ fn spec(welcome: &Welcome) -> SessionSpec {
         name: welcome.session.clone(),
         fanout: welcome.fanout,
         agents: welcome.nodes.iter().map(|node| AgentSpec { host: node.host.clone() }).collect(),
-        remote_shell: match welcome.shared {
-            true => RemoteShell::Local,
-            // Which one is the session's affair: the job calls none.
-            false => RemoteShell::Ssh(Vec::new()),
+        // Which one is the session's affair: the job calls none.
+        remote_shell: match (welcome.shared, welcome.by_step) {
+            (true, _) => RemoteShell::Local,
+            (false, true) => RemoteShell::Srun(Vec::new()),
+            (false, false) => RemoteShell::Ssh(Vec::new()),
         },
         shells_max: 0,
         program: String::new(),
@@ -183,6 +184,7 @@ mod tests {
             session: "lab".into(),
             fanout: 2,
             shared: false,
+            by_step: false,
             transport: Default::default(),
             nodes: vec![
                 node("cn17", 0, Presence::Up),

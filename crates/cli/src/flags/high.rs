@@ -268,11 +268,7 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
         Some(hosts) => Layout::of_hosts(hosts, &here.host),
         None => Layout::here(low.virtual_nodes, &here.host),
     };
-    let reach = match (&hosts, by_slurm) {
-        (None, _) => Reach::Here,
-        (Some(_), false) => Reach::Ssh,
-        (Some(_), true) => Reach::Slurm(Step::EachHost),
-    };
+    let reach = Reach::of(hosts.is_some(), by_slurm, start(low, hosts.is_some())?);
     let spec = session(low, here, reach, &layout, name.to_owned())?;
     // Agents that are no node take no rank.
     let mut slots = vec![0; layout.agents.len()];
@@ -292,19 +288,10 @@ pub enum Reach {
     /// There are none.
     Here,
     Ssh,
-    /// Slurm has given them.
-    Slurm(Step),
-}
-
-/// What Slurm starts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// All agents, by one step.
-    All,
-    /// One agent each time: those of standing sessions are started again when they are lost.
-    EachHost,
-    /// None: they are to be started in another way.
-    Nothing,
+    /// Slurm has given them; one step starts all agents, unless they are to be started in another way.
+    Slurm {
+        one_step: bool,
+    },
 }
 
 impl Reach {
@@ -312,7 +299,7 @@ impl Reach {
         match (hosts, by_slurm) {
             (false, _) => Reach::Here,
             (true, false) => Reach::Ssh,
-            (true, true) => Reach::Slurm(if start == Start::Tree { Step::All } else { Step::Nothing }),
+            (true, true) => Reach::Slurm { one_step: start == Start::Tree },
         }
     }
 }
@@ -332,8 +319,8 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
         (None, Reach::Here) => return Ok(RemoteShell::Local),
-        (None, Reach::Slurm(Step::All | Step::EachHost)) => vec![SRUN[0].to_owned()],
-        (None, Reach::Ssh | Reach::Slurm(Step::Nothing)) => SSH.map(str::to_owned).to_vec(),
+        (None, Reach::Slurm { one_step: true }) => vec![SRUN[0].to_owned()],
+        (None, Reach::Ssh | Reach::Slurm { one_step: false }) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not work in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
@@ -348,17 +335,11 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
         Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
         Some(_) if is(SRUN[0]) => match reach {
             // The user's own options come last, and count.
-            Reach::Slurm(Step::All) => {
+            Reach::Slurm { one_step: true } => {
                 words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
                 Ok(RemoteShell::Srun(words))
             }
-            Reach::Slurm(Step::EachHost) => {
-                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
-                // The host comes next.
-                words.extend(["--nodes=1", "--ntasks=1", "-w"].map(str::to_owned));
-                Ok(RemoteShell::Command(words))
-            }
-            Reach::Slurm(Step::Nothing) => Err(FlagError::SrunStarts),
+            Reach::Slurm { one_step: false } => Err(FlagError::SrunStarts),
             Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
         },
         Some(_) => Ok(RemoteShell::Command(words)),

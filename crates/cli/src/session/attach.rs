@@ -53,7 +53,7 @@ fn show(mut reader: Reader, session: &str, job: JobId) -> std::io::Result<u8> {
         while signals.read().is_some() {
             interrupt(session, job, std::mem::replace(&mut interrupted, true));
         }
-        match reader.next()? {
+        match reader.next_piece()? {
             Piece::Bytes(stream, bytes) => {
                 if !detach::write(stream, &bytes) {
                     return Ok(READER_GONE);

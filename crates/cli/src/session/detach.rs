@@ -137,7 +137,7 @@ fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
 /// All that a job that is over has said.
 fn show(session: &str, job: JobId) {
     let Ok(Some(mut reader)) = Reader::open(session, job) else { return };
-    while let Ok(Piece::Bytes(stream, bytes)) = reader.next() {
+    while let Ok(Piece::Bytes(stream, bytes)) = reader.next_piece() {
         write(stream, &bytes);
     }
     reader.remove();

@@ -43,7 +43,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
         Err(CallError::Silent { .. }) => return Err(not_ended(&name, pid, AGENTS_MAX)),
         result => result.map_err(|error| error.to_string())?,
     }
-    if !place.is_none_or(|place| is_gone(&place)) {
+    if place.is_some_and(|place| !is_gone(&place)) {
         return Err(not_ended(&name, pid, PROCESS_MAX));
     }
     let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };

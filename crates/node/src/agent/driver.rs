@@ -94,7 +94,11 @@ impl AgentDriver {
             ),
         };
         let me = config.agent;
-        let links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
+        let mut links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
+        if config.session.standing.is_some() {
+            // Its parent in the tree may be lost.
+            links.parent = config.kin.parent;
+        }
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             agent: Agent::with_memory(config, Box::new(RankMemory)),
@@ -569,8 +573,8 @@ impl AgentDriver {
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
-        let Self { shells, reactor, agent: machine, .. } = self;
-        shells_of(shells, reactor)?.start_step(shell, agents, how, machine.session(), &bootstrap)
+        let Self { shells, reactor, .. } = self;
+        shells_of(shells, reactor)?.start_step(shell, agents, how, &bootstrap)
     }
 
     /// Puts the session's secret into a bootstrap message, and where this agent listens.

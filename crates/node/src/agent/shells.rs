@@ -86,18 +86,14 @@ impl Shells {
         shell: ShellId,
         agents: &[AgentId],
         how: How,
-        session: &SessionSpec,
         bootstrap: &Bootstrap,
     ) -> Result<(), SpawnError> {
         self.check_keeper()?;
-        let RemoteShell::Srun(words) = &session.remote_shell else {
-            panic!("only srun has steps");
-        };
         if how == How::Send {
             self.read_digest()?;
         }
         let digest = self.digest.as_deref();
-        let (process, program) = self.steps.call(shell, agents, how, session, words, digest, bootstrap);
+        let (process, program) = self.steps.call(shell, agents, how, digest, bootstrap);
         self.request(shell, process, program);
         Ok(())
     }

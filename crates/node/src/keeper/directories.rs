@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use wireup_os::files;
 
 #[derive(Default)]
 pub(super) struct Directories {
@@ -55,16 +56,8 @@ impl Unclaimed {
         let path = Path::new(OsStr::from_bytes(&self.path));
         // Nobody takes it away, and puts another one there, while it is locked.
         let locked = rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if locked && is_at(&self.directory, path) {
+        if locked && files::is_at(&self.directory, path) {
             let _ = std::fs::remove_dir_all(path);
         }
-    }
-}
-
-/// Whether a path leads to this directory, and not by a link.
-pub(crate) fn is_at(directory: &OwnedFd, path: &Path) -> bool {
-    match (rustix::fs::fstat(directory), rustix::fs::lstat(path)) {
-        (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
-        _ => false,
     }
 }

@@ -32,7 +32,7 @@ pub struct RunConfig {
 pub enum Reach {
     /// In this very process: the session is the job's, and ends with it.
     OneShot {
-        session: SessionSpec,
+        session: Box<SessionSpec>,
         /// Forked at the very beginning, so that it gets ready while the command line is read.
         keeper: Option<crate::keeper::Keeper>,
     },

@@ -45,28 +45,28 @@ pub enum CallError {
          --no-session"
     )]
     Version { name: String, pid: u32, error: AttachError },
-    #[error("session {name} does not answer; {}--no-session runs without it", if_stopped(*pid))]
+    #[error("session {name} does not answer; {}--no-session runs without it", if_stopped(.pid))]
     Silent { name: String, pid: u32 },
     #[error("too many callers wait at session {name}; try again later, or use --no-session")]
     Crowded { name: String },
     #[error("session {name} has ended; wireup up begins it anew, --no-session runs without one")]
     Ended { name: String },
-    #[error("session {name} says what cannot be understood; end it{} and begin it anew", by_kill(*pid))]
+    #[error("session {name} says what cannot be understood; end it{} and begin it anew", by_kill(.pid))]
     Garbled { name: String, pid: u32 },
     #[error("{path}: {error}")]
     System { path: String, error: io::Error },
 }
 
 /// What to do about a process that may be stopped; of another name space, it has no number here.
-fn if_stopped(pid: u32) -> String {
+fn if_stopped(pid: &u32) -> String {
     match pid {
         0 => "is its process, which cannot be seen from here, stopped? ".to_owned(),
         _ => format!("is its process {pid} stopped (kill -CONT {pid})? kill {pid} ends it, "),
     }
 }
 
-fn by_kill(pid: u32) -> String {
-    if pid == 0 { String::new() } else { format!(" (kill {pid})") }
+fn by_kill(pid: &u32) -> String {
+    if *pid == 0 { String::new() } else { format!(" (kill {pid})") }
 }
 
 /// A call that has not been answered.

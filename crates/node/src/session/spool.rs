@@ -221,7 +221,7 @@ impl Reader {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn next(&mut self) -> io::Result<Piece> {
+    pub fn next_piece(&mut self) -> io::Result<Piece> {
         loop {
             // Asked before the last look: what the launcher wrote before it left is there by then.
             let abandoned = self.is_abandoned();
@@ -324,18 +324,18 @@ mod tests {
         let (place, path) = place("read");
         let spool = Spool::create(&place, JobId(7), "./a").unwrap();
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(7)).unwrap();
-        assert_eq!(reader.next().unwrap(), Piece::Later);
+        assert_eq!(reader.next_piece().unwrap(), Piece::Later);
         spool.write(Stream::Out, &slices("out")).unwrap();
         spool.write(Stream::Err, &slices("err")).unwrap();
         assert!(wait(&reader, true, false, None).unwrap());
-        assert_eq!(reader.next().unwrap(), Piece::Bytes(Stream::Out, b"out".to_vec()));
-        assert_eq!(reader.next().unwrap(), Piece::Bytes(Stream::Err, b"err".to_vec()));
-        assert_eq!(reader.next().unwrap(), Piece::Later);
+        assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"out".to_vec()));
+        assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Err, b"err".to_vec()));
+        assert_eq!(reader.next_piece().unwrap(), Piece::Later);
         assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: None, lives: true }]);
         spool.end(9).unwrap();
         drop(spool);
         assert!(wait(&reader, true, false, None).unwrap());
-        assert_eq!(reader.next().unwrap(), Piece::End { code: 9 });
+        assert_eq!(reader.next_piece().unwrap(), Piece::End { code: 9 });
         assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: Some(9), lives: false }]);
         reader.remove();
         assert!(list(&place).is_empty());
@@ -349,8 +349,8 @@ mod tests {
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(1)).unwrap();
         spool.write(Stream::Out, &slices("last")).unwrap();
         drop(spool);
-        assert_eq!(reader.next().unwrap(), Piece::Bytes(Stream::Out, b"last".to_vec()));
-        assert_eq!(reader.next().unwrap(), Piece::Lost);
+        assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"last".to_vec()));
+        assert_eq!(reader.next_piece().unwrap(), Piece::Lost);
         fs::remove_dir_all(path).unwrap();
     }
 
@@ -366,7 +366,7 @@ mod tests {
         assert!(spool.file.metadata().unwrap().len() <= SPOOL_BYTES_MAX + 1024);
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(0)).unwrap();
         let mut pieces = Vec::new();
-        while let piece @ Piece::Bytes(..) = reader.next().unwrap() {
+        while let piece @ Piece::Bytes(..) = reader.next_piece().unwrap() {
             pieces.push(piece);
         }
         let said = |text: &str| Piece::Bytes(Stream::Err, text.as_bytes().to_vec());

@@ -240,26 +240,32 @@ impl Job {
 
     /// A rank here will enter no more collectives.
     pub(super) fn depart(&mut self, local: LocalRank, cx: &mut Context<'_>) {
+        let departed = self.departed(local);
+        self.arenas.on_gone(local);
+        self.groups.on_departed(local, departed);
+        self.check_group_broken(cx);
+        self.on_member_departed(local, departed, cx);
+        self.on_departed(departed, cx);
+    }
+
+    /// What is to be told of a rank here that enters no more.
+    pub(super) fn departed(&self, local: LocalRank) -> Departed {
         let process = &self.processes[local.index()];
         let exit = match process.life {
             Life::Gone { exit } => exit,
             Life::Planned | Life::Running => None,
         };
-        let departed = Departed {
+        let awaited = process.spoke_pmi || self.is_awaited_in_library(local);
+        Departed {
             rank: process.rank,
             pid: process.pid,
             node: self.node.unwrap_or_default(),
             epoch: self.exchanges.next_of(local),
             modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.exchanges.next_of(local)),
             finalized: process.finalized,
-            deserted: process.spoke_pmi && !process.finalized && exit.is_some(),
+            deserted: awaited && !process.finalized && exit.is_some(),
             exit,
-        };
-        self.arenas.on_gone(local);
-        self.groups.on_departed(local, departed);
-        self.check_group_broken(cx);
-        self.on_member_departed(local, departed, cx);
-        self.on_departed(departed, cx);
+        }
     }
 
     pub(super) fn on_departed(&mut self, departed: Departed, cx: &mut Context<'_>) {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, LocalRank};
 use wireup_wire::job::StdinTarget;
+use wireup_wire::peer::Cause;
 
 impl Job {
     pub fn on_stdio_bytes(&mut self, local: LocalRank, stream: Stream, bytes: &Bytes, cx: &Context<'_>) {
@@ -50,8 +51,12 @@ impl Job {
         }
     }
 
-    /// Standard input from above.
+    /// Standard input from above. The root sees to it that all others get no more than a window.
     pub(super) fn on_input(&mut self, frame: Frame, cx: &mut Context<'_>) {
+        if self.root && !self.input.has_room(frame.payload.len()) {
+            let problem = "it sent more standard input than the ranks had room for".into();
+            return self.fail_by(Cause::Launcher { problem }, cx);
+        }
         for sink in self.input.on_bytes(frame.payload.len()) {
             match sink {
                 Sink::Local(local) => {

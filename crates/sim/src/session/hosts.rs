@@ -205,6 +205,7 @@ impl World {
         match output {
             Output::StartAgent { shell, bootstrap, .. } => {
                 let Some(bootstrap) = bootstrap else { return };
+                self.trace(|| format!("agent {at} calls for agent {}", bootstrap.agent));
                 let delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
                 self.plan(delay_ns, Plan::Born { starter: (at, life), shell, bootstrap });
             }

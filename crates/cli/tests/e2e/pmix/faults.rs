@@ -66,6 +66,32 @@ fn patience_has_an_end() {
     }
 }
 
+/// The library ends the fence for those that are in, on the node of the late one without a word to anybody.
+#[test]
+fn after_patience_has_ended_all_may_fence_again() {
+    for placement in PLACEMENTS {
+        let Some(faults) = run(Flavour::Pmix, "faults", placement, "again") else { return };
+        let outcome = faults.succeed();
+        assert_eq!(outcome.out().matches("out of patience").count(), 3, "{outcome}");
+    }
+}
+
+/// Whether others of its node wait for it is known to the library alone.
+#[test]
+fn a_rank_that_leaves_before_it_connects_is_named() {
+    for client in CLIENTS {
+        let Some(program) = program(client, "fences") else { return };
+        for placement in PLACEMENTS {
+            for code in [0, 3] {
+                let script = format!("[ $PMIX_RANK = 1 ] && exit {code}; exec {}", program.display());
+                let outcome = Run::job(&format!("{placement} --pmi pmix")).sh(&script).finish();
+                assert_ne!(outcome.code(), 0, "{outcome}");
+                outcome.expect_err_line(&["rank 1 ", &format!("exit code {code}")]);
+            }
+        }
+    }
+}
+
 #[test]
 fn leaving_before_finalize_when_nobody_waits() {
     for client in CLIENTS {

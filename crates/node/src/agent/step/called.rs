@@ -64,7 +64,7 @@ pub fn own_kin(me: AgentId, session: &SessionSpec, of_all: Kin, root: &[String])
     let there = of_all.there.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
     let lives = of_all.lives.into_iter().filter(|(agent, _)| is_below(agent)).collect();
     let known = ancestors(me, tree, root).into_iter().filter(|ancestor| !ancestor.addresses.is_empty());
-    Kin { ancestors: known.collect(), there, lives }
+    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lives }
 }
 
 /// Those above the parent. It is known where the root listens.

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{How, Input, ShellId};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Bootstrap, SessionSpec};
+use wireup_wire::peer::{Bootstrap, RemoteShell};
 
 /// Read of a step's output in one turn.
 const READ_BYTES: usize = 16 << 10;
@@ -41,18 +41,24 @@ struct Step {
 }
 
 impl Steps {
-    /// The process to start, and its program, for agents of a session. `digest`: of the program that is sent.
+    /// The process to start, and its program, for agents of the message's session. `digest`: of the program that is sent.
     pub fn call(
         &mut self,
         shell: ShellId,
         agents: &[AgentId],
         how: How,
-        session: &SessionSpec,
-        words: &[String],
         digest: Option<&str>,
         bootstrap: &Bootstrap,
     ) -> (Process, Program) {
+        let session = &bootstrap.session;
+        let RemoteShell::Srun(words) = &session.remote_shell else {
+            panic!("only srun has steps");
+        };
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
+        for agent in agents {
+            // Where it listened in an earlier life.
+            self.known.remove(agent);
+        }
         let unsent = match how {
             How::Send => Vec::new(),
             How::Plain | How::Look => {

@@ -155,6 +155,7 @@ impl Agent {
         agents.retain(|agent| self.tree.subtree_contains(branch, *agent));
         for &agent in agents.iter().filter(|agent| **agent != branch) {
             self.forget_orphan(agent);
+            self.tell_others(agent, branch);
         }
         let Some(standing) = &mut self.standing else { return };
         for agent in &agents {

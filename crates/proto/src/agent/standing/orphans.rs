@@ -136,7 +136,7 @@ impl Agent {
             self.out.send(link, control_frame(JobId(0), &Control::Lost { agent }));
             return self.turn_away(link);
         }
-        self.tell_of_adoption(agent);
+        self.tell_others(agent, agent);
         if let Some(standing) = &mut self.standing {
             standing.orphans.remove(&agent);
         }
@@ -150,12 +150,14 @@ impl Agent {
         }
     }
 
-    /// Whoever else is on the way to an orphan that links here need not wait for it.
-    fn tell_of_adoption(&mut self, agent: AgentId) {
-        if let Hop::Child(child) = self.links.next_hop(agent)
-            && child != agent
-        {
-            self.links.control_child(child, JobId(0), &Control::Here(vec![agent]), &mut self.out);
+    /// An agent links below `branch`, or here: other children that it was below need not wait for it.
+    pub(super) fn tell_others(&mut self, agent: AgentId, branch: AgentId) {
+        let mut at = self.tree.parent(agent);
+        while let Some(child) = at.filter(|at| *at > self.config.agent) {
+            if child != branch && (self.links.child(child).is_some() || self.links.expects(child)) {
+                self.links.control_child(child, JobId(0), &Control::Here(vec![agent]), &mut self.out);
+            }
+            at = self.tree.parent(child);
         }
     }
 

@@ -9,6 +9,7 @@
 
 use super::Agent;
 use crate::time::Instant;
+use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
 
@@ -46,8 +47,11 @@ impl Agent {
         self.start_by = now + self.config.session.start_timeout_ns;
         self.hurried = false;
         self.asked.clear();
-        for agent in agents {
-            if self.tree.parent(agent) == Some(me) && self.links.child(agent).is_none() && !self.links.expects(agent) {
+        for &agent in &agents {
+            // Its parent is started too and starts it then, or somebody on the way to it does.
+            let is_others = self.tree.parent(agent).is_none_or(|parent| agents.contains(&parent))
+                || self.links.next_hop(agent) != Hop::Parent;
+            if !is_others && self.tree.subtree_contains(me, agent) {
                 self.start_child(now, agent, None);
             }
         }

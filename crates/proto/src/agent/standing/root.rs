@@ -28,6 +28,7 @@ struct Facts {
     session: String,
     fanout: u32,
     shared: bool,
+    by_step: bool,
     transport: AgentTransport,
 }
 
@@ -53,6 +54,7 @@ impl Root {
                 session: session.name.clone(),
                 fanout: session.fanout,
                 shared: session.remote_shell == RemoteShell::Local,
+                by_step: matches!(session.remote_shell, RemoteShell::Srun(_)),
                 transport: session.transport,
             },
             newest: JobId(0),
@@ -68,12 +70,13 @@ impl Root {
         self.newest = JobId(self.newest.0 + 1);
         let attached = Attached { job: self.newest, has_launched: false, waits_for_nodes: false };
         self.launchers.insert(link, attached);
-        let Facts { session, fanout, shared, transport } = &self.facts;
+        let Facts { session, fanout, shared, by_step, transport } = &self.facts;
         Welcome {
             job: self.newest,
             session: session.clone(),
             fanout: *fanout,
             shared: *shared,
+            by_step: *by_step,
             transport: *transport,
             nodes: self.nodes.clone(),
         }

@@ -164,6 +164,34 @@ fn what_a_server_said_that_did_no_harm_is_a_note() {
     assert_eq!(said("old\n"), [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })]);
 }
 
+/// Whoever has joined may wait for it where nobody sees it.
+#[test]
+fn a_rank_that_leaves_before_it_joins_is_missed() {
+    let joins = |agent: &mut Agent| says(agent, &FromServer::Connected { rank: Rank(0) });
+    let leaves = |agent: &mut Agent| {
+        agent.handle(T, Input::ChildExited { job: JOB, local: LocalRank(1), status: ExitStatus::Exited(0) });
+    };
+    for joins_first in [true, false] {
+        let mut agent = serving();
+        if joins_first {
+            joins(&mut agent);
+        }
+        leaves(&mut agent);
+        if !joins_first {
+            joins(&mut agent);
+        }
+        assert!(failure(&outputs(&mut agent)).is_none(), "the job may be over in a moment");
+        agent.handle(T + SECOND, Input::Tick);
+        assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::NotFinalized)), "{joins_first}");
+    }
+    let mut agent = serving();
+    joins(&mut agent);
+    says(&mut agent, &FromServer::Finalized { rank: Rank(0) });
+    leaves(&mut agent);
+    agent.handle(T + SECOND, Input::Tick);
+    assert!(failure(&outputs(&mut agent)).is_none(), "nobody waits any more");
+}
+
 #[test]
 fn nothing_is_waited_for_without_end() {
     let mut agent = begun(PmiFlavour::Pmix);

@@ -9,11 +9,12 @@
 //! ```
 //!
 //! This file holds the state and what is outstanding. `server` follows the process, `requests` looks through what it says,
-//! `fences`, `modex`, `root` (with `published`), `queries` and `events` answer.
+//! `fences`, `modex`, `root` (with `published`), `queries` and `events` answer; `absent` misses ranks that never join.
 //!
 //! A request that is outstanding is answered, or the job ends; an unknown number, a second answer or a rank of another node
 //! breaks the rules, and ends this job alone.
 
+mod absent;
 mod asks;
 mod events;
 mod fences;

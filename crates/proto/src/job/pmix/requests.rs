@@ -46,6 +46,7 @@ impl Job {
                 let process = &mut job.processes[local.index()];
                 (process.spoke_pmi, process.spoke_pmix) = (true, true);
                 process.trace.init_ns = cx.now.0;
+                job.miss_absent(cx);
             }),
             FromServer::Finalized { rank } => self.with_local(rank, cx, |job, local, cx| {
                 let process = &mut job.processes[local.index()];

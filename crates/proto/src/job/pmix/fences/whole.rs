@@ -26,6 +26,9 @@ impl Job {
         until: Option<Instant>,
         cx: &mut Context<'_>,
     ) {
+        if until.is_none() {
+            self.pass_given_up();
+        }
         let Some(epoch) = self.pmix.as_ref().map(|pmix| pmix.fences.exchanges.next_of(LocalRank(0))) else { return };
         if !self.begin_ask(id, Waits::Fence(epoch), until, cx) {
             return;
@@ -52,6 +55,16 @@ impl Job {
             fences.exchanges.enter(cx.now, entering, Bytes::new, &mut next);
         }
         self.carry_out(next, cx);
+    }
+
+    /// A fence without a limit is none of those that were given up, where all ranks call the same: the library has ended them
+    /// here, for the ranks that were in, and its server has said nothing.
+    fn pass_given_up(&mut self) {
+        let Job { pmix: Some(pmix), processes, .. } = self else { return };
+        let fences = &mut pmix.fences;
+        while fences.given_up.contains_key(&fences.exchanges.next_of(LocalRank(0))) {
+            (0..processes.len() as u16).for_each(|local| fences.exchanges.pass(LocalRank(local)));
+        }
     }
 
     /// A fence of the whole job is over.
