@@ -50,7 +50,8 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
         }
     }
     if detach {
-        return Err(FlagError::DetachWithoutSession.to_string());
+        let why = alone.map(|why| format!(" ({why})")).unwrap_or_default();
+        return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
     // If it fails here it is tried again, and told, when it is needed.
     let keeper = Keeper::fork().ok();
@@ -61,7 +62,10 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
         out::tell(&format!("{why}: agents are started for this job alone"));
     }
     let reach = Reach::OneShot { session: Box::new(high.session.clone()), keeper };
-    Ok(start(high, &mapping, reach, None, process_ns))
+    if !announce(&high, &mapping) {
+        return Ok(0);
+    }
+    Ok(start(high, reach, None, process_ns))
 }
 
 /// A job of a standing session.
@@ -80,16 +84,18 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
             "left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"
         ));
     }
-    if !detach || high.dry_run {
-        return Ok(start(high, &mapping, Reach::Session(Box::new(session)), None, process_ns));
+    // While the terminal is there.
+    if !announce(&high, &mapping) {
+        return Ok(0);
+    }
+    let reach = Reach::Session(Box::new(session));
+    if !detach {
+        return Ok(start(high, reach, None, process_ns));
     }
     let program = String::from_utf8_lossy(&high.job.apps[0].argv[0]).into_owned();
     match detach::detach(&name, high.job.job, &program)? {
         Side::Foreground { code } => Ok(code),
-        Side::Background(background) => {
-            let reach = Reach::Session(Box::new(session));
-            Ok(start(high, &mapping, reach, Some(background), process_ns))
-        }
+        Side::Background(background) => Ok(start(high, reach, Some(background), process_ns)),
     }
 }
 
@@ -115,20 +121,25 @@ fn mapping(high: &High) -> Result<Mapping, String> {
     mapping.map_err(|error| FlagError::Placement(error).to_string())
 }
 
-fn start(high: High, mapping: &Mapping, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
+/// Says what is to be known before the job runs; `false`: it was only asked what would run.
+fn announce(high: &High, mapping: &Mapping) -> bool {
     for warning in &high.warnings {
         out::tell(warning);
     }
     if high.dry_run {
-        out::print(&format!("{}{}\n", show::map(&high, mapping), show::choices(&high, mapping)));
-        return 0;
+        out::print(&format!("{}{}\n", show::map(high, mapping), show::choices(high, mapping)));
+        return false;
     }
     if high.display_map {
-        out::print_err(&show::map(&high, mapping));
+        out::print_err(&show::map(high, mapping));
     }
     if high.verbose {
-        out::tell(&show::choices(&high, mapping));
+        out::tell(&show::choices(high, mapping));
     }
+    true
+}
+
+fn start(high: High, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
     let mut voice = Voice::new(Setting::of(&high.job, &high.session));
     let job = high.job.clone();
     let tree = Tree::new(high.session.agents.len() as u32, high.session.fanout);
@@ -148,13 +159,13 @@ fn start(high: High, mapping: &Mapping, reach: Reach, mut background: Option<Bac
         }
         voice.say(notice)
     };
-    let mut outcome = match launcher::run(config, &mut words) {
-        Ok(outcome) => outcome,
-        Err(error) => return out::fail(&error.to_string()),
+    let result = launcher::run(config, &mut words);
+    let mut outcome = match (result, background) {
+        (Ok(outcome), Some(background)) => return background.end(outcome.code),
+        (Ok(outcome), None) => outcome,
+        (Err(error), Some(background)) => return background.fail(&error.to_string()),
+        (Err(error), None) => return out::fail(&error.to_string()),
     };
-    if let Some(background) = background {
-        return background.end(outcome.code);
-    }
     if let Some(hint) = linked::hint(&job, &outcome.ended) {
         out::tell(&hint);
     }

@@ -6,6 +6,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::pipe::PipeFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 
 /// A pipe: (read end, write end), both blocking.
 ///
@@ -106,6 +107,14 @@ fn close_range(first: u32, last: u32) {
     for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {
         // SAFETY: as above.
         unsafe { libc::close(number as RawFd) };
+    }
+}
+
+/// Whether a path leads to this very file or directory, and not by a link.
+pub fn is_at(file: impl AsFd, path: &Path) -> bool {
+    match (rustix::fs::fstat(file), rustix::fs::lstat(path)) {
+        (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
+        _ => false,
     }
 }
 

@@ -8,6 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
+/// What a socket's name ends in as long as nobody listens.
+const UNHEARD: &str = ".new";
+
 /// Who is at the other end of a connection: of whoever listened or connected, at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
@@ -16,15 +19,28 @@ pub struct PeerProcess {
     pub user: u32,
 }
 
-/// A non-blocking stream socket that listens at `path`, which must not be there.
+/// A non-blocking stream socket that listens at `path`, where nobody else makes one meanwhile. Whoever finds it there is heard.
 ///
 /// # Errors
-/// `AddrInUse`: something is there. `InvalidFilename`: the path is longer than 107 bytes.
+/// `AddrInUse`: something is there. `InvalidFilename`: the path is longer than 103 bytes.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
+    if rustix::fs::lstat(path).is_ok() {
+        return Err(rustix::io::Errno::ADDRINUSE.into());
+    }
     let socket = stream(SocketFlags::NONBLOCK)?;
-    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::fs::chmod(path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
-    net::listen(&socket, backlog)?;
+    let mut unheard = path.as_os_str().to_owned();
+    unheard.push(UNHEARD);
+    let unheard = Path::new(&unheard);
+    // Of a process that was killed in between.
+    let _ = std::fs::remove_file(unheard);
+    net::bind(&socket, &SocketAddrUnix::new(unheard)?)?;
+    let listening = rustix::fs::chmod(unheard, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .and_then(|()| net::listen(&socket, backlog))
+        .and_then(|()| rustix::fs::rename(unheard, path));
+    if let Err(error) = listening {
+        let _ = std::fs::remove_file(unheard);
+        return Err(error.into());
+    }
     Ok(socket)
 }
 

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   foreground ──fork──► launcher: no terminal, output to the spool
+//!   says the job's number
 //!   waits        ◄─────  "started", or the exit code of a job that never did
-//!   says the job's number, or shows what went wrong
+//!   shows what went wrong
 //! ```
 
 use crate::out;
 use std::fs::File;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IoSlice, IsTerminal, Read, Write};
 use std::sync::Arc;
 use wireup_node::session::Place;
 use wireup_node::session::spool::{Piece, Reader, Spool};
@@ -93,6 +94,13 @@ impl Background {
         }
     }
 
+    /// The job could not even be asked for.
+    pub fn fail(self, problem: &str) -> u8 {
+        // Who waits is told at least that it failed.
+        let _ = self.spool.note(&[IoSlice::new(format!("wireup: {problem}\n").as_bytes())]);
+        self.end(OURS)
+    }
+
     /// The job is over.
     pub fn end(mut self, code: u8) -> u8 {
         // A full disk was told of when it became one.
@@ -102,13 +110,13 @@ impl Background {
     }
 }
 
-/// Waits until the job has started, and says its number; or shows why it never did.
+/// Says the job's number and waits until it has started; or shows why it never did. Ctrl-C ends the waiting alone.
 fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
+    out::print(&format!("{job}\n"));
     let mut word = Vec::new();
     let _ = pipe.read_to_end(&mut word);
     match word[..] {
         [STARTED] => {
-            out::print(&format!("{job}\n"));
             if std::io::stdout().is_terminal() {
                 out::tell(&format!("job {job} runs in session {session}; wireup attach {job} shows its output"));
             }

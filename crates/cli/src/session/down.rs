@@ -37,23 +37,38 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
             if jobs == 1 { "1 job is".to_owned() } else { format!("{jobs} jobs are") }
         ));
     }
-    session.ask_for_end(&Control::Shutdown, AGENTS_MAX).map_err(|error| error.to_string())?;
-    await_end(&name)?;
+    let place = Place::find(&name).map_err(|error| error.to_string())?;
+    let pid = session.pid();
+    match session.ask_for_end(&Control::Shutdown, AGENTS_MAX) {
+        Err(CallError::Silent { .. }) => return Err(not_ended(&name, pid, AGENTS_MAX)),
+        result => result.map_err(|error| error.to_string())?,
+    }
+    if place.is_some_and(|place| !is_gone(&place)) {
+        return Err(not_ended(&name, pid, PROCESS_MAX));
+    }
     let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };
     out::tell(&format!("session {name} ended{killed}"));
     Ok(0)
 }
 
+fn not_ended(name: &str, pid: u32, waited: Duration) -> String {
+    let kill = if pid == 0 { String::new() } else { format!("; kill -KILL {pid} ends its process at once") };
+    format!(
+        "session {name} was told to end and has not within {} s; wireup status shows what is left{kill}",
+        waited.as_secs()
+    )
+}
+
 /// Waits until nothing of the session is left on this machine.
-fn await_end(name: &str) -> Result<(), String> {
+fn is_gone(place: &Place) -> bool {
     let until = Instant::now() + PROCESS_MAX;
-    while let Some(place) = Place::find(name).map_err(|error| error.to_string())? {
-        if place.is_free() || Instant::now() > until {
-            break;
+    while !place.is_free() {
+        if Instant::now() > until {
+            return false;
         }
         std::thread::sleep(LOOK);
     }
-    Ok(())
+    true
 }
 
 /// There is no session; there may be what one has left that was killed.

@@ -4,6 +4,7 @@ use super::{SESSION, attach_to};
 use crate::flags::chosen::may_name_hosts;
 use crate::flags::command::{Command, Own, Typed};
 use crate::flags::high;
+use crate::flags::low::{Low, Section};
 use crate::flags::table::Id;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
@@ -70,7 +71,8 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
         let facts = Facts {
             slots_stated: told.slots_stated,
             slots_max: told.slots_max,
-            shell: if Setting::of_session(&spec).local { String::new() } else { words::shell(&spec.remote_shell) },
+            shell: words::shell_for_host(&spec.remote_shell),
+            start_timeout_ns: spec.start_timeout_ns,
             owner: owner.as_ref().map(Owner::pid),
             since_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -82,47 +84,44 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     }
     drop(place);
     let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
-    let limit = Duration::from_nanos(spec.start_timeout_ns) + TELLING;
-    report(session, &name, &spec, begun, limit, typed.low.verbose)
+    report(session, &name, &spec, begun, typed.low.verbose)
 }
 
 /// Somebody else may just be beginning the session.
 fn attach_when_begun(name: &str) -> Result<Attached, String> {
     let until = Instant::now() + BEGINNING_MAX;
-    while matches!(Calling::begin(name), Ok(None)) && Instant::now() < until {
+    // The socket of the one before may be there still.
+    while matches!(Calling::begin(name), Ok(None) | Err(CallError::Stale { .. })) && Instant::now() < until {
         std::thread::sleep(LOOK);
     }
     attach_to(name)
 }
 
-/// A session stands: it is asked for its lost nodes, not for others.
+/// A session stands: it is asked for its lost nodes, not for others, nor to be another one.
 fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
-    match typed.low.names_hosts() || typed.low.virtual_nodes.is_some() {
+    let nothing = Low { verbose: typed.low.verbose, ..Low::default() };
+    match *typed.low != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
         true => Err(format!(
-            "session {name} stands already; wireup up without hosts starts its lost nodes again, wireup down ends it, \
-             --name begins another"
+            "session {name} stands already; wireup up without hosts and other flags starts its lost nodes again, \
+             wireup down ends it, --name begins another"
         )),
         false => Ok(()),
     }
 }
 
 /// Waits until all nodes are there or known to be missing; says so in one line.
-fn report(
-    mut session: Attached,
-    name: &str,
-    spec: &SessionSpec,
-    begun: bool,
-    limit: Duration,
-    verbose: bool,
-) -> Result<u8, String> {
+fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, verbose: bool) -> Result<u8, String> {
     let had_lost = session.welcome.nodes.iter().filter(|node| is_lost(node)).count();
     let mut setting = Setting::of_session(spec);
     setting.agents = session.welcome.nodes.iter().map(|node| node.host.clone()).collect();
     setting.local = session.welcome.shared || setting.agents.len() == 1;
     setting.verbose = verbose;
+    let mut start_timeout_ns = spec.start_timeout_ns;
+    // What this call was told is not how the session was begun.
     if let Some(facts) = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()) {
-        setting.shell = facts.shell;
+        (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }
+    let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
     let mut voice = words::Voice::new(setting.clone());
     let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
         Control::Nodes(nodes) => Some(Ok(nodes)),

@@ -78,7 +78,7 @@ pub fn shell(remote_shell: &RemoteShell) -> String {
 }
 
 /// What one would type before a host and a command.
-fn shell_for_host(remote_shell: &RemoteShell) -> String {
+pub fn shell_for_host(remote_shell: &RemoteShell) -> String {
     let by_step = matches!(remote_shell, RemoteShell::Srun(_));
     shell(remote_shell) + if by_step { " --overlap -w" } else { "" }
 }

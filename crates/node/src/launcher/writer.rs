@@ -237,7 +237,9 @@ impl Target {
         if let Some(spool) = &self.spool {
             let slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
             let problem = |error| Problem { text: format!("keeping the output: {error}"), reader_gone: false };
-            return spool.write(self.stream, &slices).map_err(problem);
+            let is_ours = group.iter().all(|piece| !piece.counts);
+            let written = if is_ours { spool.note(&slices) } else { spool.write(self.stream, &slices) };
+            return written.map_err(problem);
         }
         let (fd, name) = match self.stream {
             Stream::Out => (rustix::stdio::stdout(), "standard output"),

@@ -24,6 +24,8 @@ use wireup_wire::session::Welcome;
 pub const SOCKET: &str = "socket";
 /// How long a session may take to answer. Chosen: it answers within a millisecond, on a machine that swaps within seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Between two tries where too many others wait.
+const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Why a session cannot be spoken to, with the next step.
@@ -43,17 +45,28 @@ pub enum CallError {
          --no-session"
     )]
     Version { name: String, pid: u32, error: AttachError },
-    #[error(
-        "session {name} (process {pid}) does not answer; is it stopped (kill -CONT {pid})? kill {pid} ends it, \
-         --no-session runs without it"
-    )]
+    #[error("session {name} does not answer; {}--no-session runs without it", if_stopped(.pid))]
     Silent { name: String, pid: u32 },
+    #[error("too many callers wait at session {name}; try again later, or use --no-session")]
+    Crowded { name: String },
     #[error("session {name} has ended; wireup up begins it anew, --no-session runs without one")]
     Ended { name: String },
-    #[error("session {name} says what cannot be understood; end it (kill {pid}) and begin it anew")]
+    #[error("session {name} says what cannot be understood; end it{} and begin it anew", by_kill(.pid))]
     Garbled { name: String, pid: u32 },
     #[error("{path}: {error}")]
     System { path: String, error: io::Error },
+}
+
+/// What to do about a process that may be stopped; of another name space, it has no number here.
+fn if_stopped(pid: &u32) -> String {
+    match pid {
+        0 => "is its process, which cannot be seen from here, stopped? ".to_owned(),
+        _ => format!("is its process {pid} stopped (kill -CONT {pid})? kill {pid} ends it, "),
+    }
+}
+
+fn by_kill(pid: &u32) -> String {
+    if *pid == 0 { String::new() } else { format!(" (kill {pid})") }
 }
 
 /// A call that has not been answered.
@@ -89,14 +102,23 @@ impl Calling {
     /// The same at a place that was found; `None`: nobody has ever listened there.
     pub fn at(name: &str, place: &Place) -> Result<Option<Calling>, CallError> {
         let path = || place.path().join(SOCKET).display().to_string();
-        let socket = match local::connect(&place.inside(SOCKET)) {
+        let until = Instant::now() + ANSWER_MAX;
+        let connected = loop {
+            match local::connect(&place.inside(SOCKET)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
+                    std::thread::sleep(CROWDED_PAUSE);
+                }
+                connected => break connected,
+            }
+        };
+        let socket = match connected {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(CallError::Stale { name: name.to_owned(), path: path() });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(CallError::Silent { name: name.to_owned(), pid: 0 });
+                return Err(CallError::Crowded { name: name.to_owned() });
             }
             Err(error) => return Err(CallError::System { path: path(), error }),
         };
@@ -242,5 +264,21 @@ impl Call {
 
     fn system(&self, error: io::Error) -> CallError {
         CallError::System { path: format!("session {}", self.name), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `kill 0` ends whoever types it.
+    #[test]
+    fn a_process_without_a_number_is_not_to_be_killed() {
+        let words = |pid| {
+            let name = || "s".to_owned();
+            [CallError::Silent { name: name(), pid }, CallError::Garbled { name: name(), pid }].map(|e| e.to_string())
+        };
+        assert!(words(7).iter().all(|said| said.contains("kill 7")), "{:?}", words(7));
+        assert!(words(0).iter().all(|said| !said.contains("kill")), "{:?}", words(0));
     }
 }

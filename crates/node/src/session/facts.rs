@@ -13,8 +13,10 @@ pub struct Facts {
     pub slots_stated: bool,
     /// Limits that `--oversubscribe` does not lift, by agent.
     pub slots_max: Vec<Option<u32>>,
-    /// The remote shell as one would type it; empty: all nodes are this machine.
+    /// What one would type to reach a node, before its name.
     pub shell: String,
+    /// How long agents may take to start.
+    pub start_timeout_ns: u64,
     /// The process whose end ends the session.
     pub owner: Option<u32>,
     /// Seconds since 1970.

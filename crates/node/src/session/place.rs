@@ -156,11 +156,7 @@ impl Place {
 
     /// Whether the path leads here still.
     fn is_there(&self) -> bool {
-        let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-        match (rustix::fs::fstat(&self.directory), rustix::fs::lstat(&self.path)) {
-            (Ok(own), Ok(other)) => same(own, other),
-            _ => false,
-        }
+        wireup_os::files::is_at(&self.directory, &self.path)
     }
 
     /// Removes all that is in it, and itself. For whoever has claimed it.

@@ -14,13 +14,13 @@
 use super::place::{Place, PlaceError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use wireup_proto::io::Stream;
 use wireup_wire::ids::JobId;
 
@@ -42,7 +42,15 @@ const FULL: &str = "wireup: the output of this detached job beyond 32 MiB is not
 /// The writing end.
 pub struct Spool {
     file: File,
-    bytes: AtomicU64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Of the job's output, also what was left out.
+    bytes: u64,
+    /// Of the file: whole records.
+    length: u64,
 }
 
 /// A spool, from outside.
@@ -93,24 +101,34 @@ impl Spool {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(directory.join(job.to_string()))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let spool = Spool { file, bytes: AtomicU64::new(0) };
-        spool.record(PROGRAM, &[IoSlice::new(program.as_bytes())])?;
+        // Who looks at it right now, as `wireup jobs` does, lets go at once.
+        retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+        let spool = Spool { file, kept: Mutex::default() };
+        spool.record(&mut spool.kept(), PROGRAM, &[IoSlice::new(program.as_bytes())])?;
         Ok(spool)
     }
 
-    /// Output of the job, or words about it.
+    /// Output of the job.
     ///
     /// # Errors
     /// There is no room.
     pub fn write(&self, stream: Stream, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let before = self.bytes.fetch_add(length, Ordering::Relaxed);
+        let mut kept = self.kept();
+        let before = kept.bytes;
+        kept.bytes += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
         match before {
-            0..=SPOOL_BYTES_MAX if before + length <= SPOOL_BYTES_MAX => self.record(stream as u8, pieces),
-            0..=SPOOL_BYTES_MAX => self.record(Stream::Err as u8, &[IoSlice::new(FULL.as_bytes())]),
+            0..=SPOOL_BYTES_MAX if kept.bytes <= SPOOL_BYTES_MAX => self.record(&mut kept, stream as u8, pieces),
+            0..=SPOOL_BYTES_MAX => self.record(&mut kept, Stream::Err as u8, &[IoSlice::new(FULL.as_bytes())]),
             _ => Ok(()),
         }
+    }
+
+    /// Words of our own about the job: kept however much the job has written.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn note(&self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        self.record(&mut self.kept(), Stream::Err as u8, pieces)
     }
 
     /// The job is over.
@@ -118,17 +136,28 @@ impl Spool {
     /// # Errors
     /// There is no room.
     pub fn end(&self, code: u8) -> io::Result<()> {
-        self.record(END, &[IoSlice::new(&[code])])
+        self.record(&mut self.kept(), END, &[IoSlice::new(&[code])])
     }
 
-    fn record(&self, kind: u8, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        // Numbers, valid at any time.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, kept: &mut Kept, kind: u8, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut header = [kind; HEADER_LEN];
         header[1..].copy_from_slice(&(length as u32).to_le_bytes());
         let mut record = Vec::with_capacity(HEADER_LEN + length);
         record.extend_from_slice(&header);
         pieces.iter().for_each(|piece| record.extend_from_slice(piece));
-        (&self.file).write_all(&record)
+        let written = (&self.file).write_all(&record);
+        match written {
+            Ok(()) => kept.length += record.len() as u64,
+            // Part of a record would hide all that come behind it.
+            Err(_) => drop(self.file.set_len(kept.length)),
+        }
+        written
     }
 }
 
@@ -333,13 +362,15 @@ mod tests {
         for _ in 0..40 {
             spool.write(Stream::Out, &slices(&chunk)).unwrap();
         }
+        spool.note(&slices("why")).unwrap();
         assert!(spool.file.metadata().unwrap().len() <= SPOOL_BYTES_MAX + 1024);
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(0)).unwrap();
-        let mut last = Piece::Later;
+        let mut pieces = Vec::new();
         while let piece @ Piece::Bytes(..) = reader.next_piece().unwrap() {
-            last = piece;
+            pieces.push(piece);
         }
-        assert_eq!(last, Piece::Bytes(Stream::Err, FULL.as_bytes().to_vec()));
+        let said = |text: &str| Piece::Bytes(Stream::Err, text.as_bytes().to_vec());
+        assert_eq!(pieces[pieces.len() - 2..], [said(FULL), said("why")]);
         for job in 1..OVER_MAX as u32 + 20 {
             drop(Spool::create(&place, JobId(job), "./a").unwrap());
         }

@@ -64,7 +64,14 @@ fn a_job_that_never_started_is_told_of_at_once() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
-    assert_eq!(outcome.out(), "");
+    // Its number comes first: who is impatient can end it.
+    assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
+    let file = session.runtime_dir().with_file_name("file");
+    std::fs::write(&file, "").unwrap();
+    let outcome = session.job("--detach -n 2 --output-dir").arg(file.join("out")).arg("true").finish().expect_code(125);
+    outcome.expect_err_line(&["cannot create the output directory"]);
+    let outcome = session.job("--detach --hosts elsewhere -n 2 true").finish().expect_code(125);
+    outcome.expect_err_line(&["needs a session", "elsewhere"]);
     session.job("--detach --pty -n 2 true").finish().expect_code(125).expect_err_line(&["--detach", "--pty"]);
     session.job("--detach --no-session -n 2 true").finish().expect_code(125).expect_err_line(&["needs a session"]);
     session.down("");

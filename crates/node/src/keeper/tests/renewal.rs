@@ -41,6 +41,20 @@ fn starts_that_wait_are_taken_back() {
 }
 
 #[test]
+fn what_somebody_has_made_anew_stays() {
+    let mut bench = Bench::new();
+    let directory = scratch("anew");
+    bench.request(&Request::RemoveUnclaimed { directory: directory.as_os_str().as_encoded_bytes().to_vec() });
+    bench.request(&Request::Renew);
+    bench.until(|bench| bench.renewed == 1);
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    bench.keeper.close().unwrap();
+    assert!(directory.exists());
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn what_somebody_has_claimed_stays() {
     for claimed in [false, true] {
         let mut bench = Bench::new();
