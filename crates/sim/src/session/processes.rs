@@ -141,31 +141,30 @@ impl World {
         let Some(proc) = self.proc(at, job, local) else { return };
         let Some(bytes) = proc.replies.pop_front() else { return };
         proc.line.extend_from_slice(&bytes);
-        while let Some(end) = proc.line.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = proc.line.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            proc.stage += 1;
-            let (stage, rank) = (proc.stage, proc.rank);
-            let other = (rank + 1) % size;
-            let name = format!("sim-{job}");
-            let next = match stage {
-                1 => format!("cmd=put kvsname={name} key=k{rank} value=v{rank}.{job}\n"),
-                2 => "cmd=barrier_in\n".to_owned(),
-                3 => format!("cmd=get kvsname={name} key=k{other}\n"),
-                4 => {
-                    if !line.contains(&format!("value=v{other}.{job}")) {
-                        return self.checks.problem(format!("rank {rank} of job {job} gets {line:?}"));
-                    }
-                    return self.plan(work_ns, Plan::Rank { host: at, life, job, local, doing: Doing::Works });
+        // One line is one reply, and there is one at a time.
+        let Some(end) = proc.line.iter().position(|byte| *byte == b'\n') else { return };
+        let line: Vec<u8> = proc.line.drain(..=end).collect();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        proc.stage += 1;
+        let (stage, rank) = (proc.stage, proc.rank);
+        let other = (rank + 1) % size;
+        let name = format!("sim-{job}");
+        let next = match stage {
+            1 => format!("cmd=put kvsname={name} key=k{rank} value=v{rank}.{job}\n"),
+            2 => "cmd=barrier_in\n".to_owned(),
+            3 => format!("cmd=get kvsname={name} key=k{other}\n"),
+            4 => {
+                if !line.contains(&format!("value=v{other}.{job}")) {
+                    return self.checks.problem(format!("rank {rank} of job {job} gets {line:?}"));
                 }
-                _ => {
-                    let doing = Doing::Dies(ExitStatus::Exited(0));
-                    return self.plan(1000, Plan::Rank { host: at, life, job, local, doing });
-                }
-            };
-            self.speak(at, job, local, next);
-            return;
-        }
+                return self.plan(work_ns, Plan::Rank { host: at, life, job, local, doing: Doing::Works });
+            }
+            _ => {
+                let doing = Doing::Dies(ExitStatus::Exited(0));
+                return self.plan(1000, Plan::Rank { host: at, life, job, local, doing });
+            }
+        };
+        self.speak(at, job, local, next);
     }
 
     pub(super) fn close_client(&mut self, at: u32, job: JobId, local: LocalRank) {
