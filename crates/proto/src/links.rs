@@ -357,6 +357,22 @@ impl Links {
         self.standing.iter().flat_map(|standing| standing.lost.iter().copied())
     }
 
+    /// The same for a frame that a child passes on: who cannot do better, or has passed it on before, does not get it back. Each
+    /// child was a candidate once, then it goes up: no frame goes around for ever.
+    pub fn next_hop_from(&self, branch: AgentId, from: AgentId, to: AgentId) -> Hop {
+        let origin = self.next_hop(from);
+        let mut at = to;
+        while at > self.me {
+            let is_candidate = self.children.contains_key(&at) || self.expected.contains_key(&at);
+            if is_candidate && at != branch && origin != Hop::Child(at) {
+                return Hop::Child(at);
+            }
+            let Some(parent) = self.tree.parent(at) else { break };
+            at = parent;
+        }
+        if to == self.me { Hop::Here } else { Hop::Parent }
+    }
+
     pub fn is_lost(&self, agent: AgentId) -> bool {
         self.standing.as_ref().is_some_and(|standing| standing.lost.contains(&agent))
     }

@@ -139,7 +139,10 @@ impl Agent {
             return Ok(());
         }
         if to != me {
-            self.links.route(to, frame, &mut self.out);
+            match branch.filter(|_| self.is_standing()) {
+                Some(branch) => self.pass_routed(branch, from, to, frame),
+                None => self.links.route(to, frame, &mut self.out),
+            }
             return Ok(());
         }
         let job = JobId(frame.job);
@@ -169,13 +172,22 @@ impl Agent {
         let (me, below) = (self.config.agent, |top, agent| self.tree.subtree_contains(top, agent));
         if self.is_standing() {
             // Adopted agents are not where the tree was drawn, but none is above those that it was below.
-            let next = self.links.next_hop(to);
-            let turns_back = branch.map_or(next == Hop::Parent, |branch| next == Hop::Child(branch));
-            return branch.is_none_or(|branch| below(branch, from)) && !turns_back && !self.links.is_lost(from);
+            let has_way = branch.is_some() || self.links.next_hop(to) != Hop::Parent;
+            return branch.is_none_or(|branch| below(branch, from)) && has_way && !self.links.is_lost(from);
         }
         match branch {
             Some(branch) => below(branch, from) && !below(branch, to),
             None => !below(me, from) && below(me, to),
+        }
+    }
+
+    /// A child's frame for another agent.
+    fn pass_routed(&mut self, branch: AgentId, from: AgentId, to: AgentId, frame: Frame) {
+        match self.links.next_hop_from(branch, from, to) {
+            Hop::Child(child) => self.links.send_child(child, frame, &mut self.out),
+            Hop::Parent if !self.is_root() => self.links.send_up(frame, &mut self.out),
+            // Nobody here knows it.
+            Hop::Parent | Hop::Here => {}
         }
     }
 

@@ -8,6 +8,7 @@ use crate::net::{End, Sort};
 use std::collections::BTreeMap;
 use wireup_proto::io::{ExitStatus, Input, LinkId, Output, Peer, ShellId};
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, AgentSpec, Bootstrap, RemoteShell};
 use wireup_wire::session::{Ancestor, Standing};
@@ -232,6 +233,12 @@ impl World {
             Output::Send { link, frame } => {
                 let link = self.hosts[at as usize].links[link.0 as usize];
                 let from = self.end_of(link, at);
+                self.trace(|| {
+                    let to = self.net.ends(link)[1 - from];
+                    let ends = wireup_wire::route::ends(&frame).filter(|_| frame.kind == Kind::Routed);
+                    let Frame { kind, stream, job, arg, .. } = &frame;
+                    format!("agent {at} sends {kind:?} {stream} {arg} of job {job} to {to:?}, {ends:?}")
+                });
                 self.net.send(&mut self.clock, link, from, frame);
             }
             Output::CloseLink { link } => {
