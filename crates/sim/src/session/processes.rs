@@ -141,10 +141,7 @@ impl World {
         let Some(proc) = self.proc(at, job, local) else { return };
         let Some(bytes) = proc.replies.pop_front() else { return };
         proc.line.extend_from_slice(&bytes);
-<<<<<<< HEAD
-=======
         // One line is one reply, and there is one at a time.
->>>>>>> sess
         let Some(end) = proc.line.iter().position(|byte| *byte == b'\n') else { return };
         let line: Vec<u8> = proc.line.drain(..=end).collect();
         let line = String::from_utf8_lossy(&line).into_owned();
