@@ -73,8 +73,8 @@ wireup attach: the output of a detached job from its beginning, as it grows, to 
   job=$(wireup run --detach -n 64 ./app)
   wireup attach $job
 
-Ctrl-C is passed on to the job, a second one ends it; a terminal that is closed leaves it alone. Of a job's output 32 MiB are kept;
-wireup run --output-dir keeps all. What was shown to its end is removed.
+Ctrl-C is passed on to the job, a second one ends it; a terminal that is closed leaves it alone. Of a job's output
+32 MiB are kept; wireup run --output-dir keeps all. What was shown to its end is removed.
 
 Exit code: that of the job.
 ";
