@@ -107,6 +107,8 @@ fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
     match () {
         () if problem.contains(" CANCELLED AT ") => "scancel has ended the step of its agents, or a limit of the job",
         () if setting.local => "out of memory? dmesg tells",
+        // As srun says it; what the whole step died of may come later.
+        () if problem.ends_with("; Killed") => "out of memory, or scancel? dmesg tells, there",
         () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
             "out of memory? dmesg tells, there"
         }

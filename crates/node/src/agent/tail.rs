@@ -93,6 +93,7 @@ mod tests {
     fn the_last_whole_lines_are_kept() {
         let reactor = Reactor::new().unwrap();
         let (ours, theirs) = wireup_os::socket::pair().unwrap();
+        wireup_os::files::set_nonblocking(&ours, true).unwrap();
         let mut tail = Tail::new(20);
         tail.follow(Stream::watched(Some(ours), 7, &reactor));
         let mut theirs = std::fs::File::from(theirs);

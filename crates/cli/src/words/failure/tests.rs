@@ -113,7 +113,7 @@ fn failures_of_our_own() {
     assert!(of_node(lost.clone(), Setting::example()).ends_with("out of memory? dmesg tells"));
     let killed = Cause::AgentLost { agent: AgentId(1), problem: "closed by the other end; Killed".into() };
     let remote = Setting { local: false, ..Setting::example() };
-    assert!(of_node(killed, remote).ends_with("; out of memory? dmesg tells, there"));
+    assert!(of_node(killed, remote).ends_with("; out of memory, or scancel? dmesg tells, there"));
     assert!(
         of_node(lost, Setting { local: false, ..Setting::example() })
             .contains("broke: connection reset; the other ranks")
