@@ -165,8 +165,11 @@ fn a_cancelled_step_is_told_and_leaves_nothing() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "cancelled-step");
     machines.cancel(&steps(&machines));
-    // Whichever of srun's words comes first: "STEP .. CANCELLED AT" or "n0: task 0: Killed".
-    running.finish().expect_code(125).expect_err_line(&["the other ranks were ended", "scancel"]);
+    // Whichever is heard first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or of a rank that was killed before its agent.
+    let outcome = running.finish();
+    assert!([125, 137].contains(&outcome.code()), "{outcome}");
+    let line = outcome.expect_err_line(&["the other ranks were ended"]);
+    assert!(line.contains("scancel") || line.contains("SIGKILL"), "{line}");
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn a_killed_agent_is_named() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "agent");
     kill_on(&machines, 2, "wireup agent");
-    running.finish().expect_code(125).expect_err_line(&["node n2", "Killed", "out of memory?"]);
+    running.finish().expect_code(125).expect_err_line(&["node n2", "Killed", "out of memory"]);
 }
 
 #[test]
