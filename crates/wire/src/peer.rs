@@ -3,6 +3,16 @@
 //! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
 //! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
 
+mod bootstrap;
+mod failure;
+mod stall;
+mod trace;
+
+pub use bootstrap::{BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, probe};
+pub use failure::{Cause, Failure, SpawnError, SpawnStep};
+pub use stall::{GroupStall, StallReport};
+pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
+
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
@@ -14,19 +24,6 @@ use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
 pub const PROTOCOL_VERSION: u16 = 7;
-/// First bytes of a bootstrap message: magic, then the version and the length of what follows.
-pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
-/// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
-pub const BOOTSTRAP_HEADER_LEN: usize = 12;
-/// Longest bootstrap body, deflated or not: a job message with a full environment (2 MiB is Linux' own bound) and a node list.
-pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
-
-/// How hard a body is deflated, and up to which length well: an environment and a node list of that many bytes take a
-/// few milliseconds, which are spent for each child (chosen).
-const DEFLATE_WELL: u8 = 6;
-const DEFLATE_FAST: u8 = 1;
-const DEFLATE_WELL_MAX: usize = 64 << 10;
-
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
@@ -104,22 +101,6 @@ pub enum RemoteShell {
     /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. Each agent is told everything that all
     /// are told, and finds itself by the name of its node.
     Srun(Vec<String>),
-}
-
-/// What a starting agent reads from its standard input.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Bootstrap {
-    pub secret: Secret,
-    pub agent: AgentId,
-    /// Addresses of the parent, `ip:port`, best first.
-    pub parent: Vec<String>,
-    /// The parent itself called the remote shell: where that came from is an address of the parent.
-    pub by_parent: bool,
-    pub session: SessionSpec,
-    /// Jobs to start at once, without waiting for the link.
-    pub jobs: Vec<JobSpec>,
-    /// Of a standing session.
-    pub kin: Kin,
 }
 
 /// Who dials, inside the handshake's first message.
@@ -315,98 +296,6 @@ pub struct Opened {
     pub version: String,
 }
 
-/// Something that ends a job.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Failure {
-    pub node: NodeId,
-    /// Name of the node.
-    pub host: String,
-    pub rank: Option<Rank>,
-    pub pid: Option<u32>,
-    pub cause: Cause,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Cause {
-    /// The rank left with this exit code, not 0.
-    Exited(u8),
-    /// The rank was killed by this signal.
-    Signalled { signal: i32, core_dumped: bool },
-    /// The program could not be started.
-    Spawn(SpawnError),
-    /// The rank called PMI abort.
-    Aborted { code: i32, message: String },
-    /// Others wait in a fence that this rank can no longer enter.
-    LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
-    /// The rank left with exit code 0 after PMI init and without finalize; others may wait for it for ever.
-    NotFinalized,
-    /// The rank's PMI requests broke the protocol.
-    Pmi { problem: String },
-    /// Agents could not be started or did not link back: all of them.
-    AgentsMissing { missing: Vec<MissingAgent> },
-    /// The link to a running agent broke.
-    AgentLost { agent: AgentId, problem: String },
-    /// What came from this agent, on node `host`, beside the tree cannot be put in order.
-    NoDirectLink { agent: AgentId, host: String, problem: String },
-    /// The process that forks and watches the ranks of a node is gone.
-    KeeperLost,
-    /// The time limit of the job is over.
-    TimedOut { after_ns: u64 },
-    /// The user asked for the end.
-    Interrupted { signal: i32 },
-    /// The launcher's own work failed (a full disk below `--output-dir`, for one).
-    Launcher { problem: String },
-    /// Others wait in the barrier of a group that this rank can no longer enter: it has said PMI finalize, or is gone.
-    LeftGroup { group: String, exit: Option<u8> },
-    /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
-    PmixServer { problem: String },
-    /// The batch system has told the agent of a node to end, by this signal.
-    ToldToEnd { signal: i32 },
-    /// Somebody else than its launcher wanted its end.
-    Killed { by: String },
-    /// The session is being ended.
-    SessionEnded { reason: String },
-}
-
-/// A program that could not be started: which step failed on what, with the `errno`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SpawnError {
-    pub step: SpawnStep,
-    /// The path or name that the step worked on.
-    pub what: String,
-    pub errno: i32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum SpawnStep {
-    /// No such program in `PATH` or at the path given.
-    Find,
-    /// The program exists; its interpreter (`#!` or ELF) does not.
-    Interpreter,
-    Exec,
-    Cwd,
-    /// Pipes, sockets, pseudo-terminals.
-    Stdio,
-    Fork,
-    /// Giving GPUs to ranks.
-    Devices,
-}
-
-impl SpawnStep {
-    /// What was tried, for a person.
-    pub fn words(self) -> &'static str {
-        match self {
-            SpawnStep::Find => "finding the program",
-            SpawnStep::Interpreter => "finding the program's interpreter",
-            SpawnStep::Exec => "executing the program",
-            SpawnStep::Cwd => "changing to the working directory",
-            SpawnStep::Stdio => "making pipes and sockets",
-            SpawnStep::Fork => "creating a process",
-            SpawnStep::Devices => "giving GPUs to ranks",
-        }
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Departed {
     pub rank: Rank,
@@ -439,119 +328,6 @@ pub struct Ended {
     pub done: Done,
 }
 
-/// What one agent knows about a fence that is not complete.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StallReport {
-    pub node: NodeId,
-    pub host: String,
-    pub epoch: Epoch,
-    /// What the epoch is, if somebody waits in it.
-    pub collective: Option<Collective>,
-    /// Ranks of the node inside the fence.
-    pub arrived: u32,
-    /// Ranks of the node that have not entered, the first few, with their pids.
-    pub missing: Vec<(Rank, u32)>,
-    /// How many have not entered.
-    pub missing_count: u32,
-    /// Barriers of groups that ranks of the node wait in, or are waited for; the first few.
-    pub groups: Vec<GroupStall>,
-}
-
-/// What one agent knows about the barrier of a group that is not complete.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct GroupStall {
-    /// In words: which ranks.
-    pub group: String,
-    /// Members on the node that wait in it, and that have not entered: the first few with their pids, and how many.
-    pub arrived: u32,
-    pub missing: Vec<(Rank, u32)>,
-    pub missing_count: u32,
-}
-
-/// The time stamps of one agent, in nanoseconds of its monotonic clock.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct TracePart {
-    pub agent: AgentId,
-    pub node: NodeId,
-    pub host: String,
-    /// Process started; bootstrap read; linked to its parent; job message seen; all children linked.
-    pub process_ns: u64,
-    pub bootstrap_ns: u64,
-    pub linked_ns: u64,
-    pub job_ns: u64,
-    pub children_ns: u64,
-    /// This agent's clock minus its parent's (ns), as estimated when they linked; and how far off that may be.
-    pub clock_offset_ns: i64,
-    pub clock_error_ns: u64,
-    pub ranks: Vec<RankTrace>,
-    pub fences: Vec<FenceTrace>,
-    /// Frames of collectives on the agent's links, and their payload.
-    pub traffic: ExchangeTraffic,
-}
-
-/// What an agent's links carried for a job's collectives, by way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct ExchangeTraffic {
-    /// Towards the root.
-    pub up: Traffic,
-    /// From the root outward.
-    pub down: Traffic,
-    /// Between any two nodes.
-    pub direct: Traffic,
-}
-
-/// Frames and payload bytes, in and out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Traffic {
-    pub frames_in: u64,
-    pub bytes_in: u64,
-    pub frames_out: u64,
-    pub bytes_out: u64,
-}
-
-impl Traffic {
-    /// A frame with that much payload came in.
-    pub fn count_in(&mut self, bytes: usize) {
-        self.frames_in += 1;
-        self.bytes_in += bytes as u64;
-    }
-
-    /// A frame with that much payload went out.
-    pub fn count_out(&mut self, bytes: usize) {
-        self.frames_out += 1;
-        self.bytes_out += bytes as u64;
-    }
-}
-
-/// Time stamps of one rank; 0 where it never happened.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct RankTrace {
-    pub rank: Rank,
-    pub pid: u32,
-    pub spawn_ns: u64,
-    pub exec_ns: u64,
-    pub init_ns: u64,
-    pub finalize_ns: u64,
-    pub exit_ns: u64,
-}
-
-/// One fence, or another collective, as an agent saw it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct FenceTrace {
-    pub epoch: Epoch,
-    pub collective: Collective,
-    /// First and last local rank in.
-    pub first_in_ns: u64,
-    pub last_in_ns: u64,
-    /// Local ranks released.
-    pub out_ns: u64,
-    /// Who came last.
-    pub last_rank: Rank,
-    /// Payload bytes of the node's own pairs, and of the job's.
-    pub bytes_up: u64,
-    pub bytes_down: u64,
-}
-
 /// A peer sent what is no message.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerError {
@@ -578,53 +354,5 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         Ok(_) | Err(_) => Err(PeerError::Malformed),
-    }
-}
-
-/// What asks a host only whether an agent could begin there: a header with nothing behind it.
-pub fn probe() -> Vec<u8> {
-    header(0).to_vec()
-}
-
-fn header(length: u32) -> [u8; BOOTSTRAP_HEADER_LEN] {
-    let mut header = [0; BOOTSTRAP_HEADER_LEN];
-    header[..4].copy_from_slice(&BOOTSTRAP_MAGIC);
-    header[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-    header[8..].copy_from_slice(&length.to_le_bytes());
-    header
-}
-
-impl Bootstrap {
-    /// Header and deflated body, ready for the remote shell's standard input.
-    pub fn encode(&self) -> Vec<u8> {
-        let plain = encode(self);
-        let level = if plain.len() > DEFLATE_WELL_MAX { DEFLATE_FAST } else { DEFLATE_WELL };
-        let body = miniz_oxide::deflate::compress_to_vec(&plain, level);
-        let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
-        bytes.extend_from_slice(&header(body.len() as u32));
-        bytes.extend_from_slice(&body);
-        bytes
-    }
-
-    /// The body behind a header.
-    pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
-        let plain = miniz_oxide::inflate::decompress_to_vec_with_limit(body, BOOTSTRAP_LEN_MAX);
-        decode(&plain.map_err(|_| PeerError::Malformed)?)
-    }
-
-    /// The length of the body that follows a header; 0: a probe.
-    pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<usize, PeerError> {
-        if header[..4] != BOOTSTRAP_MAGIC {
-            return Err(PeerError::Magic);
-        }
-        let theirs = u16::from_le_bytes([header[4], header[5]]);
-        if theirs != PROTOCOL_VERSION {
-            return Err(PeerError::Version { theirs });
-        }
-        let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-        if length as usize > BOOTSTRAP_LEN_MAX {
-            return Err(PeerError::TooLong(length));
-        }
-        Ok(length as usize)
     }
 }

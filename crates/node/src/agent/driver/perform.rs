@@ -1,0 +1,214 @@
+//! What the machine asks for, done.
+
+use super::super::links::{IN_MEMORY, ListenError};
+use super::super::ranks::JobRanks;
+use super::super::shells::Shells;
+use super::super::turn::Turn;
+use super::AgentDriver;
+use bytes::Bytes;
+use std::io;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::reactor::Reactor;
+use wireup_proto::io::{How, Input, Output, ShellId};
+use wireup_proto::memory::Shared;
+use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
+
+impl AgentDriver {
+    /// Does what the machine has asked for so far. Returns how many ranks were answered.
+    pub(super) fn perform_all(&mut self) -> usize {
+        let mut answered = 0;
+        while let Some(output) = self.agent.poll() {
+            answered += usize::from(matches!(output, Output::Reply { .. }));
+            if let Some(recorder) = &mut self.recorder {
+                recorder.on_output(&output);
+            }
+            self.perform(output);
+        }
+        answered
+    }
+
+    fn perform(&mut self, output: Output) {
+        let Self { reactor, links, jobs, inputs, buffer, .. } = self;
+        match output {
+            Output::StartAgent { shell, agent, how, bootstrap } => {
+                if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
+                    self.inputs.push(Input::ShellFailed { shell, error });
+                }
+            }
+            Output::StartStep { shell, agents, how, bootstrap } => {
+                if let Err(error) = self.start_step(shell, &agents, how, bootstrap) {
+                    self.inputs.push(Input::ShellFailed { shell, error });
+                }
+            }
+            Output::StopShell { shell } => {
+                if let Some(shells) = &mut self.shells {
+                    shells.stop(shell);
+                }
+            }
+            Output::Listen => self.listen_on_demand(),
+            Output::Dial { agent, addresses, ucx } => {
+                links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
+            }
+            Output::Rejoin { ancestors, life } => links.rejoin(ancestors, life, reactor, inputs),
+            Output::OpenUcx => {
+                let result = links.open_ucx(reactor);
+                inputs.push(Input::UcxOpened { result });
+            }
+            Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
+            Output::Send { link, frame } => {
+                self.unsent = true;
+                links.send(link, frame);
+            }
+            Output::CloseLink { link } => links.close(link),
+            Output::StartPmix(plan) => {
+                let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
+                if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
+                    inputs.push(Input::PmixFailed { job: plan.job, error });
+                }
+            }
+            Output::PmixSend { job, bytes } => {
+                if let Some(pmix) = jobs.get_mut(&job).and_then(JobRanks::pmix) {
+                    pmix.send(bytes, reactor);
+                }
+            }
+            Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
+            Output::Spawn(plan) => {
+                let by_step = matches!(self.agent.session().remote_shell, RemoteShell::Srun(_));
+                let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
+                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
+                    let job = plan.job;
+                    let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
+                        job,
+                        local: rank.local,
+                        error: error.clone(),
+                    };
+                    inputs.extend(plan.ranks.iter().map(failed));
+                }
+            }
+            Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
+            Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
+            Output::Reply { job, local, bytes, shares } => {
+                // The children's ranks wait longer than ours: a fence's result goes on before it is told here.
+                if self.unsent {
+                    self.flush_links();
+                }
+                self.reply(job, local, bytes, shares);
+            }
+            Output::CloseClient { job, local } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.close_client(local, reactor);
+                }
+            }
+            Output::Write { job, local, bytes } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.write_stdin(local, bytes, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
+                }
+            }
+            Output::ReadStdio { job, stream, on } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    ranks.read_stdio(stream, on, &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
+                }
+            }
+            Output::Resize { job, local, rows, columns } => {
+                self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
+            }
+            Output::JobGone { job } => {
+                if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
+                    self.collect_orphans();
+                }
+                if let Some(ranks) = self.jobs.remove(&job) {
+                    self.keepers.give_back(ranks.into_keeper(), &self.reactor);
+                }
+            }
+            Output::Exit => self.left = true,
+        }
+    }
+
+    pub(super) fn flush_links(&mut self) {
+        self.unsent = false;
+        self.links.flush(&self.reactor, &mut self.inputs);
+    }
+
+    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: Vec<Shared>) {
+        if let Some(ranks) = self.jobs.get_mut(&job) {
+            ranks.reply(local, bytes, shares, &self.reactor);
+        }
+    }
+
+    fn with_ranks(&mut self, job: JobId, act: impl FnOnce(&mut JobRanks)) {
+        if let Some(ranks) = self.jobs.get_mut(&job) {
+            act(ranks);
+        }
+    }
+
+    fn start_agent(
+        &mut self,
+        shell: ShellId,
+        agent: AgentId,
+        how: How,
+        mut bootstrap: Option<Box<Bootstrap>>,
+    ) -> Result<(), SpawnError> {
+        if let Some(bootstrap) = &mut bootstrap {
+            self.complete(bootstrap)?;
+        }
+        let Self { shells, reactor, agent: machine, .. } = self;
+        shells_of(shells, reactor)?.start(shell, agent, how, machine.session(), bootstrap.as_deref())
+    }
+
+    fn start_step(
+        &mut self,
+        shell: ShellId,
+        agents: &[AgentId],
+        how: How,
+        mut bootstrap: Box<Bootstrap>,
+    ) -> Result<(), SpawnError> {
+        self.complete(&mut bootstrap)?;
+        let Self { shells, reactor, .. } = self;
+        shells_of(shells, reactor)?.start_step(shell, agents, how, &bootstrap)
+    }
+
+    /// Puts the session's secret into a bootstrap message, and where this agent listens.
+    fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
+        bootstrap.secret = self.links.secret().map_err(|error| no_stdio("the run's secret", &error))?;
+        let addresses = self.listen().map_err(|error| SpawnError {
+            step: SpawnStep::Stdio,
+            what: error.to_string(),
+            errno: error.errno().unwrap_or(0),
+        })?;
+        if bootstrap.parent.is_empty() {
+            bootstrap.parent = addresses;
+        }
+        Ok(())
+    }
+
+    /// Where other agents can dial in; the machine is told once.
+    pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
+        let addresses = self.links.listen(&self.reactor)?;
+        if !std::mem::replace(&mut self.listening, true) {
+            self.inputs.push(Input::Listening { addresses: addresses.clone() });
+        }
+        Ok(addresses)
+    }
+
+    fn listen_on_demand(&mut self) {
+        if let Err(error) = self.listen() {
+            self.inputs.push(Input::ListenFailed { problem: format!("listening for other agents: {error}") });
+        }
+    }
+}
+
+/// The remote shells, with a keeper that is there from now on.
+fn shells_of<'s>(shells: &'s mut Option<Shells>, reactor: &Reactor) -> Result<&'s mut Shells, SpawnError> {
+    match shells {
+        Some(shells) => Ok(shells),
+        None => {
+            let forked = Shells::fork(reactor);
+            Ok(shells.insert(forked.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
+        }
+    }
+}
+
+fn no_stdio(what: &str, error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Stdio, what: what.into(), errno: error.raw_os_error().unwrap_or(0) }
+}

@@ -1,0 +1,86 @@
+//! The message on a remote shell's standard input: a header, then a deflated body.
+
+use super::{PROTOCOL_VERSION, PeerError, Secret, SessionSpec, decode, encode};
+use crate::ids::AgentId;
+use crate::job::JobSpec;
+use crate::session::Kin;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// First bytes of a bootstrap message: magic, then the version and the length of what follows.
+pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
+/// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
+pub const BOOTSTRAP_HEADER_LEN: usize = 12;
+/// Longest bootstrap body, deflated or not: a job message with a full environment (2 MiB is Linux' own bound) and a node list.
+pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
+
+/// How hard a body is deflated, and up to which length well: an environment and a node list of that many bytes take a
+/// few milliseconds, which are spent for each child (chosen).
+const DEFLATE_WELL: u8 = 6;
+const DEFLATE_FAST: u8 = 1;
+const DEFLATE_WELL_MAX: usize = 64 << 10;
+
+/// What a starting agent reads from its standard input.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bootstrap {
+    pub secret: Secret,
+    pub agent: AgentId,
+    /// Addresses of the parent, `ip:port`, best first.
+    pub parent: Vec<String>,
+    /// The parent itself called the remote shell: where that came from is an address of the parent.
+    pub by_parent: bool,
+    pub session: SessionSpec,
+    /// Jobs to start at once, without waiting for the link.
+    pub jobs: Vec<JobSpec>,
+    /// Of a standing session.
+    pub kin: Kin,
+}
+
+/// What asks a host only whether an agent could begin there: a header with nothing behind it.
+pub fn probe() -> Vec<u8> {
+    header(0).to_vec()
+}
+
+fn header(length: u32) -> [u8; BOOTSTRAP_HEADER_LEN] {
+    let mut header = [0; BOOTSTRAP_HEADER_LEN];
+    header[..4].copy_from_slice(&BOOTSTRAP_MAGIC);
+    header[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    header[8..].copy_from_slice(&length.to_le_bytes());
+    header
+}
+
+impl Bootstrap {
+    /// Header and deflated body, ready for the remote shell's standard input.
+    pub fn encode(&self) -> Vec<u8> {
+        let plain = encode(self);
+        let level = if plain.len() > DEFLATE_WELL_MAX { DEFLATE_FAST } else { DEFLATE_WELL };
+        let body = miniz_oxide::deflate::compress_to_vec(&plain, level);
+        let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
+        bytes.extend_from_slice(&header(body.len() as u32));
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// The body behind a header.
+    pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
+        let plain = miniz_oxide::inflate::decompress_to_vec_with_limit(body, BOOTSTRAP_LEN_MAX);
+        decode(&plain.map_err(|_| PeerError::Malformed)?)
+    }
+
+    /// The length of the body that follows a header; 0: a probe.
+    pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<usize, PeerError> {
+        if header[..4] != BOOTSTRAP_MAGIC {
+            return Err(PeerError::Magic);
+        }
+        let theirs = u16::from_le_bytes([header[4], header[5]]);
+        if theirs != PROTOCOL_VERSION {
+            return Err(PeerError::Version { theirs });
+        }
+        let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if length as usize > BOOTSTRAP_LEN_MAX {
+            return Err(PeerError::TooLong(length));
+        }
+        Ok(length as usize)
+    }
+}

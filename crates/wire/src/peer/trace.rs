@@ -1,0 +1,91 @@
+//! Where the time of a start went, and what links carried.
+
+use crate::collective::Collective;
+use crate::ids::{AgentId, Epoch, NodeId, Rank};
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The time stamps of one agent, in nanoseconds of its monotonic clock.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TracePart {
+    pub agent: AgentId,
+    pub node: NodeId,
+    pub host: String,
+    /// Process started; bootstrap read; linked to its parent; job message seen; all children linked.
+    pub process_ns: u64,
+    pub bootstrap_ns: u64,
+    pub linked_ns: u64,
+    pub job_ns: u64,
+    pub children_ns: u64,
+    /// This agent's clock minus its parent's (ns), as estimated when they linked; and how far off that may be.
+    pub clock_offset_ns: i64,
+    pub clock_error_ns: u64,
+    pub ranks: Vec<RankTrace>,
+    pub fences: Vec<FenceTrace>,
+    /// Frames of collectives on the agent's links, and their payload.
+    pub traffic: ExchangeTraffic,
+}
+
+/// What an agent's links carried for a job's collectives, by way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ExchangeTraffic {
+    /// Towards the root.
+    pub up: Traffic,
+    /// From the root outward.
+    pub down: Traffic,
+    /// Between any two nodes.
+    pub direct: Traffic,
+}
+
+/// Frames and payload bytes, in and out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Traffic {
+    pub frames_in: u64,
+    pub bytes_in: u64,
+    pub frames_out: u64,
+    pub bytes_out: u64,
+}
+
+impl Traffic {
+    /// A frame with that much payload came in.
+    pub fn count_in(&mut self, bytes: usize) {
+        self.frames_in += 1;
+        self.bytes_in += bytes as u64;
+    }
+
+    /// A frame with that much payload went out.
+    pub fn count_out(&mut self, bytes: usize) {
+        self.frames_out += 1;
+        self.bytes_out += bytes as u64;
+    }
+}
+
+/// Time stamps of one rank; 0 where it never happened.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RankTrace {
+    pub rank: Rank,
+    pub pid: u32,
+    pub spawn_ns: u64,
+    pub exec_ns: u64,
+    pub init_ns: u64,
+    pub finalize_ns: u64,
+    pub exit_ns: u64,
+}
+
+/// One fence, or another collective, as an agent saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FenceTrace {
+    pub epoch: Epoch,
+    pub collective: Collective,
+    /// First and last local rank in.
+    pub first_in_ns: u64,
+    pub last_in_ns: u64,
+    /// Local ranks released.
+    pub out_ns: u64,
+    /// Who came last.
+    pub last_rank: Rank,
+    /// Payload bytes of the node's own pairs, and of the job's.
+    pub bytes_up: u64,
+    pub bytes_down: u64,
+}
