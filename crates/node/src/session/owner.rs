@@ -1,7 +1,8 @@
 //! Whose end ends a session: the log-in that it was made in.
 //!
 //! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch script. Where
-//! the caller leads that itself (`setsid wireup up`) or the leader is gone, it is whoever started the caller.
+//! the leader is gone, or is a container's first process or outside of it, it is the script furthest up that has called the caller,
+//! not the subshell next to it. Where the caller leads its session itself (`setsid wireup up`), it is whoever started it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::process;
@@ -18,7 +19,7 @@ impl Owner {
     /// 5.3).
     pub fn of_caller() -> Option<Owner> {
         let own = process::own_pid();
-        let candidates = [process::session_leader(), process::parent()];
+        let candidates = [process::session_leader(), process::eldest_of_session(), process::parent()];
         // The machine's first process is nobody's log-in.
         let mut others = candidates.into_iter().flatten().filter(|&pid| pid != own && pid > 1);
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))

@@ -92,7 +92,7 @@ fn children_by_scan() -> HashMap<u32, Vec<u32>> {
 }
 
 /// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), at least 3.
-fn stat_field(pid: u32, number: usize) -> Option<u64> {
+pub(super) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name (field 2) may hold anything, also parentheses and blanks: count from its last parenthesis.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;

@@ -13,6 +13,7 @@ pub use signals::{
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};
 use std::io;
+use std::iter;
 use std::os::fd::OwnedFd;
 
 /// The bounds of open files: before, and after it was raised.
@@ -76,6 +77,28 @@ pub fn session_leader() -> Option<u32> {
     // SAFETY: `getsid` touches no memory. (rustix' own takes no 0 for an answer, which stands for a leader elsewhere.)
     u32::try_from(unsafe { libc::getsid(0) }).ok().filter(|&pid| pid > 0)
 }
+
+/// The process furthest up that has started this one and is of its session still, most often a script; for a session whose leader
+/// is gone, or cannot be seen.
+pub fn eldest_of_session() -> Option<u32> {
+    let session = |pid: u32| descendants::stat_field(pid, SESSION);
+    let own = own_pid();
+    let own_session = session(own)?;
+    let above = |&pid: &u32| descendants::stat_field(pid, PARENT).map(|parent| parent as u32);
+    let is_of_it = |&pid: &u32| pid > 0 && session(pid) == Some(own_session);
+    // A process that ends meanwhile cannot make it longer than this.
+    iter::successors(Some(own), |pid| above(pid).filter(is_of_it))
+        .take(ANCESTORS_MAX)
+        .skip(1)
+        .filter(|&pid| pid > 1)
+        .last()
+}
+
+/// Fields of `/proc/PID/stat`.
+const PARENT: usize = 4;
+const SESSION: usize = 6;
+/// Deeper than anybody nests shells.
+const ANCESTORS_MAX: usize = 4096;
 
 /// Who started this process, or took it over; `None`: it cannot be seen from this name space.
 pub fn parent() -> Option<u32> {

@@ -101,6 +101,30 @@ fn it_ends_with_its_owner() {
     session.expect_gone();
 }
 
+/// A batch system's script, a container's: its subshells come and go.
+#[test]
+fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
+    let session = Session::nowhere();
+    let gate = session.runtime_dir().with_file_name("gate");
+    let script = format!(
+        "while test -e /proc/$(cut -d' ' -f6 /proc/$$/stat); do sleep 0.02; done
+        ($WIREUP up --virtual-nodes 2)
+        until test -e {0}; do sleep 0.02; done",
+        gate.display()
+    );
+    let file = session.runtime_dir().with_file_name("script");
+    std::fs::write(&file, script).unwrap();
+    let begin = format!(
+        "setsid sh -c 'sh {} >/dev/null 2>&1 & exit'
+        until $WIREUP status; do sleep 0.05; done",
+        file.display()
+    );
+    session.shell_leaving(&begin).expect_code(0);
+    session.shell("sleep 0.3; $WIREUP run --session default -n 2 true").succeed();
+    std::fs::write(&gate, "").unwrap();
+    session.expect_gone();
+}
+
 #[test]
 fn or_lingers() {
     let session = Session::nowhere();
