@@ -1,8 +1,8 @@
 //! One job as one agent sees it: its own ranks, the children that run more of it, and the way up.
 //!
 //! This file holds the state, starts the job and tells when it is over here. `processes` follows the ranks' lives,
-//! `pmi` serves their requests and fences, `stdio` moves their bytes, `ends` decides about failures, kills and the
-//! question who has not arrived.
+//! `pmi` serves their requests and fences, `stdio` moves their bytes, `ends` decides about failures and kills, `stalls`
+//! tells who has not arrived.
 
 mod array;
 mod bench;
@@ -14,6 +14,7 @@ mod losses;
 mod pmi;
 mod pmix;
 mod processes;
+mod stalls;
 mod stdio;
 mod tree;
 
@@ -36,6 +37,7 @@ use pmix::{Pmix, site_of_servers};
 pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
+use stalls::Asking;
 use std::collections::VecDeque;
 use std::sync::Arc;
 pub use tree::JobTree;
@@ -87,6 +89,7 @@ pub struct Job {
     output: [OutputStream; 2],
     input: InputSpread,
     ends: Ends,
+    asking: Asking,
     trace: Option<Box<TracePart>>,
     /// What is measured before the ranks start.
     bench: Option<Bench>,
@@ -171,6 +174,7 @@ impl Job {
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
             ends: Ends::default(),
+            asking: Asking::default(),
             children,
             trace,
             spec,
@@ -237,6 +241,7 @@ impl Job {
                 self.on_resize(*rows, *columns, cx);
                 self.forward_down(message, cx);
             }
+            Control::StallAsk { collective } if self.root => self.ask_stall(*collective, cx),
             Control::StallAsk { collective } => self.on_stall_ask(*collective, cx),
             Control::Over { .. } => self.abandon(cx),
             Control::Launch(_)

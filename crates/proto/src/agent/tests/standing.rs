@@ -2,9 +2,12 @@
 
 use super::starting::{SECOND, T, UP, agent_by, hear, job, outputs, sent};
 use super::*;
+use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Class, FrameReader};
 use wireup_wire::job::{Block, StdinTarget};
-use wireup_wire::limits::{KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::limits::{
+    KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STALL_PAUSE_NS, STDIO_WINDOW_BYTES,
+};
 use wireup_wire::session::Presence;
 
 const LAUNCHER: LinkId = LinkId(50);
@@ -97,6 +100,27 @@ fn questions_that_come_together_are_answered_once() {
     }
     outputs(&mut root);
     assert!(matches!(&tell(&mut root, 0, &vec![Control::Revive; 500])[..], [Control::Nodes(_)]));
+}
+
+/// Each question goes to all agents of the job, and each answers.
+#[test]
+fn who_has_not_arrived_is_asked_once_in_a_while() {
+    let (mut root, id) = root();
+    let reports = |said: &[Control]| said.iter().filter(|message| matches!(message, Control::Stall(_))).count();
+    let ask = |collective| Control::StallAsk { collective };
+    tell(&mut root, id, &[Control::Launch(small(id))]);
+    assert_eq!(reports(&tell(&mut root, id, &vec![ask(None); 500])), 1);
+    assert_eq!(reports(&tell(&mut root, id, &[ask(Some(Collective::Ring)), ask(None)])), 0);
+    // What was asked meanwhile is asked then, once.
+    let due = root.deadline().expect("somebody waits for an answer");
+    assert!(due <= T + STALL_PAUSE_NS);
+    root.handle(due, Input::Tick);
+    let said = sent(&outputs(&mut root), LAUNCHER);
+    let asked =
+        |message: &Control| matches!(message, Control::Stall(report) if report.collective == Some(Collective::Ring));
+    assert!(reports(&said) == 1 && said.iter().any(asked), "{said:?}");
+    root.handle(due + 10 * STALL_PAUSE_NS, Input::Tick);
+    assert_eq!(reports(&sent(&outputs(&mut root), LAUNCHER)), 0);
 }
 
 #[test]
