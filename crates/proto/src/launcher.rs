@@ -221,6 +221,7 @@ impl Launcher {
             | Control::Nodes(_)
             | Control::Revive
             | Control::KillJob { .. }
+            | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)

@@ -182,11 +182,15 @@ impl Attached {
         }
     }
 
-    /// Asks for something whose answer is the session's end.
-    pub fn ask_for_end(&mut self, message: &Control, limit: Duration) -> Result<(), CallError> {
-        match self.ask(message, Some(limit), |_| None::<()>) {
-            Err(CallError::Ended { .. }) => Ok(()),
-            result => result,
+    /// Waits for the session's end.
+    pub fn await_end(&mut self, limit: Duration) -> Result<(), CallError> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.call.next(until) {
+                Ok(_) => {}
+                Err(CallError::Ended { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -272,6 +272,7 @@ impl Job {
             | Control::Nodes(_)
             | Control::Revive
             | Control::KillJob { .. }
+            | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
             | Control::Lost { .. }
@@ -325,6 +326,7 @@ impl Job {
             | Control::Nodes(_)
             | Control::Revive
             | Control::KillJob { .. }
+            | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)

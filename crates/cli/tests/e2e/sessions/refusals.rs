@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::thread;
+use wireup_wire::attach::Spoken;
 
 /// A place that looks like a session's.
 fn place(session: &Session) -> std::path::PathBuf {
@@ -93,9 +94,8 @@ fn no_session_at_all_behind_it() {
 fn a_caller_of_another_version_or_none() {
     let session = Session::up("--virtual-nodes 2");
     let socket = session.place("default").join("socket");
-    for said in
-        [&b"WUA\n\x01\0\x02\0"[..], b"GET / HTTP/1.1\r\n\r\n", b"WUA\n\x07\0\x07\0garbage garbage garbage garbage"]
-    {
+    let garbage = [&Spoken::OURS.encode()[..], b"garbage garbage garbage garbage"].concat();
+    for said in [&b"WUA\n\x01\0\x02\0"[..], b"GET / HTTP/1.1\r\n\r\n", &garbage] {
         let mut caller = std::os::unix::net::UnixStream::connect(&socket).unwrap();
         caller.write_all(said).unwrap();
         let mut heard = Vec::new();
