@@ -5,7 +5,7 @@ use crate::flags::command::{Command, Own, Typed};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
-use wireup_node::session::{CallError, Calling, Claim, Place};
+use wireup_node::session::{CallError, Calling, Claim, Place, last_words};
 use wireup_wire::peer::Control;
 
 const KILL: Own = Own { name: "kill", value: None };
@@ -22,7 +22,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     let name = name(typed).map_err(|error| error.to_string())?;
     let calling = match Calling::begin(&name) {
         Ok(Some(calling)) => calling,
-        Ok(None) | Err(CallError::Stale { .. }) => return tidy(&name),
+        Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return tidy(&name),
         Err(error) => return Err(error.to_string()),
     };
     let mut session = calling.finish().map_err(|error| error.to_string())?;
@@ -91,8 +91,9 @@ fn tidy(name: &str) -> Result<u8, String> {
     }
     match Place::claim(name, false).map_err(|error| error.to_string())? {
         (place, Claim::Ours) => {
+            let said = last_words::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
             place.remove();
-            out::tell(&format!("session {name} was gone; what it had left is removed"));
+            out::tell(&format!("session {name} was gone{said}; what it had left is removed"));
             Ok(0)
         }
         (_, Claim::Taken) => Err(format!("session {name} is just being begun or ended; try again")),
