@@ -6,7 +6,7 @@ use crate::flags::low::Low;
 use crate::flags::table;
 use crate::here::Here;
 use crate::out;
-use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place};
+use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError};
 
 /// What was found.
 pub enum Found {
@@ -42,9 +42,14 @@ pub fn find(low: &Low) -> Result<Found, String> {
     }
 }
 
-/// Nobody has asked for a session, and there is none.
+/// Nobody has asked for a session, and there is none that could be meant: somebody else may have taken its place on purpose, to be in
+/// the way.
 fn is_as_good_as_none(error: &CallError) -> bool {
-    matches!(error, CallError::Crashed { .. })
+    match error {
+        CallError::Crashed { .. } => true,
+        CallError::Place(error) => !matches!(error, PlaceError::Name { .. }),
+        _ => false,
+    }
 }
 
 /// What the job gets there; nothing if it is to run by itself, with the reason.
