@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, Rank};
-use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, PmiFlavour, PtySpec, StdinTarget};
+use wireup_wire::job::{AppSpec, Block, JobOptions, JobSpec, PmiFlavour, PtySpec, StdinTarget};
 use wireup_wire::peer::{AgentTransport, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
 
@@ -160,7 +160,7 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
     let pmi = pmi(low.pmi, &apps, &Context { env: &job_env, own: &here.program, local, library: library.as_deref() });
     let options = JobOptions {
         pmi: pmi.flavour,
-        bind_to: low.bind_to.unwrap_or(BindTo::Even),
+        bind_to: low.bind_to.unwrap_or_default(),
         stdin,
         label: low.label,
         line_buffered: low.line_buffered,
