@@ -83,7 +83,7 @@ mod tests {
     use wireup_proto::io::Input;
     use wireup_proto::{Born, Instant};
     use wireup_wire::ids::AgentId;
-    use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
+    use wireup_wire::peer::{AgentSpec, SessionSpec};
 
     #[test]
     fn a_recording_plays_the_same_every_time() {
