@@ -22,8 +22,10 @@ const SRUN: &str = "srun";
 /// For a shell to every host at once, before anything is timed (chosen).
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
-/// The default set across hosts: name without its shell, and whether it is about ssh.
-pub const TABLE: [(&str, bool); 17] = [
+/// A case of a default set: its name without its shell, and whether it is about ssh.
+pub type Row = (&'static str, bool);
+
+const STARTS: [Row; 7] = [
     ("true-16x16", false),
     ("true-64x16", false),
     ("true-64x1", true),
@@ -31,17 +33,23 @@ pub const TABLE: [(&str, bool); 17] = [
     ("mpi-init-4x4@srun", false),
     ("exchange-16x16", false),
     ("exchange-64x4", false),
+];
+/// The points of the figure.
+pub const INITIATION: [Row; 6] = [
     ("initiation-4x1", true),
     ("initiation-8x1", true),
     ("initiation-16x1", true),
     ("initiation-16x2", true),
     ("initiation-16x4", true),
     ("initiation-16x8", true),
-    ("openmpi4-4x4", false),
-    ("openmpi5-4x4", false),
-    ("pmix-exchange-16x16", false),
-    ("pmix-direct-16x16", false),
 ];
+const WITH_PMIX: [Row; 4] =
+    [("openmpi4-4x4", false), ("openmpi5-4x4", false), ("pmix-exchange-16x16", false), ("pmix-direct-16x16", false)];
+
+/// The default set across hosts.
+pub fn table() -> Vec<Row> {
+    [&STARTS[..], &INITIATION, &WITH_PMIX].concat()
+}
 
 /// Where a job runs that leaves this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +83,7 @@ impl Remote {
 }
 
 /// The cases across `hosts`: those named, `WORK-NODESxPPN[@SHELL]`, or the table.
-pub fn cases(
-    names: &[String],
-    table: &[(&str, bool)],
-    hosts: &[String],
-    shell: Option<&str>,
-) -> Result<Vec<Case>, NoCase> {
+pub fn cases(names: &[String], table: &[Row], hosts: &[String], shell: Option<&str>) -> Result<Vec<Case>, NoCase> {
     let plain = plain_shell(shell);
     let with = |name: &str, shell: &str| {
         let (name, shell) = name.split_once('@').unwrap_or((name, shell));
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_table_has_targets_and_a_shell_for_every_case() {
-        let cases = cases(&[], &TABLE, &hosts(64), Some("/opt/rsh")).unwrap();
+        let cases = cases(&[], &table(), &hosts(64), Some("/opt/rsh")).unwrap();
         let names: Vec<String> = cases.iter().map(Case::name).collect();
         assert_eq!(names[..3], ["true-16x16@rsh", "true-64x16@rsh", "true-64x1@rsh"]);
         assert_eq!(cases[0].remote.as_ref().unwrap().list(), hosts(16).join(","));
@@ -203,7 +206,7 @@ mod tests {
     #[test]
     fn a_case_may_name_its_shell() {
         let names = ["true-64x1@ssh".to_owned(), "true-2x3".to_owned()];
-        let cases = cases(&names, &TABLE, &hosts(64), Some("rsh")).unwrap();
+        let cases = cases(&names, &table(), &hosts(64), Some("rsh")).unwrap();
         assert_eq!(cases.iter().map(Case::name).collect::<Vec<_>>(), ["true-64x1@ssh", "true-2x3@rsh"]);
         assert_eq!(cases[0].asked.len(), 1);
     }

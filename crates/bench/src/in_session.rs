@@ -1,23 +1,14 @@
 //! The cases of `wireup bench start` and `jobs`: what is timed while a session stands, and what is asked of jobs in it.
 use crate::asked::{Against, Asked};
 use crate::cases::{Case, NoCase, Place, Stream, Work};
-use crate::hosts;
+use crate::hosts::{self, Row};
 use crate::metric::Metric;
 use crate::stream;
 
 /// The default set of `start` on virtual nodes.
 const START: [&str; 2] = ["true-64x4", "true-16x16"];
-/// The same across hosts: name without its shell, and whether it is about ssh.
-const START_ON_HOSTS: [(&str, bool); 8] = [
-    ("true-64x4", false),
-    ("true-16x16", false),
-    ("initiation-4x1", true),
-    ("initiation-8x1", true),
-    ("initiation-16x1", true),
-    ("initiation-16x2", true),
-    ("initiation-16x4", true),
-    ("initiation-16x8", true),
-];
+/// The same across hosts, before process initiation.
+const START_ON_HOSTS: [Row; 2] = [("true-64x4", false), ("true-16x16", false)];
 /// Of `jobs`.
 const JOBS: &str = "jobs-1x1";
 /// Each is so many jobs of the stream: all are disturbed alike (chosen).
@@ -36,7 +27,10 @@ impl Wanted<'_> {
     /// Of `wireup bench start`.
     pub fn start(&self) -> Result<Vec<Case>, NoCase> {
         let cases = match (self.hosts.is_empty(), self.names.is_empty()) {
-            (false, _) => hosts::cases(self.names, &START_ON_HOSTS, self.hosts, self.shell)?,
+            (false, _) => {
+                let table = [&START_ON_HOSTS[..], &hosts::INITIATION].concat();
+                hosts::cases(self.names, &table, self.hosts, self.shell)?
+            }
             (true, true) => START.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
             (true, false) => self.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
         };

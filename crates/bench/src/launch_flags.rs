@@ -180,7 +180,7 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
 
 fn launch_cases(wanted: &Wanted) -> Result<Vec<Case>, NoCase> {
     if !wanted.hosts.is_empty() {
-        return hosts::cases(wanted.names, &hosts::TABLE, wanted.hosts, wanted.shell);
+        return hosts::cases(wanted.names, &hosts::table(), wanted.hosts, wanted.shell);
     }
     match wanted.names.is_empty() {
         true => TABLE.iter().map(|name| name.parse()).collect(),

@@ -69,6 +69,14 @@ impl Here {
             terminal: terminal_size(),
         })
     }
+
+    /// A path for agents, which need not work in the launcher's directory.
+    pub fn absolute(&self, path: String) -> String {
+        match self.cwd.as_ref().ok().and_then(|cwd| cwd.join(&path).into_os_string().into_string().ok()) {
+            Some(absolute) => absolute,
+            None => path,
+        }
+    }
 }
 
 fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Limit {

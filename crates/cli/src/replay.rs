@@ -83,7 +83,7 @@ mod tests {
     use wireup_proto::io::Input;
     use wireup_proto::{Born, Instant};
     use wireup_wire::ids::AgentId;
-    use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
+    use wireup_wire::peer::{AgentSpec, SessionSpec};
 
     #[test]
     fn a_recording_plays_the_same_every_time() {
@@ -92,19 +92,11 @@ mod tests {
             name: "s".into(),
             fanout: 2,
             agents: vec![AgentSpec { host: "a".into() }],
-            remote_shell: RemoteShell::Local,
             shells_max: 1,
             program: "wireup".into(),
             start_timeout_ns: 1,
             node_timeout_ns: 1,
-            encrypt: false,
-            interface: None,
-            verbose: false,
-            hold_ranks: false,
-            record_dir: None,
-            transport: Default::default(),
-            link_delay_ns: 0,
-            standing: None,
+            ..SessionSpec::default()
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");

@@ -161,26 +161,15 @@ fn read_record(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
     use std::fs;
-    use wireup_wire::peer::RemoteShell;
 
     fn header() -> Header {
         let session = SessionSpec {
             name: "s".into(),
             fanout: 2,
-            agents: Vec::new(),
-            remote_shell: RemoteShell::Local,
             shells_max: 1,
-            program: String::new(),
             node_timeout_ns: 1,
-            encrypt: false,
-            interface: None,
-            verbose: false,
-            hold_ranks: false,
             start_timeout_ns: 1,
-            record_dir: None,
-            transport: Default::default(),
-            link_delay_ns: 0,
-            standing: None,
+            ..SessionSpec::default()
         };
         Header::from(&AgentConfig::new(AgentId(3), session, Born::default()))
     }

@@ -193,40 +193,8 @@ impl Launcher {
             Control::Stall(report) => self.notice(Notice::Stall(report)),
             Control::Note(note) => self.notice(Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(ended),
-            Control::Failed(_)
-            | Control::Launch(_)
-            | Control::Departed(_)
-            | Control::Done(_)
-            | Control::Signal { .. }
-            | Control::Resize { .. }
-            | Control::Kill { .. }
-            | Control::StallAsk { .. }
-            | Control::Shutdown
-            | Control::StartFor { .. }
-            | Control::NotStarted(_)
-            | Control::TimeLeft { .. }
-            | Control::Probe { .. }
-            | Control::Probed { .. }
-            | Control::UcxLooked { .. }
-            | Control::UseUcx { .. }
-            | Control::Missing(_)
-            | Control::ClockAsk { .. }
-            | Control::ClockTell { .. }
-            | Control::Welcome(_)
-            | Control::Refused { .. }
-            | Control::Granted
-            | Control::AskJobs
-            | Control::JobList(_)
-            | Control::AskNodes
-            | Control::Nodes(_)
-            | Control::Revive
-            | Control::KillJob { .. }
-            | Control::EndSession { .. }
-            | Control::Start { .. }
-            | Control::Over { .. }
-            | Control::Here(_)
-            | Control::Lost { .. }
-            | Control::Return { .. } => {}
+            // All else is said among agents, or by launchers, or answers what this one does not ask.
+            _ => {}
         }
     }
 

@@ -5,7 +5,7 @@ use crate::spec::WorldSpec;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::job::{AppSpec, BindTo, JobOptions, JobSpec, NodeSpec, StdinTarget};
+use wireup_wire::job::{AppSpec, JobOptions, JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
 
 /// The job of every world.
@@ -64,15 +64,10 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         shells_max: spec.remote.as_ref().map_or(64, |remote| remote.shells_max),
         program: "wireup".into(),
         node_timeout_ns: spec.node_timeout_ns,
-        encrypt: false,
-        interface: None,
         verbose: spec.profile,
-        hold_ranks: false,
         start_timeout_ns: spec.start_timeout_ns,
-        record_dir: None,
         transport: spec.transport,
-        link_delay_ns: 0,
-        standing: None,
+        ..SessionSpec::default()
     }
 }
 
@@ -93,28 +88,20 @@ fn job(spec: &WorldSpec) -> JobSpec {
         env: vec![b"LANG=C".to_vec()],
         options: JobOptions {
             pmi: spec.pmi,
-            bind_to: BindTo::None,
             stdin: spec.stdin,
             label: spec.label,
             line_buffered: spec.line_buffered,
             split_output: spec.split_output,
-            pty: None,
-            rank_env: false,
             profile: spec.profile,
-            umask: 0o22,
-            limits: Vec::new(),
             kill_grace_ns: spec.kill_grace_ns,
             stall_report_ns: spec.stall_report_ns,
-            stdin_inherit: false,
-            gpus_per_rank: 0,
             exchange: spec.exchange,
             early_wireup: spec.early_wireup,
-            bench: None,
             exchange_compress: spec.exchange_compress,
             pmi_fence: spec.pmi_fence,
             pmi_version: spec.pmi_version,
             modex: spec.modex,
-            pmix_library: None,
+            ..JobOptions::default()
         },
     }
 }

@@ -53,18 +53,20 @@ pub struct AppSpec {
 }
 
 /// Who reads the launcher's standard input.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum StdinTarget {
+    #[default]
     None,
     All,
     One(Rank),
 }
 
 /// Where a rank's threads may run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
     /// The node's allowed cpus divided evenly among its ranks; not bound when there are more ranks than cpus
     /// or when several virtual nodes share the machine.
+    #[default]
     Even,
     None,
     /// One core (all its hardware threads) a rank, in turn.
@@ -76,9 +78,10 @@ pub enum BindTo {
 }
 
 /// Which process-management interface the ranks are offered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum PmiFlavour {
     /// `PMI_FD`: PMI-1 or PMI-2, as the client asks on the wire.
+    #[default]
     Simple,
     /// A PMIx server on each node.
     Pmix,
@@ -158,7 +161,8 @@ pub enum PmiVersion {
     Groups,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// What a user asks for, as the flags say it. By default nothing: no input, no grace, no report.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobOptions {
     pub pmi: PmiFlavour,
     pub bind_to: BindTo,

@@ -24,6 +24,7 @@ use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
 pub const PROTOCOL_VERSION: u16 = 8;
+
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
@@ -34,8 +35,8 @@ impl core::fmt::Debug for Secret {
     }
 }
 
-/// The agents of a session: a k-ary tree over their ids.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// The agents of a session: a k-ary tree over their ids. By default there are none, and no time to start or to answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SessionSpec {
     /// Names the session in messages and file names.
     pub name: String,
@@ -90,9 +91,10 @@ pub struct AgentSpec {
 }
 
 /// How an agent's process is started on its host.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum RemoteShell {
     /// A child process on this machine: virtual nodes.
+    #[default]
     Local,
     /// Any program called as `argv… host command…`.
     Command(Vec<String>),

@@ -14,14 +14,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         program: "/opt/wireup/bin/wireup".into(),
         start_timeout_ns: 1,
         node_timeout_ns: 2,
-        encrypt: false,
-        interface: None,
-        verbose: false,
-        hold_ranks: false,
-        record_dir: None,
-        transport: Default::default(),
-        link_delay_ns: 0,
-        standing: None,
+        ..SessionSpec::default()
     };
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));
     Bootstrap {

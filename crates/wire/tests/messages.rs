@@ -6,9 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
-use wireup_wire::job::{
-    AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PmiFlavour, PtySpec, Resource, StdinTarget,
-};
+use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PtySpec, Resource, StdinTarget};
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, GroupStall,
     Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError,
@@ -25,11 +23,9 @@ fn job() -> JobSpec {
         apps: vec![AppSpec { ranks: 2, argv: vec![b"./a".to_vec()], cwd: b"/".to_vec(), env: vec![b"A=1".to_vec()] }],
         env: vec![b"B=2".to_vec()],
         options: JobOptions {
-            pmi: PmiFlavour::Simple,
             bind_to: BindTo::Core,
             stdin: StdinTarget::One(Rank(1)),
             label: true,
-            line_buffered: false,
             split_output: true,
             pty: Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }),
             rank_env: true,
@@ -40,14 +36,7 @@ fn job() -> JobSpec {
             stall_report_ns: 400,
             stdin_inherit: true,
             gpus_per_rank: 2,
-            exchange: Default::default(),
-            early_wireup: Default::default(),
-            bench: None,
-            exchange_compress: 0,
-            pmi_fence: Default::default(),
-            pmi_version: Default::default(),
-            modex: Default::default(),
-            pmix_library: None,
+            ..JobOptions::default()
         },
     }
 }
@@ -65,11 +54,9 @@ fn session() -> SessionSpec {
         encrypt: true,
         interface: Some("10.1.0.0/16".into()),
         verbose: true,
-        hold_ranks: false,
         record_dir: Some("/rec".into()),
-        transport: Default::default(),
-        link_delay_ns: 0,
         standing: Some(Standing { slots: vec![2, 4] }),
+        ..SessionSpec::default()
     }
 }
 

@@ -8,8 +8,8 @@ mod this_machine;
 
 use crate::flags::chosen::{self, Chosen, is_of_flags};
 use crate::flags::command::{Command, Own, Typed};
-use crate::flags::high::{self, Reach, SSH};
 use crate::flags::low::Start;
+use crate::flags::remote_shell::{Reach, SSH, remote_shell};
 use crate::flags::table::Id;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
@@ -83,7 +83,7 @@ fn run(typed: Typed) -> Result<u8, String> {
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell = high::remote_shell(low.remote_shell.as_deref(), Reach::of(true, by_slurm, Start::Tree), &here)
+    let remote_shell = remote_shell(low.remote_shell.as_deref(), Reach::of(true, by_slurm, Start::Tree), &here)
         .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),

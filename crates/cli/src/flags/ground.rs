@@ -149,18 +149,8 @@ fn spec(welcome: &Welcome) -> SessionSpec {
             (false, true) => RemoteShell::Srun(Vec::new()),
             (false, false) => RemoteShell::Ssh(Vec::new()),
         },
-        shells_max: 0,
-        program: String::new(),
-        start_timeout_ns: 0,
-        node_timeout_ns: 0,
-        encrypt: false,
-        interface: None,
-        verbose: false,
-        hold_ranks: false,
-        record_dir: None,
         transport: welcome.transport,
-        link_delay_ns: 0,
-        standing: None,
+        ..SessionSpec::default()
     }
 }
 

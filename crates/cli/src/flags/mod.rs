@@ -15,6 +15,10 @@ mod layout;
 pub mod low;
 mod nearest;
 mod placement;
+mod programs;
+pub mod remote_shell;
+pub mod session;
+mod streams;
 pub mod table;
 mod values;
 

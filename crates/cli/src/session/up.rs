@@ -3,8 +3,8 @@
 use super::{SESSION, attach_to};
 use crate::flags::chosen::may_name_hosts;
 use crate::flags::command::{Command, Own, Typed};
-use crate::flags::high;
 use crate::flags::low::{Low, Section};
+use crate::flags::session;
 use crate::flags::table::Id;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
@@ -61,7 +61,7 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let here = Here::read(|env| may_name_hosts(&typed.low, Env(env)))
         .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
-    let (spec, told) = high::standing(&typed.low, &here, &name).map_err(|error| error.to_string())?;
+    let (spec, told) = session::standing(&typed.low, &here, &name).map_err(|error| error.to_string())?;
     let lingers = typed.has(LINGER.name);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);

@@ -13,7 +13,7 @@ pub use profile::table;
 pub use ranges::ranges;
 pub use signals::{interrupt, number as signal_number};
 
-use crate::flags::high::SSH;
+use crate::flags::remote_shell::SSH;
 use notes::Notes;
 use stall::Stalls;
 use wireup_proto::launcher_io::Notice;

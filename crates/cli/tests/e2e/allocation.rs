@@ -226,6 +226,21 @@ fn a_cancelled_job_leaves_nothing() {
     assert_ne!(running.finish().code(), 0);
 }
 
+/// Slurm looks at time limits every half a minute, and the least is a minute: on request, `WIREUP_LARGE=1`.
+#[test]
+fn a_time_limit_ends_it_cleanly() {
+    let Some(machines) = machines::with_slurm() else { return };
+    if std::env::var_os("WIREUP_LARGE").is_none() {
+        return;
+    }
+    let script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let run = machines.allocated("-N 4 -n 4 -t 1", "").sh(script).guard(Duration::from_secs(180));
+    let outcome = run.finish();
+    assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
+    assert_ne!(outcome.code(), 0, "{outcome}");
+    outcome.expect_err_line(&["TIME LIMIT"]);
+}
+
 /// Ends the process on host `i` whose command holds these words.
 fn kill_on(machines: &Machines, i: usize, words: &str) {
     let found = machines.all_processes()[i]

@@ -77,20 +77,11 @@ mod tests {
         let session = SessionSpec {
             name: "s".into(),
             fanout: 2,
-            agents: Vec::new(),
             remote_shell: shell,
             shells_max: 1,
-            program: String::new(),
             start_timeout_ns: 1,
             node_timeout_ns: 1,
-            encrypt: false,
-            interface: None,
-            verbose: false,
-            hold_ranks: false,
-            record_dir: None,
-            transport: Default::default(),
-            link_delay_ns: 0,
-            standing: None,
+            ..SessionSpec::default()
         };
         LinkConfig::new(&session, AgentId(me), Some("10.0.0.1 5 10.0.0.2 22"))
     }

@@ -16,6 +16,7 @@ use super::turn::Turn;
 use crate::transport::addresses;
 use crate::transport::link::{Link, LinkError, Received};
 use crate::transport::listener::Listener;
+use crate::transport::pause::Pause;
 use delay::DelayLine;
 use dialling::Dial;
 pub use guests::ListenError;
@@ -49,8 +50,7 @@ pub struct LinkSet {
     config: LinkConfig,
     secret: Option<Secret>,
     listener: Option<Listener>,
-    /// The listener is not watched until then.
-    paused_until_ns: Option<u64>,
+    pause: Pause,
     links: BTreeMap<LinkId, Entry>,
     /// Links that were accepted and have not proved anything, hence the oldest first.
     guests: BTreeSet<LinkId>,
@@ -101,7 +101,7 @@ impl LinkSet {
             config,
             secret,
             listener: None,
-            paused_until_ns: None,
+            pause: Pause::default(),
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
             dials: BTreeMap::new(),
@@ -372,7 +372,7 @@ impl LinkSet {
             .chain(greeted)
             .chain(under_way)
             .chain(guest)
-            .chain(self.paused_until_ns)
+            .chain(self.pause.deadline_ns())
             .chain(self.look_ns)
             .chain(delayed)
             .min()

@@ -1,23 +1,25 @@
 //! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
 //! Turns what the keeper and the descriptors say into the machine's inputs, and its outputs into requests to the
-//! keeper and writes.
+//! keeper and writes. This file follows the ranks' lives; `output`, `stdin` and `pmi` move their bytes.
+
+mod output;
+mod pmi;
+mod stdin;
 
 use super::crowd::Crowd;
 use super::keeper_link::KeeperLink;
-use super::outgoing::{Outgoing, WriteState};
-use super::pipes::{OutputPipe, Pumped, READ_BYTES, read_requests, waiting_bytes};
+use super::outgoing::Outgoing;
+use super::pipes::{OutputPipe, Pumped};
 use super::pmix::{self, PmixServer};
 use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
-use bytes::Bytes;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
-use wireup_proto::memory::Shared;
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
@@ -272,199 +274,6 @@ impl JobRanks {
                     self.pump(local, stream, turn);
                 }
             }
-        }
-    }
-
-    /// A pipe of the rank's output can be read.
-    pub fn on_output(&mut self, local: LocalRank, stream: Stream, turn: &mut Turn<'_>) {
-        let index = stream as usize - 1;
-        if !self.paused[index] {
-            self.pump(local, stream, turn);
-            return;
-        }
-        let Some(pipe) = self.ranks.get_mut(local.index()).and_then(|rank| rank.output[index].as_mut()) else {
-            return;
-        };
-        if !std::mem::replace(&mut pipe.parked, true) {
-            let _ = turn.reactor.remove(&pipe.fd);
-            self.parked[index].push(local);
-        }
-    }
-
-    fn pump(&mut self, local: LocalRank, stream: Stream, turn: &mut Turn<'_>) -> Pumped {
-        let job = self.job;
-        let slot = &mut self.ranks[local.index()].output[stream as usize - 1];
-        let Some(pipe) = slot else {
-            return Pumped::Closed;
-        };
-        let pumped = pipe.pump(turn.buffer, |bytes| turn.inputs.push(Input::StdioBytes { job, local, stream, bytes }));
-        if pumped == Pumped::Closed {
-            if !pipe.parked {
-                let _ = turn.reactor.remove(&pipe.fd);
-            }
-            *slot = None;
-            turn.inputs.push(Input::StdioClosed { job, local, stream });
-        }
-        pumped
-    }
-
-    /// Reads a stream of all ranks, or leaves it.
-    pub fn read_stdio(&mut self, stream: Stream, on: bool, turn: &mut Turn<'_>) {
-        let index = stream as usize - 1;
-        self.paused[index] = !on;
-        if !on {
-            return;
-        }
-        for local in std::mem::take(&mut self.parked[index]) {
-            let Some(pipe) = &mut self.ranks[local.index()].output[index] else {
-                continue;
-            };
-            pipe.parked =
-                turn.reactor.add(&pipe.fd, Token::Output(self.seat, local, stream).pack(), Interest::READABLE).is_err();
-        }
-        // Pipes of ranks that left while nobody read: the reactor has nothing to say about an empty one.
-        for index in 0..self.ranks.len() {
-            let gone = |pipe: &OutputPipe| pipe.left.is_some();
-            if self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(gone) {
-                self.pump(LocalRank(index as u16), stream, turn);
-            }
-        }
-    }
-
-    /// The rank's PMI socket can be read.
-    pub fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let job = self.job;
-        let Some(rank) = self.ranks.get_mut(local.index()) else {
-            return;
-        };
-        let Some(fd) = &rank.pmi.fd else {
-            return;
-        };
-        match read_requests(fd, turn.buffer) {
-            Ok(Some(bytes)) if !bytes.is_empty() => turn.inputs.push(Input::ClientBytes { job, local, bytes }),
-            Ok(None) => {}
-            Ok(Some(_)) | Err(_) => {
-                let _ = turn.reactor.remove(fd);
-                rank.pmi.fd = None;
-                turn.inputs.push(Input::ClientGone { job, local });
-            }
-        }
-    }
-
-    /// The rank is gone: what it had sent is read, and no more, whoever else holds the socket.
-    fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let waiting = self.ranks[local.index()].pmi.fd.as_ref().map_or(0, waiting_bytes);
-        for _ in 0..waiting.div_ceil(READ_BYTES) {
-            self.on_pmi(local, turn);
-        }
-        if let Some(fd) = self.ranks[local.index()].pmi.fd.take() {
-            let _ = turn.reactor.remove(&fd);
-            turn.inputs.push(Input::ClientGone { job: self.job, local });
-        }
-    }
-
-    /// Sends PMI bytes, and with them descriptors of shared memory. A client that does not read its replies is not read
-    /// either.
-    pub fn reply(&mut self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
-        if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some())
-            && !rank.pmi.write_now(bytes, shares)
-        {
-            self.flush_pmi(local, reactor);
-        }
-    }
-
-    pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
-        let token = Token::Pmi(self.seat, local).pack();
-        let Some(rank) = self.ranks.get_mut(local.index()) else {
-            return;
-        };
-        let blocked = match rank.pmi.flush().state {
-            WriteState::Idle => false,
-            WriteState::Full => true,
-            // Nobody tells when it gets better, and the socket itself has room.
-            WriteState::Crowded => {
-                self.crowd.push(local);
-                false
-            }
-            // The end of file that follows tells the machine.
-            WriteState::Closed if !rank.pmi.closing => false,
-            WriteState::Closed => {
-                if let Some(fd) = rank.pmi.fd.take() {
-                    let _ = reactor.remove(&fd);
-                }
-                return;
-            }
-        };
-        if blocked != std::mem::replace(&mut rank.pmi_blocked, blocked)
-            && let Some(fd) = &rank.pmi.fd
-        {
-            let interest = if blocked { Interest::WRITABLE } else { Interest::READABLE };
-            let _ = reactor.modify(fd, token, interest);
-        }
-    }
-
-    pub fn close_client(&mut self, local: LocalRank, reactor: &Reactor) {
-        if let Some(rank) = self.ranks.get_mut(local.index()) {
-            rank.pmi.closing = true;
-            self.flush_pmi(local, reactor);
-        }
-    }
-
-    /// Bytes for the rank's standard input; empty: its end.
-    pub fn write_stdin(&mut self, local: LocalRank, bytes: Bytes, turn: &mut Turn<'_>) {
-        if let Some(rank) = self.ranks.get_mut(local.index()) {
-            if bytes.is_empty() {
-                rank.stdin.closing = true;
-                if rank.terminal {
-                    // The end of a terminal's input is ^D on an empty line; elsewhere ^D only passes the line on.
-                    let end: &[u8] = if rank.line_open { &[4, 4] } else { &[4] };
-                    rank.stdin.push(Bytes::from_static(end));
-                    rank.stdin.closing = false;
-                }
-            } else {
-                rank.line_open = bytes.last() != Some(&b'\n');
-                rank.stdin.push(bytes);
-            }
-            self.flush_stdin(local, turn);
-        }
-    }
-
-    pub fn flush_stdin(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let (job, token) = (self.job, Token::Stdin(self.seat, local).pack());
-        let Some(rank) = self.ranks.get_mut(local.index()) else {
-            return;
-        };
-        let stdin = &mut rank.stdin;
-        let wrote = stdin.flush();
-        if wrote.bytes > 0 {
-            turn.inputs.push(Input::StdinTaken { job, local, bytes: wrote.bytes as u32 });
-        }
-        let Some(fd) = &stdin.fd else {
-            return;
-        };
-        match wrote.state {
-            WriteState::Full if !std::mem::replace(&mut stdin.watched, true) => {
-                let _ = turn.reactor.add(fd, token, Interest::WRITABLE);
-            }
-            WriteState::Idle if std::mem::replace(&mut stdin.watched, false) => {
-                let _ = turn.reactor.remove(fd);
-            }
-            WriteState::Full | WriteState::Idle | WriteState::Crowded => {}
-            WriteState::Closed => {
-                if stdin.watched {
-                    let _ = turn.reactor.remove(fd);
-                }
-                *stdin = Outgoing::vanished();
-            }
-        }
-    }
-
-    pub fn resize(&mut self, local: LocalRank, rows: u16, columns: u16) {
-        if let Some(rank) = self.ranks.get(local.index()).filter(|rank| rank.terminal)
-            && let Some(fd) = &rank.stdin.fd
-        {
-            // A terminal that cannot be resized stays as it is.
-            let _ = wireup_os::pty::resize(fd, rows, columns);
         }
     }
 

@@ -38,8 +38,8 @@ pub struct Shells {
 }
 
 impl Shells {
-    pub fn fork(reactor: &Reactor) -> io::Result<Shells> {
-        let keeper = KeeperLink::begin(None, Token::Shells, reactor)?;
+    pub fn begin(spare: Option<Keeper>, reactor: &Reactor) -> io::Result<Shells> {
+        let keeper = KeeperLink::begin(spare, Token::Shells, reactor)?;
         Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: Own::default() })
     }
 

@@ -4,6 +4,7 @@
 
 use super::report::{HALF, Token};
 use crate::transport::listener::{Accepted, Listener};
+use crate::transport::pause::Pause;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,8 +18,6 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods.
 const ACCEPTS_A_TURN_MAX: usize = GUESTS_MAX / 4;
-/// How long to leave the listener alone when no descriptor is left for a guest.
-const PAUSE_NS: u64 = 100_000_000;
 
 pub const LISTENER: u64 = 0;
 
@@ -27,8 +26,7 @@ pub struct Guests {
     tokens: Vec<Token>,
     next: u64,
     guests: BTreeMap<u64, Guest>,
-    /// The listener is not watched until then.
-    paused_until_ns: Option<u64>,
+    pause: Pause,
 }
 
 struct Guest {
@@ -41,7 +39,7 @@ impl Guests {
     /// Its events carry [`LISTENER`] and tokens below `calls::TOKENS`.
     pub fn new(listener: Listener, tokens: Vec<Token>, reactor: &Reactor) -> io::Result<Guests> {
         reactor.add(listener.fd(), LISTENER, Interest::READABLE)?;
-        Ok(Guests { listener, tokens, next: LISTENER + 1, guests: BTreeMap::new(), paused_until_ns: None })
+        Ok(Guests { listener, tokens, next: LISTENER + 1, guests: BTreeMap::new(), pause: Pause::default() })
     }
 
     pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) {
@@ -59,14 +57,8 @@ impl Guests {
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::Nobody) => return,
                 // Out of descriptors, most likely.
-                Err(_) => return self.pause(now_ns, reactor),
+                Err(_) => return self.pause.begin(self.listener.fd(), LISTENER, now_ns, reactor),
             }
-        }
-    }
-
-    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
-        if reactor.modify(self.listener.fd(), LISTENER, Interest::NONE).is_ok() {
-            self.paused_until_ns = Some(now_ns + PAUSE_NS);
         }
     }
 
@@ -75,16 +67,12 @@ impl Guests {
         while let Some((&number, _)) = self.guests.first_key_value().filter(|(_, guest)| guest.until_ns <= now_ns) {
             self.dismiss(number, reactor);
         }
-        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
-            && reactor.modify(self.listener.fd(), LISTENER, Interest::READABLE).is_ok()
-        {
-            self.paused_until_ns = None;
-        }
+        self.pause.end_if_due(self.listener.fd(), LISTENER, now_ns, reactor);
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
         let oldest = self.guests.values().next().map(|oldest| oldest.until_ns);
-        oldest.into_iter().chain(self.paused_until_ns).min()
+        oldest.into_iter().chain(self.pause.deadline_ns()).min()
     }
 
     fn welcome(&mut self, now_ns: u64, socket: OwnedFd, reactor: &Reactor) {
@@ -133,6 +121,7 @@ impl Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::pause::PAUSE_NS;
     use std::net::{IpAddr, Ipv4Addr, TcpStream};
     use std::time::Duration;
 
@@ -159,7 +148,7 @@ mod tests {
         let mut guests = Guests::new(listener, Vec::new(), &reactor).unwrap();
         let _guest = TcpStream::connect(&address).unwrap();
         assert_eq!(reactor.wait(Some(Duration::from_secs(60))).unwrap().len(), 1);
-        guests.pause(1, &reactor);
+        guests.pause.begin(guests.listener.fd(), LISTENER, 1, &reactor);
         assert_eq!(guests.deadline_ns(), Some(1 + PAUSE_NS));
         guests.expire(PAUSE_NS, &reactor);
         assert!(reactor.wait(Some(Duration::ZERO)).unwrap().is_empty());

@@ -4,6 +4,7 @@
 //! with what came behind it; who is slow waits here, a bounded number of them, for a bounded time.
 
 use crate::agent::token::Token;
+use crate::transport::pause::Pause;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -19,16 +20,13 @@ const GUESTS_MAX: usize = 128;
 const PATIENCE_NS: u64 = 10_000_000_000;
 /// Taken in before anything else has its turn.
 const ACCEPTS_A_TURN_MAX: usize = 32;
-/// How long to leave the socket alone when no descriptor is left.
-const PAUSE_NS: u64 = 100_000_000;
 
 pub struct Callers {
     listener: OwnedFd,
     token: Token,
     guests: BTreeMap<u32, Guest>,
     next: u32,
-    /// The listener is not watched until then.
-    paused_until_ns: Option<u64>,
+    pause: Pause,
 }
 
 /// A launcher that can be understood.
@@ -57,7 +55,7 @@ impl Callers {
     /// The listener cannot be watched.
     pub fn new(listener: OwnedFd, token: Token, reactor: &Reactor) -> io::Result<Callers> {
         reactor.add(&listener, token.pack(), Interest::READABLE)?;
-        Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, paused_until_ns: None })
+        Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, pause: Pause::default() })
     }
 
     /// Somebody calls.
@@ -69,7 +67,7 @@ impl Callers {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Out of descriptors, most likely.
                 Err(_) => {
-                    self.pause(now_ns, reactor);
+                    self.pause.begin(&self.listener, self.token.pack(), now_ns, reactor);
                     break;
                 }
             }
@@ -115,25 +113,15 @@ impl Callers {
         }
     }
 
-    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
-        if reactor.modify(&self.listener, self.token.pack(), Interest::NONE).is_ok() {
-            self.paused_until_ns = Some(now_ns + PAUSE_NS);
-        }
-    }
-
     pub fn deadline_ns(&self) -> Option<u64> {
         // All are given the same time: the first is the oldest.
         let oldest = self.guests.values().map(|guest| guest.until_ns).next();
-        oldest.into_iter().chain(self.paused_until_ns).min()
+        oldest.into_iter().chain(self.pause.deadline_ns()).min()
     }
 
     pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
         self.guests.retain(|_, guest| guest.until_ns > now_ns);
-        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
-            && reactor.modify(&self.listener, self.token.pack(), Interest::READABLE).is_ok()
-        {
-            self.paused_until_ns = None;
-        }
+        self.pause.end_if_due(&self.listener, self.token.pack(), now_ns, reactor);
     }
 }
 

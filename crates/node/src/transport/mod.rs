@@ -7,4 +7,5 @@ pub mod greeting;
 pub mod handshake;
 pub mod link;
 pub mod listener;
+pub mod pause;
 pub mod sealed;

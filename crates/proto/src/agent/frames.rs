@@ -56,7 +56,10 @@ impl Agent {
             return Ok(());
         }
         let message: Control = peer::decode(&frame.payload)?;
-        if let Some(message) = self.on_session_control(now, branch, &frame, message) {
+        let message = self
+            .on_session_control(now, branch, message)
+            .and_then(|message| self.on_standing_control(now, branch, &frame, message));
+        if let Some(message) = message {
             self.on_job_control(now, neighbour, JobId(frame.job), message);
         }
         Ok(())
@@ -64,13 +67,7 @@ impl Agent {
 
     /// What is about the session, or about a job that is not there yet. `branch`: the child that says it; `None`: from above.
     /// Handed back: what is a job's own.
-    fn on_session_control(
-        &mut self,
-        now: Instant,
-        branch: Option<AgentId>,
-        frame: &Frame,
-        message: Control,
-    ) -> Option<Control> {
+    fn on_session_control(&mut self, now: Instant, branch: Option<AgentId>, message: Control) -> Option<Control> {
         match (branch, message) {
             (None, Control::Launch(spec)) => {
                 self.start_by = now + self.config.session.start_timeout_ns;
@@ -99,9 +96,6 @@ impl Agent {
             (Some(agent), Control::ClockAsk { asked_ns }) => {
                 let message = Control::ClockTell { asked_ns, told_ns: now.0 };
                 self.links.control_child(agent, JobId(0), &message, &mut self.out);
-            }
-            (branch, message) if self.standing.is_some() => {
-                return self.on_standing_control(now, branch, frame, message);
             }
             (_, message) => return Some(message),
         }

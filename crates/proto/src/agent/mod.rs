@@ -14,7 +14,10 @@
 
 mod direct;
 mod frames;
+mod jobs;
 mod last_words;
+mod leaving;
+mod neighbours;
 mod standing;
 mod starting;
 mod step;
@@ -22,8 +25,8 @@ mod ucx;
 
 use crate::children::Children;
 use crate::clock_offset::ClockOffset;
-use crate::io::{Input, LinkId, Output, Peer};
-use crate::job::{Born, Context, Job, JobTree, participants};
+use crate::io::{Input, Output};
+use crate::job::{Born, Job};
 use crate::links::Links;
 use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
@@ -37,19 +40,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use step::Steps;
 use ucx::UcxAgreement;
-use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Cause, Control, Failure, MissingAgent, RemoteShell, SessionSpec, SpawnStep};
+use wireup_wire::peer::{Cause, RemoteShell, SessionSpec, SpawnStep};
 use wireup_wire::session::Kin;
-
-/// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
-/// to do needs milliseconds; whatever still runs then is killed by the keeper.
-const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
-
-/// Why a later job of the session misses an agent.
-const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
 
 /// What an agent is told at birth.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -245,77 +240,6 @@ impl Agent {
             .min()
     }
 
-    /// Takes a job on: the bootstrap message's, or one that came down a link.
-    pub fn launch(&mut self, now: Instant, spec: JobSpec) {
-        let id = spec.job;
-        if self.specs.contains_key(&id) {
-            // Whoever started this agent in its parent's stead gave it the job, and so does the parent.
-            return;
-        }
-        self.links.direct.at(now);
-        let mapping = match check(&spec, self.config.session.agents.len()) {
-            Ok(mapping) => mapping,
-            Err(problem) => return self.refuse(&spec, problem),
-        };
-        let spec = Arc::new(spec);
-        self.specs.insert(id, spec.clone());
-        // What children asked for an earlier job they may ask again.
-        self.asked.clear();
-        self.asked_about.clear();
-        let mut lost = Vec::new();
-        let tree = JobTree::whole(self.config.agent, self.tree);
-        for child in participants(&spec, &mapping, &tree) {
-            if self.children.is_new(child) {
-                self.start_child(now, child, Some(id));
-            } else if self.children.is_lost(child) {
-                lost.push(child);
-            } else {
-                self.links.control_child(child, id, &Control::Launch((*spec).clone()), &mut self.out);
-            }
-        }
-        self.call_step(now, &spec, &mapping);
-        self.call_shells(now);
-        self.begin_job(now, spec, &mapping, tree, &lost);
-    }
-
-    /// Takes a job on here: others that run it were told. Of children, those are `lost`.
-    fn begin_job(&mut self, now: Instant, spec: Arc<JobSpec>, mapping: &Mapping, tree: JobTree, lost: &[AgentId]) {
-        let id = spec.job;
-        self.specs.insert(id, spec.clone());
-        let (me, born) = (self.config.agent, self.config.born);
-        let mut cx = Context {
-            up: tree.up(),
-            now,
-            start_by: self.start_by,
-            clock: &self.clock,
-            links: &mut self.links,
-            out: &mut self.out,
-            memory: &mut *self.memory,
-        };
-        let hold = self.config.session.hold_ranks && !cx.links.has_up();
-        let mut job = Job::launch(spec, mapping, me, tree, born, hold, &mut cx);
-        job.wire_up(&mut cx);
-        job.begin_bench(&mut cx);
-        let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
-        let ask_clock = job.is_profiled() && cx.links.has_up();
-        for &agent in lost {
-            job.on_child_missing(agent, true);
-            job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], &mut cx);
-        }
-        let is_over = job.settle(&mut cx);
-        self.jobs.insert(id, job);
-        if is_over {
-            self.forget_job(id);
-        }
-        if ask_clock {
-            self.ask_clock(now);
-        }
-        if !self.is_standing() {
-            self.ask_for_ucx(below);
-        }
-        self.take_early(now, id);
-    }
-
     /// Asks the parent once; nobody is asked for the clock of this very machine.
     fn ask_clock(&mut self, now: Instant) {
         if !self.is_root() && self.clock.is_new() {
@@ -347,64 +271,6 @@ impl Agent {
         self.config.agent == AgentId(0)
     }
 
-    /// A job that no honest launcher sends: it ends before it began.
-    fn refuse(&mut self, spec: &JobSpec, problem: String) {
-        let failure = Failure {
-            node: Default::default(),
-            host: String::new(),
-            rank: None,
-            pid: None,
-            cause: Cause::Launcher { problem },
-        };
-        let message = if self.is_root() {
-            Control::Ended(peer::Ended { failure: Some(failure), done: Default::default() })
-        } else {
-            Control::Failed(failure)
-        };
-        self.links.control_up(spec.job, &message, &mut self.out);
-    }
-
-    fn on_link_up(&mut self, now: Instant, link: LinkId, peer: Peer, local: String) {
-        if let Peer::Child(agent) = peer {
-            if !self.is_expected(agent) {
-                // A second dial, or one after its time: whoever that is, it is not needed.
-                return self.turn_away(link);
-            }
-            self.links.on_up(link, peer, &mut self.out);
-            return self.on_child_up(now, agent, local);
-        }
-        if let Peer::Orphan { agent, life } = peer {
-            return self.on_orphan(link, agent, life);
-        }
-        if matches!(peer, Peer::Direct(agent) if !self.links.direct.expects(agent)) {
-            return self.turn_away(link);
-        }
-        self.links.on_up(link, peer, &mut self.out);
-        if peer == Peer::Launcher && self.is_standing() {
-            return self.on_launcher_up(link);
-        }
-        if peer == Peer::Parent {
-            self.on_parent_up();
-            self.with_all_jobs(now, |job, cx| job.on_linked(cx));
-            if self.jobs.values().any(Job::is_profiled) {
-                self.ask_clock(now);
-            }
-        }
-    }
-
-    fn on_link_down(&mut self, now: Instant, link: LinkId, problem: String) {
-        match self.links.on_down(link) {
-            None => {}
-            Some(Peer::Launcher) if self.is_standing() => self.on_launcher_down(now, link),
-            Some(Peer::Parent) => self.on_parent_lost(now),
-            Some(Peer::Launcher) => self.leave(),
-            // It was not taken in.
-            Some(Peer::Orphan { .. }) => {}
-            Some(Peer::Child(agent)) => self.on_child_link_down(now, agent, problem),
-            Some(Peer::Direct(agent)) => self.links.on_direct_lost(agent, link, &problem, &mut self.out),
-        }
-    }
-
     fn on_tick(&mut self, now: Instant) {
         self.check_starts(now);
         self.check_last_words(now);
@@ -415,84 +281,6 @@ impl Agent {
             self.leave();
         }
     }
-
-    fn on_shutdown(&mut self, now: Instant) {
-        if self.leaving.is_none() {
-            self.leaving = Some(now + SHUTDOWN_NS_MAX);
-            for agent in self.links.all_children() {
-                self.links.control_child(agent, JobId(0), &Control::Shutdown, &mut self.out);
-            }
-        }
-    }
-
-    fn leave_if_done(&mut self) {
-        let waits = self.links.has_children() || self.links.expects_children() || !self.jobs.is_empty();
-        if self.leaving.is_some() && !waits {
-            self.leave();
-        }
-    }
-
-    fn leave(&mut self) {
-        if !std::mem::replace(&mut self.left, true) {
-            self.out.push(Output::Exit);
-        }
-    }
-
-    fn with_job(&mut self, now: Instant, id: JobId, act: impl FnOnce(&mut Job, &mut Context<'_>)) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let mut cx = Context {
-            up: job.up(),
-            now,
-            start_by: self.start_by,
-            clock: &self.clock,
-            links: &mut self.links,
-            out: &mut self.out,
-            memory: &mut *self.memory,
-        };
-        act(job, &mut cx);
-        if job.settle(&mut cx) {
-            self.forget_job(id);
-        }
-        for agent in self.links.take_dropped() {
-            // A later job is not sent to it.
-            self.children.on_lost(agent);
-        }
-    }
-
-    /// A job is over here.
-    fn forget_job(&mut self, id: JobId) {
-        let Some(mut job) = self.jobs.remove(&id) else { return };
-        self.specs.remove(&id);
-        self.early.leave_behind(id, job.take_remains());
-        self.links.direct.forget(id);
-        self.links.settle_direct(&mut self.out);
-        if self.is_standing() {
-            self.on_job_over(id, &job);
-        }
-    }
-
-    fn with_all_jobs(&mut self, now: Instant, mut act: impl FnMut(&mut Job, &mut Context<'_>)) {
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.with_job(now, id, &mut act);
-        }
-    }
-}
-
-/// Whether a job description makes sense; its placement.
-fn check(spec: &JobSpec, agents: usize) -> Result<Mapping, String> {
-    if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty() || app.ranks == 0) {
-        return Err("a program of the job has no ranks or no name".into());
-    }
-    if spec.nodes.iter().any(|node| node.agent.index() >= agents) {
-        return Err("the job names a node that the session does not have".into());
-    }
-    let mut agents_seen = BTreeSet::new();
-    if let Some(node) = spec.nodes.iter().find(|node| !agents_seen.insert(node.agent)) {
-        return Err(format!("the job names node {} twice", node.agent));
-    }
-    Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

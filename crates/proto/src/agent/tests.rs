@@ -12,6 +12,9 @@ mod starting;
 mod step;
 
 use super::*;
+use crate::io::{LinkId, Peer};
 use crate::outbox::control_frame;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{self, Control, Failure, MissingAgent};

@@ -1,7 +1,8 @@
 //! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
 
+use super::children::Child;
 use super::pmix::OF_SERVERS;
-use super::{Child, Context, Job, JobTree};
+use super::{Context, Job, JobTree};
 use crate::groups::spread::{Spread, Way};
 use crate::groups::{Do, Left};
 use crate::io::Output;

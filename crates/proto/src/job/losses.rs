@@ -4,32 +4,10 @@
 //! their ranks by force, tell nobody, and forget the job.
 
 use super::{Context, Job, Up};
-use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, NodeId};
-use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Cause, Failure};
 
-/// The agents with ranks of a job, in order.
-pub fn agents_of(spec: &JobSpec, mapping: &Mapping) -> Vec<AgentId> {
-    let nodes = spec.nodes.iter().enumerate();
-    let with_ranks = nodes.filter(|(index, _)| mapping.local_size(NodeId(*index as u32)) > 0);
-    let mut agents: Vec<AgentId> = with_ranks.map(|(_, node)| node.agent).collect();
-    agents.sort_unstable();
-    agents.dedup();
-    agents
-}
-
 impl Job {
-    /// The agents with ranks of it.
-    pub fn agents(&self) -> Vec<AgentId> {
-        agents_of(&self.spec, &self.mapping)
-    }
-
-    pub fn has_agent(&self, agent: AgentId) -> bool {
-        let mut nodes = self.spec.nodes.iter().enumerate();
-        nodes.any(|(index, node)| node.agent == agent && self.mapping.local_size(NodeId(index as u32)) > 0)
-    }
-
     /// All ranks run, or are gone.
     pub fn has_started(&self) -> bool {
         self.started_said

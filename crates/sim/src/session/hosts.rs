@@ -10,7 +10,7 @@ use wireup_proto::io::{ExitStatus, Input, LinkId, Output, Peer, ShellId};
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{self, AgentSpec, Bootstrap, RemoteShell};
+use wireup_wire::peer::{self, AgentSpec, Bootstrap};
 use wireup_wire::session::{Ancestor, Standing};
 
 #[derive(Default)]
@@ -46,19 +46,13 @@ pub fn root_config(spec: &SessionSpec, now: Instant) -> AgentConfig {
         name: "sim".into(),
         fanout: spec.fanout,
         agents: (0..spec.agents).map(|agent| AgentSpec { host: format!("node{agent}") }).collect(),
-        remote_shell: RemoteShell::Local,
         shells_max: 64,
         program: "wireup".into(),
         node_timeout_ns: spec.node_timeout_ns,
-        encrypt: false,
-        interface: None,
-        verbose: false,
-        hold_ranks: false,
         start_timeout_ns: 20_000_000_000,
-        record_dir: None,
         transport: spec.transport,
-        link_delay_ns: 0,
         standing: Some(Standing::default()),
+        ..peer::SessionSpec::default()
     };
     AgentConfig::new(AgentId(0), session, Born { process_ns: now.0, bootstrap_ns: now.0 })
 }

@@ -9,7 +9,7 @@ use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use wireup_proto::{Launcher, LauncherConfig, control_frame};
 use wireup_wire::frame::FrameReader;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{AppSpec, Block, JobOptions, JobSpec, NodeSpec};
 use wireup_wire::peer::{self, Control};
 use wireup_wire::session::{Presence, Welcome};
 
@@ -220,30 +220,6 @@ fn job_spec(of: usize, plan: &JobPlan, job: JobId, agents: &[u32]) -> JobSpec {
         blocks: vec![Block { first_node: 0, nodes: agents.len() as u32, ppn: plan.ppn }],
         apps: vec![AppSpec { ranks, argv: argv.into(), cwd: b"/".to_vec(), env: Vec::new() }],
         env: Vec::new(),
-        options: JobOptions {
-            pmi: PmiFlavour::Simple,
-            gpus_per_rank: 0,
-            bind_to: BindTo::None,
-            stdin: StdinTarget::None,
-            label: false,
-            line_buffered: false,
-            split_output: false,
-            pty: None,
-            rank_env: false,
-            profile: false,
-            umask: 0o22,
-            limits: Vec::new(),
-            kill_grace_ns: 500_000_000,
-            stall_report_ns: 0,
-            stdin_inherit: false,
-            exchange: Default::default(),
-            early_wireup: Default::default(),
-            bench: None,
-            exchange_compress: 0,
-            pmi_fence: Default::default(),
-            pmi_version: Default::default(),
-            modex: Default::default(),
-            pmix_library: None,
-        },
+        options: JobOptions { kill_grace_ns: 500_000_000, ..JobOptions::default() },
     }
 }

@@ -1,7 +1,10 @@
 use super::*;
 use crate::flags::low::{Wish, parse};
+use crate::flags::remote_shell::SSH;
+use std::ffi::OsString;
 use wireup_coll::tree;
-use wireup_wire::job::{Modex, NodeSpec};
+use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
 
 fn here() -> Here {
     Here::example()
@@ -94,22 +97,6 @@ fn a_remote_shell_is_words() {
     assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
     let Ok(Wish::Run(low)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("parses") };
     assert_eq!(resolve(*low, here()), Err(FlagError::EmptyRemoteShell));
-}
-
-#[test]
-fn files_of_a_remote_shell_are_found_from_everywhere() {
-    let words = |command: &str| match remote_shell(Some(command), Reach::Ssh, &here()) {
-        Ok(RemoteShell::Ssh(words) | RemoteShell::Command(words)) => words.join(" "),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(words("ssh -F etc/passwd -i ./etc/hosts"), "ssh -F /etc/passwd -i /etc/hosts");
-    assert_eq!(
-        words("ssh -Fetc/passwd -oUserKnownHostsFile=etc/hosts"),
-        "ssh -F/etc/passwd -oUserKnownHostsFile=/etc/hosts"
-    );
-    // A user who is called like a directory, a file that is not there, and what is absolute already.
-    let same = "ssh -l etc -F no/such -F /etc/passwd -oIdentityFile=/etc/hosts -o BatchMode=yes";
-    assert_eq!(words(same), same);
 }
 
 #[test]

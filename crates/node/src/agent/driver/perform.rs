@@ -1,5 +1,6 @@
 //! What the machine asks for, done.
 
+use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
 use super::super::ranks::JobRanks;
 use super::super::shells::Shells;
@@ -152,8 +153,8 @@ impl AgentDriver {
         if let Some(bootstrap) = &mut bootstrap {
             self.complete(bootstrap)?;
         }
-        let Self { shells, reactor, agent: machine, .. } = self;
-        shells_of(shells, reactor)?.start(shell, agent, how, machine.session(), bootstrap.as_deref())
+        let Self { shells, keepers, reactor, agent: machine, .. } = self;
+        shells_of(shells, keepers, reactor)?.start(shell, agent, how, machine.session(), bootstrap.as_deref())
     }
 
     fn start_step(
@@ -164,8 +165,8 @@ impl AgentDriver {
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
-        let Self { shells, reactor, .. } = self;
-        shells_of(shells, reactor)?.start_step(shell, agents, how, &bootstrap)
+        let Self { shells, keepers, reactor, .. } = self;
+        shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, &bootstrap)
     }
 
     /// Puts the session's secret into a bootstrap message, and where this agent listens.
@@ -198,13 +199,17 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells, with a keeper that is there from now on.
-fn shells_of<'s>(shells: &'s mut Option<Shells>, reactor: &Reactor) -> Result<&'s mut Shells, SpawnError> {
+/// The remote shells, with a keeper that is theirs from now on: one that was forked ahead, since they are needed before ranks are.
+fn shells_of<'s>(
+    shells: &'s mut Option<Shells>,
+    keepers: &mut Keepers,
+    reactor: &Reactor,
+) -> Result<&'s mut Shells, SpawnError> {
     match shells {
         Some(shells) => Ok(shells),
         None => {
-            let forked = Shells::fork(reactor);
-            Ok(shells.insert(forked.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
+            let begun = Shells::begin(keepers.take(reactor), reactor);
+            Ok(shells.insert(begun.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
         }
     }
 }

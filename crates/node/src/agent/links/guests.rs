@@ -17,8 +17,6 @@ use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
 /// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods, and
 /// is read in the first of them.
 const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
-/// How long to leave the listener alone when no descriptor is left for a guest.
-const PAUSE_NS: u64 = 100_000_000;
 
 /// Why an agent cannot be dialled.
 #[derive(thiserror::Error, Debug)]
@@ -76,7 +74,9 @@ impl LinkSet {
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::Nobody) => return,
                 // Out of descriptors, most likely.
-                Err(_) => return self.pause(turn.now_ns, turn.reactor),
+                Err(_) => {
+                    return self.pause.begin(listener.fd(), Token::Listener.pack(), turn.now_ns, turn.reactor);
+                }
             }
         }
     }
@@ -96,21 +96,10 @@ impl LinkSet {
         }
     }
 
-    fn pause(&mut self, now_ns: u64, reactor: &Reactor) {
-        if let Some(listener) = &self.listener
-            && reactor.modify(listener.fd(), Token::Listener.pack(), Interest::NONE).is_ok()
-        {
-            self.paused_until_ns = Some(now_ns + PAUSE_NS);
-        }
-    }
-
     /// Watches the listener again when it is time.
     pub(super) fn end_pause(&mut self, now_ns: u64, reactor: &Reactor) {
-        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns)
-            && let Some(listener) = &self.listener
-            && reactor.modify(listener.fd(), Token::Listener.pack(), Interest::READABLE).is_ok()
-        {
-            self.paused_until_ns = None;
+        if let Some(listener) = &self.listener {
+            self.pause.end_if_due(listener.fd(), Token::Listener.pack(), now_ns, reactor);
         }
     }
 }

@@ -58,7 +58,7 @@ impl Agent {
 
     pub(super) fn on_start(&mut self, now: Instant, frame: &Frame, spec: JobSpec, newest: JobId, live: &[JobId]) {
         // The root has looked at it.
-        let Ok(mapping) = super::super::check(&spec, self.config.session.agents.len()) else { return };
+        let Ok(mapping) = self.config.placement(&spec) else { return };
         let agents = agents_of(&spec, &mapping);
         self.pass_on(&agents, frame);
         if !self.early.is_over(spec.job) {

@@ -132,7 +132,7 @@ impl Agent {
             let cause = Cause::SessionEnded { reason: reason.clone() };
             return self.refuse_launch(link, id, String::new(), cause);
         }
-        let mapping = match super::super::check(&spec, self.config.session.agents.len()) {
+        let mapping = match self.config.placement(&spec) {
             Ok(mapping) => mapping,
             Err(problem) => return self.refuse_launch(link, id, String::new(), Cause::Launcher { problem }),
         };

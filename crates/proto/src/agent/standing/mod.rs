@@ -123,7 +123,7 @@ impl Agent {
         known.filter(|ancestor| !ancestor.addresses.is_empty() && !self.links.is_lost(ancestor.agent)).collect()
     }
 
-    /// A message of the session; handed back if it is none.
+    /// A message of a standing session; handed back if it is none.
     pub(super) fn on_standing_control(
         &mut self,
         now: Instant,
@@ -131,6 +131,9 @@ impl Agent {
         frame: &Frame,
         message: Control,
     ) -> Option<Control> {
+        if !self.is_standing() {
+            return Some(message);
+        }
         match (branch, message) {
             (None, Control::Start { spec, newest, live }) => self.on_start(now, frame, spec, newest, &live),
             (None, Control::Over { agents }) => self.on_over(now, JobId(frame.job), &agents, frame),

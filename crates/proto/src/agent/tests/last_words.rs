@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::io::{ExitStatus, ShellId};
-use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
 use wireup_wire::peer::{AgentSpec, RemoteShell};
 
 const T: Instant = Instant(1_000_000_000);
@@ -20,14 +20,7 @@ fn session() -> SessionSpec {
         program: "/bin/wireup".into(),
         start_timeout_ns: 60_000_000_000,
         node_timeout_ns: 30_000_000_000,
-        encrypt: false,
-        interface: None,
-        verbose: false,
-        hold_ranks: false,
-        record_dir: None,
-        transport: Default::default(),
-        link_delay_ns: 0,
-        standing: None,
+        ..SessionSpec::default()
     }
 }
 
@@ -40,31 +33,7 @@ fn job() -> JobSpec {
         blocks: vec![Block { first_node: 0, nodes: NODES, ppn: 1 }],
         apps: vec![AppSpec { ranks: NODES, argv: vec![b"true".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
         env: Vec::new(),
-        options: JobOptions {
-            pmi: PmiFlavour::Simple,
-            bind_to: BindTo::None,
-            stdin: StdinTarget::None,
-            label: false,
-            line_buffered: false,
-            split_output: false,
-            pty: None,
-            rank_env: false,
-            profile: false,
-            umask: 0o22,
-            limits: Vec::new(),
-            kill_grace_ns: 1_000_000_000,
-            stall_report_ns: 0,
-            stdin_inherit: false,
-            gpus_per_rank: 0,
-            exchange: Default::default(),
-            early_wireup: Default::default(),
-            bench: None,
-            exchange_compress: 0,
-            pmi_fence: Default::default(),
-            pmi_version: Default::default(),
-            modex: Default::default(),
-            pmix_library: None,
-        },
+        options: JobOptions { kill_grace_ns: 1_000_000_000, ..JobOptions::default() },
     }
 }
 

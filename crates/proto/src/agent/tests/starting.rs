@@ -2,7 +2,7 @@ use super::*;
 use crate::io::{ExitStatus, ShellId};
 use crate::outbox::control_frame;
 use wireup_wire::frame::Class;
-use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::{AgentSpec, Note, RemoteShell};
 use wireup_wire::pmix::{FromServer, pack};
 
@@ -25,14 +25,7 @@ pub(super) fn agent_by(me: u32, remote_shell: RemoteShell) -> Agent {
         program: "wireup".into(),
         start_timeout_ns: 60 * SECOND,
         node_timeout_ns: 30 * SECOND,
-        encrypt: false,
-        interface: None,
-        verbose: false,
-        hold_ranks: false,
-        record_dir: None,
-        transport: Default::default(),
-        link_delay_ns: 0,
-        standing: None,
+        ..SessionSpec::default()
     };
     let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
@@ -50,31 +43,7 @@ pub(super) fn job(id: u32) -> JobSpec {
         blocks: vec![Block { first_node: 0, nodes: 7, ppn: 1 }],
         apps: vec![AppSpec { ranks: 7, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
         env: Vec::new(),
-        options: JobOptions {
-            pmi: PmiFlavour::Simple,
-            bind_to: BindTo::None,
-            stdin: StdinTarget::None,
-            label: false,
-            line_buffered: true,
-            split_output: false,
-            pty: None,
-            rank_env: false,
-            profile: false,
-            umask: 0o22,
-            limits: Vec::new(),
-            kill_grace_ns: SECOND,
-            stall_report_ns: 0,
-            stdin_inherit: false,
-            gpus_per_rank: 0,
-            exchange: Default::default(),
-            early_wireup: Default::default(),
-            bench: None,
-            exchange_compress: 0,
-            pmi_fence: Default::default(),
-            pmi_version: Default::default(),
-            modex: Default::default(),
-            pmix_library: None,
-        },
+        options: JobOptions { line_buffered: true, kill_grace_ns: SECOND, ..JobOptions::default() },
     }
 }
 

@@ -62,14 +62,19 @@ fn one_step_is_for_all_and_only_the_root_calls_it() {
     assert!(!outputs(&mut inner).iter().any(|output| *output == Output::CloseLink { link }), "it is expected");
 }
 
-#[test]
-fn only_the_agents_of_the_job_are_called() {
-    let mut root = by_step(0);
+/// A job on the root and agent 4 alone: the root calls 4, and 1 on the way to it.
+fn part() -> JobSpec {
     let mut part = job(1);
     part.nodes = vec![part.nodes[0].clone(), part.nodes[4].clone()];
     part.blocks = vec![wireup_wire::job::Block { first_node: 0, nodes: 2, ppn: 1 }];
     part.apps[0].ranks = 2;
-    hear(&mut root, T, UP, 1, &Control::Launch(part));
+    part
+}
+
+#[test]
+fn only_the_agents_of_the_job_are_called() {
+    let mut root = by_step(0);
+    hear(&mut root, T, UP, 1, &Control::Launch(part()));
     let called = steps(&outputs(&mut root));
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1, 4]]);
     // A later job, for the others too.
@@ -135,11 +140,7 @@ fn a_step_that_brings_nobody_misses_all() {
 #[test]
 fn a_step_speaks_of_its_own_agents() {
     let mut root = by_step(0);
-    let mut part = job(1);
-    part.nodes = vec![part.nodes[0].clone(), part.nodes[4].clone()];
-    part.blocks = vec![wireup_wire::job::Block { first_node: 0, nodes: 2, ppn: 1 }];
-    part.apps[0].ranks = 2;
-    hear(&mut root, T, UP, 1, &Control::Launch(part));
+    hear(&mut root, T, UP, 1, &Control::Launch(part()));
     let first = steps(&outputs(&mut root))[0].0;
     hear(&mut root, T, UP, 2, &Control::Launch(job(2)));
     outputs(&mut root);

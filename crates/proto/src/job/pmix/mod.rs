@@ -66,7 +66,7 @@ pub fn site_of_servers(site: &Site, modex: wireup_wire::job::Modex) -> Site {
 const EVERYBODY: u32 = u32::MAX;
 
 pub struct Pmix {
-    server: Server,
+    pub(super) server: Server,
     asks: Asks,
     pub(super) fences: Fences,
     modex: Modex,

@@ -138,17 +138,6 @@ impl Job {
         self.spawn_held(cx);
     }
 
-    /// Spawns the ranks if nothing holds them up.
-    pub(in crate::job) fn spawn_held(&mut self, cx: &mut Context<'_>) {
-        let waits = self.waits_for_link
-            || self.bench.is_some()
-            || self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
-        if let Some(plan) = self.held.take_if(|_| !waits) {
-            cx.out.push(Output::Spawn(plan));
-            std::mem::take(&mut self.for_held).into_iter().for_each(|output| cx.out.push(output));
-        }
-    }
-
     /// It cannot serve this node.
     pub(super) fn on_server_failed(&mut self, problem: String, cx: &mut Context<'_>) {
         let (node, host) = (self.node.unwrap_or_default(), self.host());
@@ -272,12 +261,6 @@ impl Job {
         if self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting()) {
             self.stop_server(cx);
             self.give_held_up();
-        }
-    }
-
-    pub(super) fn give_held_up(&mut self) {
-        if self.held.take().is_some() {
-            self.give_processes_up();
         }
     }
 

@@ -1,0 +1,89 @@
+//! The programs of a job: their arguments, directories, variables, and the PMI that they are offered.
+
+use super::error::FlagError;
+use super::low::Section;
+use super::values;
+use crate::environment;
+use crate::here::Here;
+use crate::program::flavour::{self, Choice, Context};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use wireup_wire::job::{AppSpec, PmiFlavour};
+
+/// What each program is started with; remarks.
+pub fn apps(
+    sections: Vec<Section>,
+    ranks: &[u32],
+    here: &Here,
+    local: bool,
+) -> Result<(Vec<AppSpec>, Vec<String>), FlagError> {
+    if sections.len() > usize::from(u16::MAX) {
+        return Err(FlagError::TooManyPrograms(sections.len()));
+    }
+    let (mut apps, mut warnings) = (Vec::with_capacity(sections.len()), Vec::new());
+    let lookup = |name: &OsStr| here.env.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+    for (section, &ranks) in sections.into_iter().zip(ranks) {
+        let (env, missing) = environment::app_env(&section.env, lookup);
+        warnings.extend(missing.iter().map(|name| {
+            format!(
+                "-x {}: not set here, so not set for the ranks; give a value with -x NAME=VALUE",
+                values::shown(name)
+            )
+        }));
+        let cwd = working_directory(section.wdir, here, local)?;
+        let argv = section.argv.into_iter().map(OsString::into_vec).collect();
+        apps.push(AppSpec { ranks, argv, cwd: cwd.into_os_string().into_vec(), env });
+    }
+    Ok((apps, warnings))
+}
+
+/// As the user says, else as the programs tell.
+pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Choice {
+    match wish {
+        None => flavour::choose(apps, context),
+        // What a program will load is good to know for whoever asks for PMIx as well.
+        Some(wish) if wish.has_pmix() => {
+            Choice { flavour: wish, why: "--pmi".into(), ..flavour::choose(apps, context) }
+        }
+        Some(wish) => Choice { flavour: wish, why: "--pmi".into(), library: None, prefix: None },
+    }
+}
+
+/// The path of a PMIx library, for nodes that work in other directories; looked at where they are this machine.
+pub fn pmix_library(path: &Path, here: &Here, local: bool) -> Result<String, FlagError> {
+    let shown = path.display().to_string();
+    let path = here.absolute(shown.clone());
+    match local && !Path::new(&path).is_file() {
+        true => Err(FlagError::PmixLibrary { path: shown }),
+        false => Ok(path),
+    }
+}
+
+/// An absolute path. It is looked at only where the ranks see the same one.
+fn working_directory(wdir: Option<PathBuf>, here: &Here, local: bool) -> Result<PathBuf, FlagError> {
+    let current = || match &here.cwd {
+        Ok(cwd) => Ok(cwd.clone()),
+        Err(problem) => Err(FlagError::CurrentDirectory { problem: problem.clone() }),
+    };
+    match wdir {
+        None => current(),
+        Some(wdir) => {
+            let path = if wdir.is_absolute() { wdir } else { current()?.join(wdir) };
+            if local {
+                check_directory(&path)?;
+            }
+            Ok(path)
+        }
+    }
+}
+
+fn check_directory(path: &Path) -> Result<(), FlagError> {
+    let problem = match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => return Ok(()),
+        Ok(_) => "is not a directory".to_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(FlagError::WorkingDirectory { path: path.display().to_string(), problem })
+}

@@ -1,0 +1,131 @@
+//! How agents are started on other hosts: by ssh, by one Slurm step, or as the user says.
+
+use super::error::FlagError;
+use super::low::Start;
+use crate::here::Here;
+use std::path::Path;
+use wireup_wire::peer::RemoteShell;
+
+/// The remote shell when hosts are named. The user's configuration counts, but nothing of it that gets in the way of a
+/// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind. A host that
+/// does not answer at all is given up after a quarter of the default start time, so that another agent can still try.
+pub const SSH: [&str; 11] = [
+    "ssh",
+    "-x",
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ClearAllForwardings=yes",
+    "-o",
+    "ControlMaster=no",
+    "-o",
+    "ConnectTimeout=15",
+];
+
+/// The options of the step that brings agents to the nodes of a Slurm allocation: it shares cpus, memory and devices with
+/// every other step, is bound to none of them, knows no PMI, and outlives the death of one of its tasks.
+const SRUN: [&str; 11] = [
+    "srun",
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--ntasks-per-node=1",
+    "--mpi=none",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--input=all",
+    "--export=ALL",
+    "--job-name=wireup",
+];
+
+/// How hosts are reached if nobody says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// There are none.
+    Here,
+    Ssh,
+    /// Slurm has given them; one step starts all agents, unless they are to be started in another way.
+    Slurm {
+        one_step: bool,
+    },
+}
+
+impl Reach {
+    pub fn of(hosts: bool, by_slurm: bool, start: Start) -> Reach {
+        match (hosts, by_slurm) {
+            (false, _) => Reach::Here,
+            (true, false) => Reach::Ssh,
+            (true, true) => Reach::Slurm { one_step: start == Start::Tree },
+        }
+    }
+}
+
+/// The remote shell, `command` if the user has named one.
+pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<RemoteShell, FlagError> {
+    let mut words: Vec<String> = match (command, reach) {
+        (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
+        (None, Reach::Here) => return Ok(RemoteShell::Local),
+        (None, Reach::Slurm { one_step: true }) => vec![SRUN[0].to_owned()],
+        (None, Reach::Ssh | Reach::Slurm { one_step: false }) => SSH.map(str::to_owned).to_vec(),
+    };
+    // Agents do not work in the launcher's directory.
+    if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
+        *program = here.absolute(program.trim_start_matches("./").to_owned());
+    }
+    for word in words.iter_mut().skip(1) {
+        *word = with_absolute_file(word, here);
+    }
+    let is = |name: &str| words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|of| of == name));
+    match words.first() {
+        None => Err(FlagError::EmptyRemoteShell),
+        Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
+        Some(_) if is(SRUN[0]) => match reach {
+            // The user's own options come last, and count.
+            Reach::Slurm { one_step: true } => {
+                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
+                Ok(RemoteShell::Srun(words))
+            }
+            Reach::Slurm { one_step: false } => Err(FlagError::SrunStarts),
+            Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
+        },
+        Some(_) => Ok(RemoteShell::Command(words)),
+    }
+}
+
+/// A word of a remote shell's command; where it is a file of the launcher's directory, or ends with one
+/// (`-oIdentityFile=keys/id`, `-Fconfig`), by its absolute path.
+fn with_absolute_file(word: &str, here: &Here) -> String {
+    let is_file = |path: &str| here.cwd.as_ref().is_ok_and(|cwd| !path.is_empty() && cwd.join(path).is_file());
+    let path = match word.split_once('=') {
+        _ if is_file(word) => word,
+        Some((_, value)) => value,
+        None => word.strip_prefix("-F").or_else(|| word.strip_prefix("-i")).unwrap_or(word),
+    };
+    match is_file(path) {
+        // What is absolute stays as it is.
+        true => word[..word.len() - path.len()].to_owned() + &here.absolute(path.trim_start_matches("./").to_owned()),
+        false => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_remote_shell_are_found_from_everywhere() {
+        let words = |command: &str| match remote_shell(Some(command), Reach::Ssh, &Here::example()) {
+            Ok(RemoteShell::Ssh(words) | RemoteShell::Command(words)) => words.join(" "),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(words("ssh -F etc/passwd -i ./etc/hosts"), "ssh -F /etc/passwd -i /etc/hosts");
+        assert_eq!(
+            words("ssh -Fetc/passwd -oUserKnownHostsFile=etc/hosts"),
+            "ssh -F/etc/passwd -oUserKnownHostsFile=/etc/hosts"
+        );
+        // A user who is called like a directory, a file that is not there, and what is absolute already.
+        let same = "ssh -l etc -F no/such -F /etc/passwd -oIdentityFile=/etc/hosts -o BatchMode=yes";
+        assert_eq!(words(same), same);
+    }
+}

@@ -1,0 +1,79 @@
+//! The session that a command line means: a job's own, or the one that `wireup up` begins.
+
+use super::chosen;
+use super::error::FlagError;
+use super::ground::Told;
+use super::layout::{self, Layout};
+use super::low::{Low, Start};
+use super::remote_shell::{Reach, remote_shell};
+use crate::here::Here;
+use wireup_wire::peer::{AgentTransport, SessionSpec};
+use wireup_wire::session::Standing;
+
+/// An agent that has not linked back by then is lost. Chosen: a slow log-in takes seconds, not a minute.
+const START_TIMEOUT_NS: u64 = 60_000_000_000;
+/// A node that has not answered for so long is lost. Chosen: a node that swaps or a switch that reboots answers in less.
+const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// The session of a job's own.
+pub fn of_job(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
+    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
+        return Err(FlagError::EncryptedUcx);
+    }
+    let start = start(low, reach != Reach::Here)?;
+    Ok(SessionSpec {
+        name,
+        fanout: layout.fanout(start, low.fanout),
+        agents: layout.agents.clone(),
+        remote_shell: remote_shell(low.remote_shell.as_deref(), reach, here)?,
+        shells_max: layout::shells_max(start),
+        program: here.program.clone(),
+        start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
+        node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
+        encrypt: low.encrypt,
+        interface: low.interface.clone(),
+        verbose: low.verbose,
+        hold_ranks: false,
+        record_dir: low.record.clone().map(|directory| here.absolute(directory)),
+        transport: low.transport.unwrap_or_default(),
+        link_delay_ns: low.link_delay_ns.unwrap_or(0),
+        standing: None,
+    })
+}
+
+/// A session for `wireup up`, with the slots that were stated.
+pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
+    let chosen = chosen::chosen(low, here)?;
+    let by_slurm = chosen.as_ref().is_some_and(|chosen| chosen.by_slurm);
+    let hosts = chosen.map(|chosen| chosen.hosts);
+    if low.start == Some(Start::Serial) {
+        return Err(FlagError::SerialSession);
+    }
+    let layout = match &hosts {
+        Some(hosts) => Layout::of_hosts(hosts, &here.host),
+        None => Layout::here(low.virtual_nodes, &here.host),
+    };
+    let reach = Reach::of(hosts.is_some(), by_slurm, start(low, hosts.is_some())?);
+    let spec = of_job(low, here, reach, &layout, name.to_owned())?;
+    // Agents that are no node take no rank.
+    let mut slots = vec![0; layout.agents.len()];
+    let mut told = Told { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
+    for (index, node) in layout.nodes.iter().enumerate() {
+        let host = hosts.as_ref().map(|hosts| &hosts.list[index]);
+        slots[node.agent.index()] = host.map_or(1, |host| host.slots);
+        told.slots_max[node.agent.index()] = host.and_then(|host| host.slots_max);
+    }
+    told.slots_stated = hosts.is_some_and(|hosts| hosts.stated);
+    Ok((SessionSpec { standing: Some(Standing { slots }), ..spec }, told))
+}
+
+/// How agents are to be started.
+pub fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
+    let start = low.start.unwrap_or_default();
+    match (start, low.fanout) {
+        (Start::Flat, Some(_)) => Err(FlagError::FanoutContradicts { start: "ssh-flat" }),
+        (Start::Serial, Some(_)) => Err(FlagError::FanoutContradicts { start: "serial-ssh" }),
+        (Start::Serial, None) if !hosts => Err(FlagError::SerialWithoutHosts),
+        (Start::Tree | Start::Flat | Start::Serial, _) => Ok(start),
+    }
+}

@@ -1,0 +1,49 @@
+//! Which ranks have standard input and a terminal.
+
+use super::error::FlagError;
+use super::layout::Layout;
+use super::low::Stdin;
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::job::{PtySpec, StdinTarget};
+
+/// Where no terminal says otherwise.
+const TERMINAL_SIZE: (u16, u16) = (24, 80);
+
+pub fn stdin_target(stdin: Option<Stdin>, job_size: u32) -> Result<StdinTarget, FlagError> {
+    match stdin.unwrap_or(Stdin::Rank(0)) {
+        Stdin::None => Ok(StdinTarget::None),
+        Stdin::All => Ok(StdinTarget::All),
+        Stdin::Rank(rank) => check_rank("--stdin", rank, job_size).map(StdinTarget::One),
+    }
+}
+
+pub fn pty_spec(rank: Option<u32>, job_size: u32, size: Option<(u16, u16)>) -> Result<Option<PtySpec>, FlagError> {
+    let Some(rank) = rank else { return Ok(None) };
+    let rank = check_rank("--pty", rank, job_size)?;
+    let (rows, columns) = size.unwrap_or(TERMINAL_SIZE);
+    Ok(Some(PtySpec { rank, rows, columns }))
+}
+
+fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, FlagError> {
+    if rank < job_size { Ok(Rank(rank)) } else { Err(FlagError::NoSuchRank { flag, rank, last: job_size - 1 }) }
+}
+
+/// Whether the reader of standard input gets the launcher's own descriptor: cheapest, and nothing is read that nobody
+/// asked for. Not a terminal, which the ranks, in a session of their own, cannot read; not a rank elsewhere, or one
+/// that reads from its pseudo-terminal.
+pub fn may_inherit_stdin(
+    stdin: StdinTarget,
+    pty: Option<PtySpec>,
+    layout: &Layout,
+    mapping: &Mapping,
+    is_terminal: bool,
+) -> bool {
+    match stdin {
+        StdinTarget::None | StdinTarget::All => false,
+        StdinTarget::One(rank) => {
+            let here = mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));
+            here && !is_terminal && pty.is_none_or(|pty| pty.rank != rank)
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The PMI sockets of ranks: requests are read, replies written.
+
+use super::JobRanks;
+use crate::agent::outgoing::WriteState;
+use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
+use crate::agent::token::Token;
+use crate::agent::turn::Turn;
+use bytes::Bytes;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::io::Input;
+use wireup_proto::memory::Shared;
+use wireup_wire::ids::LocalRank;
+
+impl JobRanks {
+    /// The rank's PMI socket can be read.
+    pub fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
+        let job = self.job;
+        let Some(rank) = self.ranks.get_mut(local.index()) else {
+            return;
+        };
+        let Some(fd) = &rank.pmi.fd else {
+            return;
+        };
+        match read_requests(fd, turn.buffer) {
+            Ok(Some(bytes)) if !bytes.is_empty() => turn.inputs.push(Input::ClientBytes { job, local, bytes }),
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => {
+                let _ = turn.reactor.remove(fd);
+                rank.pmi.fd = None;
+                turn.inputs.push(Input::ClientGone { job, local });
+            }
+        }
+    }
+
+    /// The rank is gone: what it had sent is read, and no more, whoever else holds the socket.
+    pub(super) fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
+        let waiting = self.ranks[local.index()].pmi.fd.as_ref().map_or(0, waiting_bytes);
+        for _ in 0..waiting.div_ceil(READ_BYTES) {
+            self.on_pmi(local, turn);
+        }
+        if let Some(fd) = self.ranks[local.index()].pmi.fd.take() {
+            let _ = turn.reactor.remove(&fd);
+            turn.inputs.push(Input::ClientGone { job: self.job, local });
+        }
+    }
+
+    /// Sends PMI bytes, and with them descriptors of shared memory. A client that does not read its replies is not read
+    /// either.
+    pub fn reply(&mut self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
+        if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some())
+            && !rank.pmi.write_now(bytes, shares)
+        {
+            self.flush_pmi(local, reactor);
+        }
+    }
+
+    pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
+        let token = Token::Pmi(self.seat, local).pack();
+        let Some(rank) = self.ranks.get_mut(local.index()) else {
+            return;
+        };
+        let blocked = match rank.pmi.flush().state {
+            WriteState::Idle => false,
+            WriteState::Full => true,
+            // Nobody tells when it gets better, and the socket itself has room.
+            WriteState::Crowded => {
+                self.crowd.push(local);
+                false
+            }
+            // The end of file that follows tells the machine.
+            WriteState::Closed if !rank.pmi.closing => false,
+            WriteState::Closed => {
+                if let Some(fd) = rank.pmi.fd.take() {
+                    let _ = reactor.remove(&fd);
+                }
+                return;
+            }
+        };
+        if blocked != std::mem::replace(&mut rank.pmi_blocked, blocked)
+            && let Some(fd) = &rank.pmi.fd
+        {
+            let interest = if blocked { Interest::WRITABLE } else { Interest::READABLE };
+            let _ = reactor.modify(fd, token, interest);
+        }
+    }
+
+    pub fn close_client(&mut self, local: LocalRank, reactor: &Reactor) {
+        if let Some(rank) = self.ranks.get_mut(local.index()) {
+            rank.pmi.closing = true;
+            self.flush_pmi(local, reactor);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A listener that is left alone for a while: most likely no descriptor is left for those who call.
+
+use std::os::fd::AsFd;
+use wireup_os::reactor::{Interest, Reactor};
+
+/// How long. Chosen: somebody else's descriptors may be closed by then, and nobody has noticed the wait.
+pub const PAUSE_NS: u64 = 100_000_000;
+
+/// Until when the reactor does not watch the listener.
+#[derive(Default)]
+pub struct Pause {
+    until_ns: Option<u64>,
+}
+
+impl Pause {
+    pub fn begin(&mut self, listener: impl AsFd, token: u64, now_ns: u64, reactor: &Reactor) {
+        if reactor.modify(listener, token, Interest::NONE).is_ok() {
+            self.until_ns = Some(now_ns + PAUSE_NS);
+        }
+    }
+
+    /// Watches the listener again when it is time.
+    pub fn end_if_due(&mut self, listener: impl AsFd, token: u64, now_ns: u64, reactor: &Reactor) {
+        if self.until_ns.is_some_and(|until_ns| until_ns <= now_ns)
+            && reactor.modify(listener, token, Interest::READABLE).is_ok()
+        {
+            self.until_ns = None;
+        }
+    }
+
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.until_ns
+    }
+}
