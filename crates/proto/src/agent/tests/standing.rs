@@ -10,7 +10,7 @@ use wireup_wire::limits::{
 };
 use wireup_wire::session::Presence;
 
-const LAUNCHER: LinkId = LinkId(50);
+pub(super) const LAUNCHER: LinkId = LinkId(50);
 
 /// Agent `me` of seven in a standing session; at another than the root, with its parent.
 pub(super) fn standing(me: u32, remote_shell: RemoteShell) -> Agent {
@@ -31,7 +31,7 @@ pub(super) fn attach(root: &mut Agent, link: LinkId) -> u32 {
     welcome.job.0
 }
 
-fn root() -> (Agent, u32) {
+pub(super) fn root() -> (Agent, u32) {
     let mut root = standing(0, RemoteShell::Local);
     outputs(&mut root);
     let job = attach(&mut root, LAUNCHER);
@@ -39,7 +39,7 @@ fn root() -> (Agent, u32) {
 }
 
 /// A job of one rank, on the root's node, which reads.
-fn small(id: u32) -> JobSpec {
+pub(super) fn small(id: u32) -> JobSpec {
     let mut spec = job(id);
     spec.nodes.truncate(1);
     spec.blocks = vec![Block { first_node: 0, nodes: 1, ppn: 1 }];
@@ -49,21 +49,21 @@ fn small(id: u32) -> JobSpec {
 }
 
 /// What the root says to several messages that come with one read.
-fn tell(root: &mut Agent, job: u32, messages: &[Control]) -> Vec<Control> {
+pub(super) fn tell(root: &mut Agent, job: u32, messages: &[Control]) -> Vec<Control> {
     let frames = messages.iter().map(|message| control_frame(JobId(job), message));
     let bytes: Vec<u8> = frames.flat_map(|frame| [&frame.header()[..], &frame.payload].concat()).collect();
     root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes: bytes.into() });
     sent(&outputs(root), LAUNCHER)
 }
 
-fn cause(said: &[Control]) -> Option<&Cause> {
+pub(super) fn cause(said: &[Control]) -> Option<&Cause> {
     said.iter().find_map(|message| match message {
         Control::Failed(failure) | Control::Ended(peer::Ended { failure: Some(failure), .. }) => Some(&failure.cause),
         _ => None,
     })
 }
 
-fn kill(job: u32, by: &str) -> Control {
+pub(super) fn kill(job: u32, by: &str) -> Control {
     Control::KillJob { job: JobId(job), signal: None, by: by.into() }
 }
 

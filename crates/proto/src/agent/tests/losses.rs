@@ -1,0 +1,85 @@
+//! Lost agents of a standing session: what is not begun with them, and who is not taken in.
+
+use super::standing::{LAUNCHER, attach, kill, small, standing};
+use super::starting::{SECOND, T, UP, hear, link_child, outputs, sent};
+use super::*;
+use wireup_wire::job::{Block, NodeSpec};
+
+/// One rank on each of these agents.
+fn on(id: u32, agents: &[u32]) -> JobSpec {
+    let mut spec = small(id);
+    let node = |agent: &u32| NodeSpec { agent: AgentId(*agent), name: format!("n{agent}"), shared: false };
+    spec.nodes = agents.iter().map(node).collect();
+    spec.blocks = vec![Block { first_node: 0, nodes: agents.len() as u32, ppn: 1 }];
+    spec.apps[0].ranks = agents.len() as u32;
+    spec
+}
+
+/// All of them are there.
+fn root() -> Agent {
+    let mut root = standing(0, RemoteShell::Local);
+    for (child, below) in [(1, [1, 3, 4]), (2, [2, 5, 6])] {
+        let link = link_child(&mut root, T, child);
+        hear(&mut root, T, link, 0, &Control::Here(below.map(AgentId).to_vec()));
+    }
+    outputs(&mut root);
+    root
+}
+
+/// The link to this child breaks, and nothing more is heard of it.
+fn lose(root: &mut Agent, child: u32) {
+    root.handle(T, Input::LinkDown { link: LinkId(100 + child), problem: "closed".into() });
+    root.handle(T + SECOND, Input::Tick);
+    outputs(root);
+}
+
+fn come_back(root: &mut Agent, agent: u32, life: u32) -> (Vec<Control>, bool) {
+    let link = LinkId(200 + agent);
+    root.handle(
+        T + SECOND,
+        Input::LinkUp { link, peer: Peer::Orphan { agent: AgentId(agent), life }, local: String::new() },
+    );
+    let done = outputs(root);
+    (sent(&done, link), done.contains(&Output::CloseLink { link }))
+}
+
+#[test]
+fn a_job_with_a_lost_agent_does_not_begin() {
+    for (nodes, begun) in [([1, 3], 0), ([1, 4], 1)] {
+        let mut agent = standing(1, RemoteShell::Local);
+        hear(&mut agent, T, UP, 0, &Control::Lost { agent: AgentId(3) });
+        outputs(&mut agent);
+        let spec = on(5, &nodes);
+        hear(&mut agent, T, UP, 5, &Control::Start { spec, newest: JobId(5), live: vec![JobId(5)] });
+        let spawned = outputs(&mut agent).iter().filter(|output| matches!(output, Output::Spawn(_))).count();
+        assert_eq!((agent.job_count(), spawned), (begun, begun), "{nodes:?}");
+    }
+}
+
+#[test]
+fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
+    for ends in [false, true] {
+        let mut root = root();
+        let job = attach(&mut root, LAUNCHER);
+        hear(&mut root, T, LAUNCHER, job, &Control::Launch(on(job, &[0, 3])));
+        if ends {
+            hear(&mut root, T, LAUNCHER, 0, &kill(job, "me"));
+        }
+        lose(&mut root, 1);
+        let (said, closed) = come_back(&mut root, 3, 0);
+        let starts = said.iter().filter(|message| matches!(message, Control::Start { .. })).count();
+        assert_eq!((starts, closed), (usize::from(!ends), false), "{said:?}");
+    }
+}
+
+#[test]
+fn a_copy_of_another_life_is_not_taken_in() {
+    let mut root = root();
+    lose(&mut root, 1);
+    for (agent, life) in [(3, 1), (1, 0)] {
+        let (said, closed) = come_back(&mut root, agent, life);
+        assert!(closed && said == [Control::Lost { agent: AgentId(agent) }], "{agent}: {said:?}");
+    }
+    let (said, closed) = come_back(&mut root, 4, 0);
+    assert!(!closed && !said.contains(&Control::Lost { agent: AgentId(4) }), "{said:?}");
+}
