@@ -157,6 +157,26 @@ fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
     session.expect_gone();
 }
 
+/// As a script begins it, with signals ignored, a file open, in a directory that is to be removed.
+#[test]
+fn it_keeps_nothing_of_its_caller() {
+    let session = Session::nowhere();
+    let folder = session.runtime_dir().with_file_name("caller");
+    fs::create_dir(&folder).unwrap();
+    let script =
+        format!("cd {} && trap '' HUP INT QUIT && exec 7>kept && $WIREUP up --virtual-nodes 2", folder.display());
+    session.shell_leaving(&script).expect_code(0);
+    let own = format!("/proc/{}", session.daemon().as_raw_nonzero());
+    assert_eq!(fs::read_link(format!("{own}/cwd")).unwrap(), std::path::Path::new("/"));
+    let open = fs::read_dir(format!("{own}/fd")).unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    assert!(open.into_iter().all(|file| !file.starts_with(&folder)));
+    let status = fs::read_to_string(format!("{own}/status")).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a field of the kernel's").trim();
+    // SIGPIPE alone.
+    assert_eq!(u64::from_str_radix(ignored, 16), Ok(1 << 12));
+    session.down("");
+}
+
 #[test]
 fn or_lingers() {
     let session = Session::nowhere();
