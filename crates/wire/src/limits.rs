@@ -39,6 +39,9 @@ pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Longest frame payload of a launcher that is attached to a session. The longest is a job's description: a full environment (2 MiB is
 /// Linux' own bound) and a node list. Far below the limit of frames between agents, in which the root passes it on with more.
 pub const LAUNCHER_PAYLOAD_MAX: usize = 64 << 20;
+/// Bytes that wait for a launcher which is attached to a session and does not read. What it asks for is bounded by its being heard no
+/// more meanwhile, output by its window; the rest is a word about each rank at most: this is the profile of a million ranks.
+pub const LAUNCHER_UNREAD_BYTES_MAX: usize = 64 << 20;
 /// What is passed on of who wants a job's end (bytes): a user's and a program's name.
 pub const KILLED_BY_LEN_MAX: usize = 256;
 /// What is told of a job's name and of its program's in a list of jobs (bytes each): most paths.
@@ -98,3 +101,6 @@ pub const JOB_SIZE_MAX: u32 = 4 << 20;
 pub const PPN_MAX: u32 = u16::MAX as u32;
 /// Missing ranks that one agent names when it is asked who has not arrived.
 pub const STALL_NAMES_MAX: usize = 16;
+/// From one question who is missing to the next (ns): each is answered by all agents of a job, whoever asks and how often. Chosen: the
+/// answers are up by then, and a person is served at once.
+pub const STALL_PAUSE_NS: u64 = 200_000_000;

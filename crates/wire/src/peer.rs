@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,6 +266,11 @@ pub enum Control {
         job: JobId,
         signal: Option<i32>,
         by: String,
+    },
+    /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of those that are killed or in
+    /// the way, and whether it is granted: jobs that are launched from then on are refused.
+    EndSession {
+        kill: bool,
     },
     /// ↓ Start a job; passed on towards its nodes. Of jobs up to `newest` only those of `live` may still have something to say.
     Start {

@@ -214,6 +214,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("nodes", Control::Nodes(welcome().nodes)),
         ("revive", Control::Revive),
         ("kill-job", Control::KillJob { job: JobId(1), signal: Some(10), by: "me".into() }),
+        ("end-session", Control::EndSession { kill: true }),
         ("start", Control::Start { spec: job(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
         ("over", Control::Over { agents: vec![agent] }),
         ("here", Control::Here(vec![agent, asker])),

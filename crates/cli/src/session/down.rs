@@ -5,7 +5,7 @@ use crate::flags::command::{Command, Own, Typed};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
-use wireup_node::session::{CallError, Calling, Claim, Place};
+use wireup_node::session::{CallError, Calling, Claim, Place, last_words};
 use wireup_wire::peer::Control;
 
 const KILL: Own = Own { name: "kill", value: None };
@@ -22,24 +22,30 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     let name = name(typed).map_err(|error| error.to_string())?;
     let calling = match Calling::begin(&name) {
         Ok(Some(calling)) => calling,
-        Ok(None) | Err(CallError::Stale { .. }) => return tidy(&name),
+        Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return tidy(&name),
         Err(error) => return Err(error.to_string()),
     };
     let mut session = calling.finish().map_err(|error| error.to_string())?;
-    let jobs = session.ask(&Control::AskJobs, None, |answer| match answer {
-        Control::JobList(jobs) => Some(jobs.len()),
-        _ => None,
-    });
-    let jobs = jobs.map_err(|error| error.to_string())?;
-    if jobs > 0 && !typed.has(KILL.name) {
-        return Err(format!(
-            "{} still there (wireup jobs lists them); wait for them, or add --kill to end them",
-            if jobs == 1 { "1 job is".to_owned() } else { format!("{jobs} jobs are") }
-        ));
-    }
     let place = Place::find(&name).map_err(|error| error.to_string())?;
     let pid = session.pid();
-    match session.ask_for_end(&Control::Shutdown, AGENTS_MAX) {
+    let mut jobs = 0;
+    // Whether there are jobs its root alone can tell: others may be launched at this very moment.
+    let granted = session.ask(&Control::EndSession { kill: typed.has(KILL.name) }, None, |answer| match answer {
+        Control::JobList(listed) => {
+            jobs = listed.len();
+            None
+        }
+        Control::Granted => Some(true),
+        Control::Refused { .. } => Some(false),
+        _ => None,
+    });
+    match granted {
+        Ok(false) => return Err(still_there(jobs)),
+        // Somebody else has ended it.
+        Ok(true) | Err(CallError::Ended { .. }) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    match session.await_end(AGENTS_MAX) {
         Err(CallError::Silent { .. }) => return Err(not_ended(&name, pid, AGENTS_MAX)),
         result => result.map_err(|error| error.to_string())?,
     }
@@ -49,6 +55,13 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };
     out::tell(&format!("session {name} ended{killed}"));
     Ok(0)
+}
+
+fn still_there(jobs: usize) -> String {
+    format!(
+        "{} still there (wireup jobs lists them); wait for them, or add --kill to end them",
+        if jobs == 1 { "1 job is".to_owned() } else { format!("{jobs} jobs are") }
+    )
 }
 
 fn not_ended(name: &str, pid: u32, waited: Duration) -> String {
@@ -78,8 +91,9 @@ fn tidy(name: &str) -> Result<u8, String> {
     }
     match Place::claim(name, false).map_err(|error| error.to_string())? {
         (place, Claim::Ours) => {
+            let said = last_words::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
             place.remove();
-            out::tell(&format!("session {name} was gone; what it had left is removed"));
+            out::tell(&format!("session {name} was gone{said}; what it had left is removed"));
             Ok(0)
         }
         (_, Claim::Taken) => Err(format!("session {name} is just being begun or ended; try again")),

@@ -5,7 +5,8 @@ use crate::flags::ground::{Ground, GroundError, Told};
 use crate::flags::low::Low;
 use crate::flags::table;
 use crate::here::Here;
-use wireup_node::session::{Attached, Calling, DEFAULT_NAME, Facts, Place};
+use crate::out;
+use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError};
 
 /// What was found.
 pub enum Found {
@@ -29,10 +30,25 @@ pub fn find(low: &Low) -> Result<Found, String> {
         };
     }
     let name = low.session.as_deref().unwrap_or(DEFAULT_NAME);
-    match Calling::begin(name).map_err(|error| error.to_string())? {
-        Some(calling) => Ok(Found::Session(Box::new(calling))),
-        None if low.session.is_some() => Err(super::nobody(name)),
-        None => Ok(Found::None),
+    match Calling::begin(name) {
+        Ok(Some(calling)) => Ok(Found::Session(Box::new(calling))),
+        Ok(None) if low.session.is_some() => Err(super::nobody(name)),
+        Ok(None) => Ok(Found::None),
+        Err(error) if low.session.is_none() && is_as_good_as_none(&error) => {
+            out::tell(&format!("{error}; this job runs without a session"));
+            Ok(Found::None)
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Nobody has asked for a session, and there is none that could be meant: somebody else may have taken its place on purpose, to be in
+/// the way.
+fn is_as_good_as_none(error: &CallError) -> bool {
+    match error {
+        CallError::Crashed { .. } => true,
+        CallError::Place(error) => !matches!(error, PlaceError::Name { .. }),
+        _ => false,
     }
 }
 

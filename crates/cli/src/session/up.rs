@@ -12,7 +12,9 @@ use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wireup_node::session::{Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon};
+use wireup_node::session::{
+    Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words,
+};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
 use wireup_wire::session::{NodeState, Presence};
@@ -62,6 +64,9 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);
     if begun {
+        if let Some(said) = last_words::read(&place) {
+            out::tell(&format!("session {name} had ended unexpectedly ({said})"));
+        }
         let owner = if lingers { None } else { Owner::of_caller() };
         if owner.is_none() && !lingers {
             out::tell(
@@ -91,7 +96,8 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
 fn attach_when_begun(name: &str) -> Result<Attached, String> {
     let until = Instant::now() + BEGINNING_MAX;
     // The socket of the one before may be there still.
-    while matches!(Calling::begin(name), Ok(None) | Err(CallError::Stale { .. })) && Instant::now() < until {
+    let is_on_its_way = |called| matches!(called, Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }));
+    while is_on_its_way(Calling::begin(name)) && Instant::now() < until {
         std::thread::sleep(LOOK);
     }
     attach_to(name)

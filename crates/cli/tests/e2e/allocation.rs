@@ -172,6 +172,24 @@ fn a_cancelled_step_is_told_and_leaves_nothing() {
     assert!(line.contains("scancel") || line.contains("SIGKILL"), "{line}");
 }
 
+/// Slurm kills agent, keeper and PMIx server of a node at once. Who comes next removes what they had made.
+#[test]
+fn a_cancelled_step_is_tidied_by_the_next() {
+    if program(Flavour::Pmix, "exchange").is_none() {
+        return;
+    }
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "made() { srun --overlap -N 4 -n 4 sh -c 'ls -d /tmp/wireup-*' 2>/dev/null | wc -l; }
+        $WIREUP run --pmi pmix --ppn 1 sleep 1000 &
+        until test $(made) = 4; do sleep 0.1; done
+        scancel $(squeue --steps --noheader --format='%i %j' | sed -n 's/ wireup$//p')
+        wait $!; echo ended $?; echo left $(made)
+        $WIREUP run --pmi pmix --ppn 1 sh -c 'ls -d /tmp/wireup-* | wc -l'";
+    let outcome = machines.salloc("-N 4").args(["sh", "-c", script]).finish();
+    // Each node has that of the new job alone. What is left after that is found by the harness.
+    assert_eq!(outcome.sorted_lines(), ["1", "1", "1", "1", "ended 125", "left 4"], "{outcome}");
+}
+
 #[test]
 fn a_step_that_is_told_to_end_ends_gently() {
     let Some(machines) = machines::with_slurm() else { return };

@@ -33,7 +33,7 @@ use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::HANDSHAKE_NS_MAX;
+use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX};
 use wireup_wire::peer::{Hello, Role, Secret};
 use wireup_wire::route::UcxPoint;
 
@@ -181,7 +181,8 @@ impl LinkSet {
 
     /// Reads the link that last had something, without asking the reactor whether it has more.
     pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
-        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(|entry| entry.kind == Kind::Up)) else {
+        let is_heard = |entry: &Entry| entry.kind == Kind::Up && entry.interest.readable;
+        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(is_heard)) else {
             return;
         };
         if let Err(error) = self.receive(id, turn) {
@@ -290,7 +291,9 @@ impl LinkSet {
                 true if entry.link.is_local() => Interest::WRITABLE,
                 true => Interest::BOTH,
             };
+            let is_unread = entry.link.is_local() && entry.link.waiting_bytes() > LAUNCHER_UNREAD_BYTES_MAX;
             match flushed {
+                Ok(false) if is_unread => self.fail(id, LinkError::Unread, reactor, inputs),
                 Ok(true) if entry.closing => {
                     let _ = reactor.remove(entry.link.fd());
                     self.links.remove(&id);
@@ -445,5 +448,7 @@ impl Kind {
     }
 }
 
+#[cfg(test)]
+mod launcher_tests;
 #[cfg(test)]
 mod tests;

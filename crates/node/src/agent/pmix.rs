@@ -1,8 +1,9 @@
-//! The PMIx server process of one job on this node: its socket, its standard error, its directory.
+//! The PMIx server process of one job on this node: its socket, its standard error. Its directory is `directory`.
 //!
 //! The job's keeper holds the process, beside the ranks. The program is this one, so what is said over the socket never meets
-//! another version of itself. The directory, for the library's sockets and shared memory, is made here and belongs to this
-//! job alone; the keeper removes it when all of its processes are gone, whoever has ended them.
+//! another version of itself.
+
+mod directory;
 
 use super::outgoing::{Outgoing, WriteState};
 use super::tail::{Stream, Tail};
@@ -10,11 +11,10 @@ use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::keeper::{Batch, OutKind, Process, ProcessFds, Program, SERVER_SLOT, StdinKind, cpus_of_ranks};
 use bytes::Bytes;
-use std::ffi::OsString;
+use directory::Directory;
+pub use directory::remove_left;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStringExt;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::JobId;
@@ -31,13 +31,10 @@ const READ_BYTES: usize = 256 << 10;
 /// Nobody else may look into what it makes.
 const UMASK: u32 = 0o077;
 
-/// Longest place for directories: the library adds names of its own, and a socket's path has 108 bytes.
-const BASE_LEN_MAX: usize = 32;
-
 pub struct PmixServer {
     job: JobId,
     seat: Seat,
-    pub directory: PathBuf,
+    pub directory: Directory,
     out: Outgoing,
     /// The reactor watches for room too.
     blocked: bool,
@@ -52,14 +49,14 @@ impl PmixServer {
         let failed = |step, what: String| {
             move |error: io::Error| SpawnError { step, what, errno: error.raw_os_error().unwrap_or(0) }
         };
-        let directory = place(&base(std::env::var_os("TMPDIR")), plan);
+        let directory = Directory::of(plan);
         let program = std::env::current_exe().map_err(failed(SpawnStep::Find, "wireup's own program".into()))?;
         let ranks = plan.begin.cpus.len();
         let cpus =
             cpus_of_ranks(plan.bind_to, ranks).map_err(failed(SpawnStep::Fork, "the cpus to bind ranks to".into()))?;
         let begin = Begin {
             oversubscribed: plan.ranks_here as usize > allowed_cpus(),
-            dir: directory.to_string_lossy().into_owned(),
+            dir: directory.path().to_string_lossy().into_owned(),
             cpus,
             ..plan.begin.clone()
         };
@@ -89,10 +86,10 @@ impl PmixServer {
     }
 
     /// To be called when somebody is there to remove it, whatever happens.
-    pub fn make_directory(&self) -> Result<(), SpawnError> {
-        make(&self.directory).map_err(|error| SpawnError {
+    pub fn make_directory(&mut self) -> Result<(), SpawnError> {
+        self.directory.make().map_err(|error| SpawnError {
             step: SpawnStep::Cwd,
-            what: format!("the directory {}", self.directory.display()),
+            what: format!("the directory {}", self.directory.path().display()),
             errno: error.raw_os_error().unwrap_or(0),
         })
     }
@@ -166,87 +163,10 @@ impl PmixServer {
 
     /// Its keeper is gone: nobody else removes the directory.
     pub fn remove_directory(&self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
+        self.directory.remove();
     }
 }
 
 fn allowed_cpus() -> usize {
     wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())
-}
-
-/// Where shared memory is kept: what the library shares with its clients are files, which a disk makes slow to remove (20 ms at
-/// the end of a job, measured).
-const SHARED_MEMORY: &str = "/dev/shm";
-
-/// Where directories are made: `TMPDIR` if that is short enough and there, else in memory, else `/tmp`. It may have come from
-/// another machine with the environment: remote shells pass such variables on, containers too.
-fn base(tmpdir: Option<OsString>) -> PathBuf {
-    let fits = |path: &OsString| {
-        path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/") && is_ours_to_use(Path::new(path))
-    };
-    let usual = || if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
-    PathBuf::from(tmpdir.filter(fits).unwrap_or_else(|| usual().into()))
-}
-
-fn is_ours_to_use(directory: &Path) -> bool {
-    use rustix::fs::Access;
-    directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
-}
-
-/// Where a job's server has its directory: the namespace has random digits in it.
-fn place(base: &Path, plan: &PmixPlan) -> PathBuf {
-    let (user, node) = (rustix::process::geteuid().as_raw(), plan.begin.node);
-    let session = plan.begin.nspace.strip_prefix("wireup-").unwrap_or(&plan.begin.nspace);
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    let session: String = session.chars().map(plain).take(24).collect();
-    base.join(format!("wireup-{user}-{session}-{}-{node}", plan.job))
-}
-
-/// Makes a directory that was not there before, for this user alone.
-fn make(path: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().mode(0o700).create(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-    use wireup_wire::job::BindTo;
-
-    #[test]
-    fn a_directory_is_new_and_private() {
-        let base = std::env::temp_dir().join(format!("wireup-pmix-{}", std::process::id()));
-        std::fs::create_dir_all(&base).unwrap();
-        let begin = Begin {
-            nspace: "wireup-12-ab/../c".into(),
-            nodes: Vec::new(),
-            node: wireup_wire::ids::NodeId(3),
-            blocks: Vec::new(),
-            apps: Vec::new(),
-            cpus: Vec::new(),
-            dir: String::new(),
-            library: None,
-            shared: false,
-            oversubscribed: false,
-        };
-        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
-        let path = place(&base, &plan);
-        let user = rustix::process::geteuid().as_raw();
-        assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));
-        make(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let again = make(&path).map_err(|error| error.kind());
-        assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "somebody else's is never used");
-        std::fs::remove_dir_all(&base).unwrap();
-    }
-
-    #[test]
-    fn a_place_that_is_long_or_not_there_is_not_used() {
-        let usual = if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
-        assert_eq!(base(None), Path::new(usual));
-        assert_eq!(base(Some("/tmp".into())), Path::new("/tmp"));
-        assert_eq!(base(Some("/scratch/of/another/machine".into())), Path::new(usual));
-        assert_eq!(base(Some("relative".into())), Path::new(usual));
-        assert_eq!(base(Some("/very/long/way/to/a/temporary/directory".into())), Path::new(usual));
-    }
 }

@@ -11,7 +11,7 @@ use super::crowd::Crowd;
 use super::keeper_link::KeeperLink;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
-use super::pmix::PmixServer;
+use super::pmix::{self, PmixServer};
 use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::devices;
@@ -20,7 +20,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::{JobId, LocalRank, NodeId};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// A pseudo-terminal is read this long after its rank is gone, then left (ns): a grandchild may hold it for ever.
@@ -90,14 +90,19 @@ impl JobRanks {
 
     /// Starts the job's PMIx server process.
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
-        let (server, batch) = PmixServer::prepare(plan, self.seat)?;
-        let directory = server.directory.as_os_str().as_bytes().to_vec();
+        let (mut server, batch) = PmixServer::prepare(plan, self.seat)?;
+        let directory = server.directory.path().as_os_str().as_bytes().to_vec();
         // Said before it is there: the next moment may be this agent's last one.
         self.keeper.request(&Request::RemoveAtEnd { directory });
         self.keeper.flush(reactor);
         server.make_directory()?;
         self.keeper.request(&Request::Spawn(batch));
+        self.keeper.flush(reactor);
         self.pmix = Some(server);
+        // One of several agents on a machine is enough; the process takes its time to begin.
+        if !plan.begin.shared || plan.begin.node == NodeId(0) {
+            pmix::remove_left();
+        }
         Ok(())
     }
 

@@ -22,6 +22,7 @@ mod stops;
 mod streams;
 mod sweep;
 
+pub use directories::clear;
 pub use plan::cpus_of_ranks;
 pub use protocol::{Batch, KeeperEvent, OutKind, Process, ProcessFds, Program, Request, SERVER_SLOT, StdinKind};
 

@@ -25,8 +25,9 @@ pub enum Request {
     Sweep,
     /// Remove this directory, with all that is in it, when no process is left and the agent lets the keeper go, or dies.
     RemoveAtEnd { directory: Vec<u8> },
-    /// The same at the keeper's own end, unless somebody has claimed (`flock`) the directory by then.
-    RemoveUnclaimed { directory: Vec<u8> },
+    /// The same at the keeper's own end, unless somebody has claimed (`flock`) the directory by then. If anything was written to the
+    /// file `log` in it the end of that stays, as the file `last_words`.
+    RemoveUnclaimed { directory: Vec<u8>, log: String, last_words: String },
     /// Kill all descendants and remove what is to be removed at the end; then be as new, and say `Renewed`. If that cannot be had,
     /// the keeper leaves.
     Renew,

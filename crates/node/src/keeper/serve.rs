@@ -193,7 +193,9 @@ impl Serve {
                 }
                 Request::Sweep => self.begin_sweep(false),
                 Request::RemoveAtEnd { directory } => self.directories.remove_at_end(directory),
-                Request::RemoveUnclaimed { directory } => self.directories.remove_unclaimed(directory),
+                Request::RemoveUnclaimed { directory, log, last_words } => {
+                    self.directories.remove_unclaimed(directory, log, last_words);
+                }
                 Request::Renew => {
                     self.renewing = true;
                     self.begin_sweep(false);

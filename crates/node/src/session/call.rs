@@ -6,6 +6,7 @@
 //!
 //! Every wait is bounded: a session that is stopped, or overrun, is named.
 
+use super::last_words;
 use super::place::{Place, PlaceError};
 use crate::transport::link::Link;
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub enum CallError {
          --no-session runs without one"
     )]
     Stale { name: String, path: String },
+    #[error("session {name} has ended unexpectedly ({said}); wireup up begins it anew")]
+    Crashed { name: String, said: String },
     #[error("the process behind {path} is of user {user}, not yours; remove it, and find out who could put it there")]
     Foreign { path: String, user: u32 },
     #[error(
@@ -113,7 +116,12 @@ impl Calling {
         };
         let socket = match connected {
             Ok(socket) => socket,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return match last_words::read(place) {
+                    Some(said) => Err(CallError::Crashed { name: name.to_owned(), said }),
+                    None => Ok(None),
+                };
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(CallError::Stale { name: name.to_owned(), path: path() });
             }
@@ -182,11 +190,15 @@ impl Attached {
         }
     }
 
-    /// Asks for something whose answer is the session's end.
-    pub fn ask_for_end(&mut self, message: &Control, limit: Duration) -> Result<(), CallError> {
-        match self.ask(message, Some(limit), |_| None::<()>) {
-            Err(CallError::Ended { .. }) => Ok(()),
-            result => result,
+    /// Waits for the session's end.
+    pub fn await_end(&mut self, limit: Duration) -> Result<(), CallError> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.call.next(until) {
+                Ok(_) => {}
+                Err(CallError::Ended { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
     }
 

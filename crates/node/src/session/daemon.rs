@@ -8,11 +8,12 @@
 //!                                                ends when asked to, by SIGTERM, or with its owner's log-in
 //! ```
 //!
-//! Its place is removed by itself; where it is killed, by a keeper that has nothing else to do.
+//! Its place is removed by itself; where it is killed or fails, by a keeper that has nothing else to do, but for its last words.
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
 use super::facts::Facts;
+use super::last_words::{LAST_WORDS, LOG};
 use super::owner::Owner;
 use super::place::Place;
 use crate::agent::driver::{AgentDriver, BeginError};
@@ -33,8 +34,6 @@ use wireup_wire::peer::SessionSpec;
 
 /// Launchers that wait to be taken in: a script that starts hundreds at once.
 const BACKLOG: i32 = 1024;
-/// The name of what it says where nobody listens.
-pub const LOG: &str = "log";
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -166,7 +165,11 @@ impl<'p> Daemon<'p> {
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
-        warden.request(&Request::RemoveUnclaimed { directory: place.path().as_os_str().as_bytes().to_vec() });
+        warden.request(&Request::RemoveUnclaimed {
+            directory: place.path().as_os_str().as_bytes().to_vec(),
+            log: LOG.into(),
+            last_words: LAST_WORDS.into(),
+        });
         // A new socket has room for it.
         warden.flush().map_err(system("speaking to a process of our own"))?;
         let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
@@ -189,8 +192,17 @@ impl<'p> Daemon<'p> {
         // Nobody is to call at a session that ends.
         let _ = std::fs::remove_file(self.place.inside(SOCKET));
         self.agent.end();
-        self.place.remove();
-        let _ = self.warden.close();
+        match &result {
+            Ok(()) => {
+                self.place.remove();
+                let _ = self.warden.close();
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                // It does its work when this process is gone.
+                std::mem::forget(self.warden);
+            }
+        }
         result
     }
 

@@ -10,6 +10,7 @@
 //! ours with no rights for others. What lies in it is reached through the descriptor, so that nobody can put another one in
 //! its place meanwhile.
 
+use crate::keeper;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::env;
@@ -172,14 +173,7 @@ impl Place {
 
     /// Removes all that a session that did not end properly has left.
     pub fn clear(&self) -> io::Result<()> {
-        for entry in std::fs::read_dir(self.inside(""))? {
-            let entry = entry?;
-            match entry.file_type()?.is_dir() {
-                true => std::fs::remove_dir_all(entry.path())?,
-                false => std::fs::remove_file(entry.path())?,
-            }
-        }
-        Ok(())
+        keeper::clear(&self.inside(""))
     }
 }
 

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use wireup_os::socket::Unacknowledged;
 use wireup_wire::frame::{Class, Frame};
+use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 use wireup_wire::peer::Hello;
 
 /// Bytes and pieces of one `writev`. Chosen: above this the system call is a small part of the cost.
@@ -28,6 +29,8 @@ pub struct Link {
     /// Bytes on their way out: the handshake's, or what is left of frames that have begun.
     begun: VecDeque<Bytes>,
     waiting: [VecDeque<Frame>; Class::ALL.len()],
+    /// Bytes of all of these.
+    waiting_bytes: usize,
     /// Where small frames are put together; kept for its allocation.
     joined: Vec<u8>,
     /// Frames that came right behind the handshake.
@@ -74,6 +77,8 @@ pub enum LinkError {
     Closed,
     #[error("closed by the other end during the handshake")]
     Refused,
+    #[error("more than {LAUNCHER_UNREAD_BYTES_MAX} bytes wait for it, and it does not read")]
+    Unread,
     #[error("no answer within {} s", seconds(.0))]
     Late(Duration),
     /// What the network said of it, if that was more than nothing.
@@ -111,6 +116,7 @@ impl Link {
             stage,
             begun,
             waiting: Default::default(),
+            waiting_bytes: 0,
             joined: Vec::new(),
             early: Bytes::new(),
             encrypt,
@@ -159,7 +165,13 @@ impl Link {
 
     /// Queues a frame; `flush` sends it.
     pub fn send(&mut self, frame: Frame) {
+        self.waiting_bytes += frame.wire_len();
         self.waiting[frame.class as usize].push_back(frame);
+    }
+
+    /// Bytes of frames that have not begun to leave.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     /// Whether `flush` has something to do.
@@ -230,6 +242,7 @@ impl Link {
                 next = Small::Large;
                 break;
             }
+            self.waiting_bytes -= frame.wire_len();
             joined.extend_from_slice(&frame.header());
             joined.extend_from_slice(&frame.payload);
         }
@@ -263,11 +276,11 @@ impl Link {
             return Ok(());
         }
         let Some(sealed) = &mut self.sealed else {
-            take_frames(&mut self.waiting, &mut self.begun);
+            self.waiting_bytes -= take_frames(&mut self.waiting, &mut self.begun);
             return Ok(());
         };
         if !sealed.has_pieces() {
-            take_frames(&mut self.waiting, sealed.pieces());
+            self.waiting_bytes -= take_frames(&mut self.waiting, sealed.pieces());
         }
         if sealed.has_pieces() {
             self.begun.push_back(sealed.seal(WRITE_BYTES_MAX)?);
@@ -355,12 +368,12 @@ impl Link {
     }
 }
 
-/// Moves frames that are to leave now; the lowest class first, whatever is bulky alone.
-fn take_frames(waiting: &mut [VecDeque<Frame>], pieces: &mut VecDeque<Bytes>) {
+/// Moves frames that are to leave now; the lowest class first, whatever is bulky alone. How many bytes these are.
+fn take_frames(waiting: &mut [VecDeque<Frame>], pieces: &mut VecDeque<Bytes>) -> usize {
     let mut bytes = 0;
     while bytes < WRITE_BYTES_MAX && pieces.len() + 2 <= WRITE_PIECES_MAX {
         let Some(frame) = waiting.iter_mut().find_map(VecDeque::pop_front) else {
-            return;
+            break;
         };
         bytes += frame.wire_len();
         let last = frame.class >= Class::Stdio;
@@ -369,9 +382,10 @@ fn take_frames(waiting: &mut [VecDeque<Frame>], pieces: &mut VecDeque<Bytes>) {
             pieces.push_back(frame.payload);
         }
         if last {
-            return;
+            break;
         }
     }
+    bytes
 }
 
 fn received(bytes: Bytes) -> Received {

@@ -1,4 +1,4 @@
-//! How a job ends: the first failure, the kill with grace and then by force, and who has not arrived.
+//! How a job ends: the first failure, the kill with grace and then by force.
 //!
 //! Every agent reports the first failure of its subtree upward and does nothing else about it. The root takes the first
 //! that reaches it as the job's, tells the launcher, and kills the job down the tree. What fails from then on is a
@@ -9,10 +9,8 @@ use crate::io::{Output, SignalTarget};
 use crate::output::OutputStream;
 use crate::time::Instant;
 use std::collections::BTreeMap;
-use wireup_wire::collective::Collective;
-use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
-use wireup_wire::limits::STALL_NAMES_MAX;
-use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent, StallReport};
+use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -250,75 +248,5 @@ impl Job {
         if held_up {
             self.ends.phase = Phase::Forced { give_up_at: cx.now + UNENDED_NS_MAX };
         }
-    }
-
-    /// A wait became long: the root asks everybody.
-    pub(super) fn check_stall(&mut self, cx: &mut Context<'_>) {
-        if self.stall_deadline().is_some_and(|due| cx.now >= due) {
-            self.mark_asked();
-            self.ask_stall(None, cx);
-        }
-    }
-
-    pub(super) fn stall_deadline(&self) -> Option<Instant> {
-        let after_ns = self.spec.options.stall_report_ns;
-        let fences = self.pmix.as_ref().map(|pmix| &pmix.fences);
-        let exchanges = fences.and_then(|fences| fences.exchanges.stall_deadline(after_ns));
-        let groups = fences.and_then(|fences| fences.groups.stall_deadline(after_ns));
-        let of_ranks = self.exchanges.stall_deadline(after_ns).into_iter().chain(self.groups.stall_deadline(after_ns));
-        of_ranks.chain(exchanges).chain(groups).min()
-    }
-
-    /// Somebody wants to know who is missing.
-    pub(super) fn ask_stall(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
-        if self.root {
-            self.on_stall_ask(collective, cx);
-        } else {
-            let collective = collective.or(self.first_collective());
-            cx.control_up(self.id(), &Control::StallAsk { collective });
-        }
-    }
-
-    fn mark_asked(&mut self) {
-        self.exchanges.on_asked();
-        self.groups.on_asked();
-        if let Some(pmix) = &mut self.pmix {
-            pmix.fences.exchanges.on_asked();
-            pmix.fences.groups.on_asked();
-        }
-    }
-
-    fn first_collective(&self) -> Option<Collective> {
-        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.exchanges.first()))
-    }
-
-    pub(super) fn on_stall_ask(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
-        let collective = collective.or(self.first_collective());
-        self.mark_asked();
-        self.forward_down(&Control::StallAsk { collective }, cx);
-        let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
-            return;
-        };
-        // A node's PMIx server does not tell which of its ranks are in: all are, or none.
-        let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.exchanges,
-            _ => &self.exchanges,
-        };
-        let missing = || {
-            let all = self.processes.iter().enumerate();
-            all.filter(|(index, _)| !exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
-        };
-        // A node whose ranks have all arrived waits for others: its absent ranks are none.
-        let report = StallReport {
-            node,
-            host: self.host(),
-            epoch: exchanges.base(),
-            collective,
-            arrived: exchanges.arrived(),
-            missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
-            missing_count: missing().count() as u32,
-            groups: self.group_stalls(),
-        };
-        cx.control_up(self.id(), &Control::Stall(report));
     }
 }

@@ -7,6 +7,7 @@ use super::groups::Whereabouts;
 use super::members::participants;
 use super::pmix::{Pmix, site_of_servers};
 use super::processes::Process;
+use super::stalls::Asking;
 use super::{Born, Context, Job, JobTree};
 use crate::arena::Arenas;
 use crate::exchange::{Exchanges, Site};
@@ -90,6 +91,7 @@ impl Job {
             attrs: NodeAttrs::default(),
             output: [stream(Stream::Out), stream(Stream::Err)],
             ends: Ends::default(),
+            asking: Asking::default(),
             children,
             trace,
             spec,

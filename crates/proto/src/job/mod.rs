@@ -2,7 +2,7 @@
 //!
 //! This file holds the state. `launch` begins the job, `frames` hands out what neighbours say, `settle` tells upward when all ranks run
 //! and when the job is over here. `processes` follows the ranks' lives, `pmi` serves their requests and fences, `stdio` moves
-//! their bytes, `ends` decides about failures, kills and the question who has not arrived.
+//! their bytes, `ends` decides about failures and kills, `stalls` tells who has not arrived.
 
 mod array;
 mod bench;
@@ -20,6 +20,7 @@ mod pmi;
 mod pmix;
 mod processes;
 mod settle;
+mod stalls;
 mod stdio;
 mod tree;
 
@@ -42,6 +43,7 @@ use pmix::Pmix;
 pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
+use stalls::Asking;
 use std::collections::VecDeque;
 use std::sync::Arc;
 pub use tree::JobTree;
@@ -91,6 +93,7 @@ pub struct Job {
     output: [OutputStream; 2],
     input: InputSpread,
     ends: Ends,
+    asking: Asking,
     trace: Option<Box<TracePart>>,
     /// What is measured before the ranks start.
     bench: Option<Bench>,

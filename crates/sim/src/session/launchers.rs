@@ -121,9 +121,9 @@ impl World {
             (Wants::End, Control::Nodes(nodes)) => {
                 let living: Vec<bool> = self.hosts.iter().map(|host| host.living.is_some()).collect();
                 self.checks.on_nodes(&nodes, &living);
-                self.say(number, &Control::Shutdown);
+                self.say(number, &Control::EndSession { kill: true });
             }
-            (_, Control::Granted | Control::Note(_)) => {}
+            (Wants::End, Control::JobList(_)) | (_, Control::Granted | Control::Note(_)) => {}
             (wants, message) => self.checks.problem(format!("a launcher that wants {wants:?} hears {message:?}")),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::harness::sessions::Session;
 use rustix::process::{Signal, kill_process};
+use std::fs;
 
 const SLEEPERS: &str = "setsid sleep 1000 & echo ready; exec sleep 1000";
 
@@ -32,6 +33,37 @@ fn a_killed_daemon_leaves_nothing() {
     running.finish().expect_code(125).expect_err_line(&["the session is gone"]);
     viewer.finish().expect_code(125);
     session.expect_gone();
+}
+
+/// Kills the session's process when it has said this; what is left in its place, and how long that is.
+fn crash(session: &Session, said: &str) -> Vec<(String, u64)> {
+    let (daemon, place) = (session.daemon(), session.place("default"));
+    fs::write(place.join("log"), said).expect("it has a log");
+    session.kill(daemon);
+    session.await_that("the end of all processes", || session.processes().is_empty());
+    let entries = fs::read_dir(place).expect("it is kept").map(|entry| entry.expect("it is there"));
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
+}
+
+#[test]
+fn a_crashed_daemon_leaves_its_last_words_alone() {
+    let session = Session::up("--virtual-nodes 2");
+    session.detach("-n 2", "echo kept");
+    let left = crash(&session, &format!("{}one\ntwo\nno room\n", "early\n".repeat(2000)));
+    assert_eq!(left, [("last-words".to_owned(), 4096)]);
+    let words = ["session default has ended unexpectedly", "(one; two; no room)"];
+    let outcome = session.job("-n 1 true").succeed();
+    outcome.expect_err_line(&[&words[..], &["without a session"]].concat());
+    session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(&words);
+    session.wireup("status").finish().expect_code(1).expect_err_line(&words);
+    session.again("--virtual-nodes 2").expect_code(0).expect_err_line(&["had ended unexpectedly", "no room"]);
+    session.job("-n 2 true").succeed().expect_quiet();
+    assert_eq!(crash(&session, "out of luck\n").len(), 1);
+    let outcome = session.down("");
+    assert_eq!(
+        outcome.err(),
+        "wireup: session default was gone, unexpectedly (out of luck); what it had left is removed\n"
+    );
 }
 
 #[test]
@@ -96,7 +128,7 @@ fn it_ends_with_its_owner() {
     session.shell_leaving(&script).expect_code(0);
     let mut running = session.job("-n 2").sh(SLEEPERS).start();
     running.await_out("ready\n", 2);
-    std::fs::write(&gate, "").unwrap();
+    fs::write(&gate, "").unwrap();
     running.finish().expect_err_line(&["log-in", "has ended"]);
     session.expect_gone();
 }
@@ -113,7 +145,7 @@ fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
         gate.display()
     );
     let file = session.runtime_dir().with_file_name("script");
-    std::fs::write(&file, script).unwrap();
+    fs::write(&file, script).unwrap();
     let begin = format!(
         "setsid sh -c 'sh {} >/dev/null 2>&1 & exit'
         until $WIREUP status; do sleep 0.05; done",
@@ -121,7 +153,7 @@ fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
     );
     session.shell_leaving(&begin).expect_code(0);
     session.shell("sleep 0.3; $WIREUP run --session default -n 2 true").succeed();
-    std::fs::write(&gate, "").unwrap();
+    fs::write(&gate, "").unwrap();
     session.expect_gone();
 }
 

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::thread;
+use wireup_wire::attach::Spoken;
 
 /// A place that looks like a session's.
 fn place(session: &Session) -> std::path::PathBuf {
@@ -41,19 +42,27 @@ fn a_stale_socket() {
 fn a_directory_of_another_user_or_open_to_others() {
     let session = Session::nowhere();
     let place = place(&session);
+    let refused = |words: &[&str]| {
+        // Whoever wants no session is not kept from running.
+        let outcome = session.job("-n 1 true").succeed();
+        let line = outcome.expect_err_line(&[words, &["this job runs without a session"]].concat());
+        assert_eq!(outcome.err(), format!("{line}\n"));
+        session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(words);
+        session.again("").expect_code(125).expect_err_line(words);
+    };
     fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
-    session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["can be entered by others", "chmod 700"]);
-    session.again("").expect_code(125).expect_err_line(&["can be entered by others"]);
+    refused(&["can be entered by others", "chmod 700"]);
     fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
     if rustix::process::geteuid().is_root() {
-        chown(&place, Some(12345), None).unwrap();
-        session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["belongs to user 12345"]);
-        session.again("").expect_code(125).expect_err_line(&["belongs to user 12345"]);
-        chown(&place, Some(0), None).unwrap();
+        for taken in [place.clone(), session.runtime_dir()] {
+            chown(&taken, Some(12345), None).unwrap();
+            refused(&["belongs to user 12345"]);
+            chown(&taken, Some(0), None).unwrap();
+        }
     }
     fs::remove_dir(&place).unwrap();
     std::os::unix::fs::symlink("/tmp", &place).unwrap();
-    session.job("-n 1 true").finish().expect_code(125).expect_err_line(&["is no directory"]);
+    refused(&["is no directory"]);
 }
 
 /// Answers one caller.
@@ -93,9 +102,8 @@ fn no_session_at_all_behind_it() {
 fn a_caller_of_another_version_or_none() {
     let session = Session::up("--virtual-nodes 2");
     let socket = session.place("default").join("socket");
-    for said in
-        [&b"WUA\n\x01\0\x02\0"[..], b"GET / HTTP/1.1\r\n\r\n", b"WUA\n\x07\0\x07\0garbage garbage garbage garbage"]
-    {
+    let garbage = [&Spoken::OURS.encode()[..], b"garbage garbage garbage garbage"].concat();
+    for said in [&b"WUA\n\x01\0\x02\0"[..], b"GET / HTTP/1.1\r\n\r\n", &garbage] {
         let mut caller = std::os::unix::net::UnixStream::connect(&socket).unwrap();
         caller.write_all(said).unwrap();
         let mut heard = Vec::new();

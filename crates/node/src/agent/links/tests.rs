@@ -14,20 +14,20 @@ const TIMEOUT_NS: u64 = 30_000_000_000;
 const TURNS_MAX: usize = 2_000;
 
 /// One agent's links, without the agent.
-struct End {
-    links: LinkSet,
-    reactor: Reactor,
-    buffer: Vec<u8>,
-    inputs: Vec<Input>,
+pub(super) struct End {
+    pub links: LinkSet,
+    pub reactor: Reactor,
+    pub buffer: Vec<u8>,
+    pub inputs: Vec<Input>,
 }
 
 impl End {
-    fn new(me: AgentId, config: LinkConfig) -> End {
+    pub fn new(me: AgentId, config: LinkConfig) -> End {
         let links = LinkSet::new(me, Some(Secret([7; 32])), config);
         End { links, reactor: Reactor::new().unwrap(), buffer: vec![0; 64 << 10], inputs: Vec::new() }
     }
 
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         let events = self.reactor.wait(Some(Duration::from_millis(10))).unwrap().to_vec();
         let now_ns = monotonic_ns();
         let turn = &mut Turn { now_ns, reactor: &self.reactor, buffer: &mut self.buffer, inputs: &mut self.inputs };
@@ -44,14 +44,14 @@ impl End {
         self.links.flush(&self.reactor, &mut self.inputs);
     }
 
-    fn up(&self) -> Option<(LinkId, Peer, &str)> {
+    pub fn up(&self) -> Option<(LinkId, Peer, &str)> {
         self.inputs.iter().find_map(|input| match input {
             Input::LinkUp { link, peer, local } => Some((*link, *peer, local.as_str())),
             _ => None,
         })
     }
 
-    fn problem(&self) -> Option<&str> {
+    pub fn problem(&self) -> Option<&str> {
         self.inputs.iter().find_map(|input| match input {
             Input::LinkDown { problem, .. } => Some(problem.as_str()),
             _ => None,
@@ -72,7 +72,7 @@ impl End {
     }
 }
 
-fn config(interface: &str, encrypt: bool) -> LinkConfig {
+pub(super) fn config(interface: &str, encrypt: bool) -> LinkConfig {
     LinkConfig {
         local: false,
         parent: PARENT,
@@ -106,7 +106,7 @@ fn both_up(parent: &mut End, child: &mut End) -> bool {
     parent.up().is_some() && child.up().is_some()
 }
 
-fn frame(class: Class, length: usize) -> Frame {
+pub(super) fn frame(class: Class, length: usize) -> Frame {
     let payload: Bytes = (0..length).map(|byte| (byte % 251) as u8).collect();
     Frame { kind: FrameKind::Control, class, stream: 0, job: 1, arg: length as u32, payload }
 }

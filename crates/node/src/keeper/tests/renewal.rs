@@ -1,6 +1,7 @@
 //! Keepers that serve one job after the other.
 
 use super::*;
+use std::path::Path;
 
 /// What a job may leave in its keeper's hands: orphans, directories, stops under way, descriptors.
 #[test]
@@ -40,11 +41,46 @@ fn starts_that_wait_are_taken_back() {
     assert!(bench.told.values().all(Told::over));
 }
 
+fn unclaimed(directory: &Path) -> Request {
+    let directory = directory.as_os_str().as_encoded_bytes().to_vec();
+    Request::RemoveUnclaimed { directory, log: "log".into(), last_words: "last".into() }
+}
+
+#[test]
+fn of_what_nobody_has_claimed_the_end_of_a_log_stays() {
+    for said in [0, 7, 5000] {
+        let mut bench = Bench::new();
+        let directory = scratch(&format!("log-{said}"));
+        std::fs::create_dir(directory.join("jobs")).unwrap();
+        std::fs::write(directory.join("jobs/1"), "x").unwrap();
+        std::fs::write(directory.join("log"), "-".repeat(said)).unwrap();
+        // Its process is about to end.
+        let lock = std::fs::File::open(&directory).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        bench.request(&unclaimed(&directory));
+        bench.request(&Request::Renew);
+        bench.until(|bench| bench.renewed == 1);
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(lock);
+        });
+        bench.keeper.close().unwrap();
+        ending.join().unwrap();
+        let left =
+            std::fs::read_dir(&directory).map(|entries| entries.map(|entry| entry.unwrap().file_name()).collect());
+        let kept: Vec<std::ffi::OsString> = left.unwrap_or_default();
+        assert_eq!((kept.len(), directory.exists()), (usize::from(said > 0), said > 0));
+        let words = std::fs::read(directory.join("last")).unwrap_or_default();
+        assert_eq!(words.len(), said.min(4096));
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}
+
 #[test]
 fn what_somebody_has_made_anew_stays() {
     let mut bench = Bench::new();
     let directory = scratch("anew");
-    bench.request(&Request::RemoveUnclaimed { directory: directory.as_os_str().as_encoded_bytes().to_vec() });
+    bench.request(&unclaimed(&directory));
     bench.request(&Request::Renew);
     bench.until(|bench| bench.renewed == 1);
     std::fs::remove_dir_all(&directory).unwrap();
@@ -64,7 +100,7 @@ fn what_somebody_has_claimed_stays() {
         if claimed {
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         }
-        bench.request(&Request::RemoveUnclaimed { directory: directory.as_os_str().as_encoded_bytes().to_vec() });
+        bench.request(&unclaimed(&directory));
         bench.request(&Request::Renew);
         bench.until(|bench| bench.renewed == 1);
         assert!(directory.exists());

@@ -60,10 +60,7 @@ impl Agent {
             Control::AskJobs => self.note_question(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(now, link),
             Control::KillJob { job, signal, by } => self.on_kill_job(now, link, job, signal, by),
-            Control::Shutdown => {
-                self.answer(link, &Control::Granted);
-                self.end_session(now, "it was told to end".into());
-            }
+            Control::EndSession { kill } => self.on_end_session(now, link, kill),
             message @ (Control::Signal { .. }
             | Control::Kill { .. }
             | Control::Resize { .. }
@@ -196,7 +193,12 @@ impl Agent {
     }
 
     fn tell_jobs(&mut self, now: Instant, link: LinkId) {
-        let Some(root) = self.standing.as_ref().and_then(|standing| standing.root.as_ref()) else { return };
+        let entries = self.job_entries(now);
+        self.answer(link, &Control::JobList(entries));
+    }
+
+    fn job_entries(&self, now: Instant) -> Vec<JobEntry> {
+        let Some(root) = self.standing.as_ref().and_then(|standing| standing.root.as_ref()) else { return Vec::new() };
         let entry = |(id, job): (&JobId, &Job)| {
             let spec = self.specs.get(id)?;
             let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
@@ -215,8 +217,7 @@ impl Agent {
                 },
             })
         };
-        let entries = self.jobs.iter().filter_map(entry).collect();
-        self.answer(link, &Control::JobList(entries));
+        self.jobs.iter().filter_map(entry).collect()
     }
 
     fn on_kill_job(&mut self, now: Instant, link: LinkId, id: JobId, signal: Option<i32>, by: String) {
@@ -236,6 +237,17 @@ impl Agent {
             }
         }
         self.answer(link, &Control::Granted);
+    }
+
+    fn on_end_session(&mut self, now: Instant, link: LinkId, kill: bool) {
+        self.tell_jobs(now, link);
+        let root = self.standing.as_ref().and_then(|standing| standing.root.as_ref());
+        let is_ending = root.is_some_and(|root| root.ending.is_some());
+        if !kill && !is_ending && !self.jobs.is_empty() {
+            return self.answer(link, &Control::Refused { problem: "the session has jobs".into() });
+        }
+        self.answer(link, &Control::Granted);
+        self.end_session(now, "it was told to end".into());
     }
 
     /// The session is to end: its jobs first, then its agents.

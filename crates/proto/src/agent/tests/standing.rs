@@ -2,9 +2,12 @@
 
 use super::starting::{SECOND, T, UP, agent_by, hear, job, outputs, sent};
 use super::*;
+use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Class, FrameReader};
 use wireup_wire::job::{Block, StdinTarget};
-use wireup_wire::limits::{KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::limits::{
+    KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STALL_PAUSE_NS, STDIO_WINDOW_BYTES,
+};
 use wireup_wire::session::Presence;
 
 const LAUNCHER: LinkId = LinkId(50);
@@ -99,6 +102,27 @@ fn questions_that_come_together_are_answered_once() {
     assert!(matches!(&tell(&mut root, 0, &vec![Control::Revive; 500])[..], [Control::Nodes(_)]));
 }
 
+/// Each question goes to all agents of the job, and each answers.
+#[test]
+fn who_has_not_arrived_is_asked_once_in_a_while() {
+    let (mut root, id) = root();
+    let reports = |said: &[Control]| said.iter().filter(|message| matches!(message, Control::Stall(_))).count();
+    let ask = |collective| Control::StallAsk { collective };
+    tell(&mut root, id, &[Control::Launch(small(id))]);
+    assert_eq!(reports(&tell(&mut root, id, &vec![ask(None); 500])), 1);
+    assert_eq!(reports(&tell(&mut root, id, &[ask(Some(Collective::Ring)), ask(None)])), 0);
+    // What was asked meanwhile is asked then, once.
+    let due = root.deadline().expect("somebody waits for an answer");
+    assert!(due <= T + STALL_PAUSE_NS);
+    root.handle(due, Input::Tick);
+    let said = sent(&outputs(&mut root), LAUNCHER);
+    let asked =
+        |message: &Control| matches!(message, Control::Stall(report) if report.collective == Some(Collective::Ring));
+    assert!(reports(&said) == 1 && said.iter().any(asked), "{said:?}");
+    root.handle(due + 10 * STALL_PAUSE_NS, Input::Tick);
+    assert_eq!(reports(&sent(&outputs(&mut root), LAUNCHER)), 0);
+}
+
 #[test]
 fn words_of_launchers_are_cut() {
     let (mut root, job) = root();
@@ -148,10 +172,42 @@ fn a_session_that_ends_starts_nobody_again() {
     root.handle(T, Input::LinkDown { link, problem: "closed".into() });
     root.handle(T + SECOND, Input::Tick);
     outputs(&mut root);
-    let said = tell(&mut root, 0, &[Control::Shutdown, Control::Revive, Control::AskNodes]);
+    let said = tell(&mut root, 0, &[Control::EndSession { kill: true }, Control::Revive, Control::AskNodes]);
     assert!(said.iter().any(|message| matches!(message, Control::Refused { .. })), "{said:?}");
     let is_lost = |nodes: &[wireup_wire::session::NodeState]| matches!(nodes[1].presence, Presence::Lost { .. });
     assert!(said.iter().any(|message| matches!(message, Control::Nodes(nodes) if is_lost(nodes))), "{said:?}");
+}
+
+/// Whether there is a job is looked at and decided in one step.
+#[test]
+fn a_session_ends_without_jobs_or_with_all_of_them() {
+    let (mut root, job) = root();
+    let other = LinkId(51);
+    let launch = |job| Control::Launch(small(job));
+    let [gentle, by_force] = [false, true].map(|kill| Control::EndSession { kill });
+    let said = tell(&mut root, job, &[launch(job), gentle.clone()]);
+    let is_there = |message: &Control| matches!(message, Control::JobList(jobs) if jobs.len() == 1);
+    assert!(said.iter().any(is_there), "{said:?}");
+    assert!(matches!(said.last(), Some(Control::Refused { .. })) && !said.contains(&Control::Granted), "{said:?}");
+    // It goes on: others are taken in, until it is ended by force.
+    let second = attach(&mut root, other);
+    hear(&mut root, T, other, second, &launch(second));
+    assert_eq!(cause(&sent(&outputs(&mut root), other)), None);
+    let said = tell(&mut root, job, &[by_force, gentle]);
+    let granted = said.iter().filter(|message| **message == Control::Granted).count();
+    assert!(matches!(&said[0], Control::JobList(jobs) if jobs.len() == 2) && granted == 2, "{said:?}");
+    let third = attach(&mut root, LinkId(52));
+    hear(&mut root, T, LinkId(52), third, &launch(third));
+    let told = sent(&outputs(&mut root), LinkId(52));
+    assert!(matches!(cause(&told), Some(Cause::SessionEnded { .. })), "{told:?}");
+}
+
+#[test]
+fn a_job_that_comes_behind_the_end_is_refused() {
+    let (mut root, job) = self::root();
+    let said = tell(&mut root, job, &[Control::EndSession { kill: false }, Control::Launch(small(job))]);
+    assert!(matches!(&said[..2], [Control::JobList(jobs), Control::Granted] if jobs.is_empty()), "{said:?}");
+    assert!(matches!(cause(&said), Some(Cause::SessionEnded { .. })), "{said:?}");
 }
 
 #[test]

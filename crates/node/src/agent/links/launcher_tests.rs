@@ -1,0 +1,59 @@
+//! What a launcher that does not read can make us hold.
+
+use super::tests::{End, config, frame};
+use super::*;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// Links with a launcher, and the launcher's end.
+fn with_launcher() -> (End, LinkId, UnixStream) {
+    let mut end = End::new(AgentId(0), config("lo", false));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let link = Link::local(ours.into(), Default::default());
+    end.links.adopt(link, &end.reactor, &mut end.inputs).unwrap();
+    let (id, ..) = end.up().expect("it is there");
+    (end, id, theirs)
+}
+
+fn heard(end: &End) -> usize {
+    end.inputs.iter().filter(|input| matches!(input, Input::LinkBytes { .. })).count()
+}
+
+#[test]
+fn a_launcher_that_does_not_read_is_not_heard() {
+    let (mut end, id, mut launcher) = with_launcher();
+    launcher.write_all(b"one").unwrap();
+    end.turn();
+    assert_eq!(heard(&end), 1);
+    let answer = frame(Class::Control, 4 << 20);
+    end.links.send(id, answer.clone());
+    end.turn();
+    launcher.write_all(b"two").unwrap();
+    end.turn();
+    let End { links, reactor, buffer, inputs } = &mut end;
+    links.read_hot(&mut Turn { now_ns: 0, reactor, buffer, inputs });
+    assert_eq!(heard(&end), 1, "the answer is on its way");
+    let mut taken = vec![0; answer.wire_len()];
+    let reader = std::thread::spawn(move || launcher.read_exact(&mut taken).map(|()| launcher));
+    while heard(&end) == 1 {
+        end.turn();
+    }
+    reader.join().unwrap().unwrap();
+    assert_eq!(end.problem(), None);
+}
+
+#[test]
+fn a_launcher_is_let_go_when_too_much_waits_for_it() {
+    let (mut end, id, _launcher) = with_launcher();
+    let piece = frame(Class::Control, 1 << 20);
+    for sent in (0..=LAUNCHER_UNREAD_BYTES_MAX).step_by(1 << 20) {
+        assert_eq!(end.problem(), None, "{sent}");
+        end.links.send(id, piece.clone());
+        end.turn();
+    }
+    // What has begun to leave does not count.
+    end.links.send(id, piece);
+    end.turn();
+    assert!(end.problem().is_some_and(|problem| problem.contains("does not read")), "{:?}", end.problem());
+}

@@ -1,0 +1,198 @@
+//! The directory of a PMIx server process, for the library's sockets and shared memory: of one job on this node.
+//!
+//! It is made new, for this user alone, and the keeper removes it when all of its processes are gone, whoever has ended them. A file in
+//! it is locked (`flock`) as long as its agent lives. Where agent and keeper are killed at once, as Slurm does with the processes of a
+//! step that is cancelled, nobody is left on the node: the next agent there that starts such a server finds the directory without a
+//! lock, and removes it.
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use wireup_os::files;
+use wireup_proto::io::PmixPlan;
+
+/// Longest place for directories: the library adds names of its own, and a socket's path has 108 bytes.
+const BASE_LEN_MAX: usize = 32;
+/// The file whose lock says that somebody is there.
+const CLAIM: &str = "wireup-claim";
+/// A directory that is new may be taken for one that was left: tried again so often.
+const RACES_MAX: usize = 16;
+
+pub struct Directory {
+    path: PathBuf,
+    claim: Option<OwnedFd>,
+}
+
+impl Directory {
+    /// Where it is to be.
+    pub fn of(plan: &PmixPlan) -> Directory {
+        Directory { path: place(&usual_base(), plan), claim: None }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it; it was not there before.
+    pub fn make(&mut self) -> io::Result<()> {
+        for _ in 0..RACES_MAX {
+            fs::DirBuilder::new().mode(0o700).create(&self.path)?;
+            let file = self.path.join(CLAIM);
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let claim = rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR)?;
+            // Whoever has it removes the directory, at once.
+            rustix::io::retry_on_intr(|| rustix::fs::flock(&claim, FlockOperation::LockExclusive))?;
+            if files::is_at(&claim, &file) {
+                self.claim = Some(claim);
+                return Ok(());
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    pub fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what agents of this user have left that were killed together with their keepers.
+pub fn remove_left() {
+    remove_abandoned(&usual_base());
+}
+
+fn remove_abandoned(base: &Path) {
+    let prefix = prefix();
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        if entry.file_name().as_bytes().starts_with(prefix.as_bytes()) {
+            let path = entry.path();
+            // It stays locked until it is gone.
+            if let Some(_claim) = claim_of_nobody(&path) {
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
+    }
+}
+
+/// The lock of a directory of ours that nobody holds.
+fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&directory).ok()?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o777 != 0o700 {
+        return None;
+    }
+    let claim = rustix::fs::openat(&directory, CLAIM, flags, Mode::empty()).ok()?;
+    rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).ok().map(|()| claim)
+}
+
+/// Where shared memory is kept: what the library shares with its clients are files, which a disk makes slow to remove (20 ms at
+/// the end of a job, measured).
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Where directories are made: `TMPDIR` if that is short enough and there, else in memory, else `/tmp`. It may have come from
+/// another machine with the environment: remote shells pass such variables on, containers too.
+fn base(tmpdir: Option<OsString>) -> PathBuf {
+    let fits = |path: &OsString| {
+        path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/") && is_ours_to_use(Path::new(path))
+    };
+    let usual = || if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
+    PathBuf::from(tmpdir.filter(fits).unwrap_or_else(|| usual().into()))
+}
+
+fn is_ours_to_use(directory: &Path) -> bool {
+    use rustix::fs::Access;
+    directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// Where a job's server has its directory: the namespace has random digits in it.
+fn place(base: &Path, plan: &PmixPlan) -> PathBuf {
+    let node = plan.begin.node;
+    let session = plan.begin.nspace.strip_prefix("wireup-").unwrap_or(&plan.begin.nspace);
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let session: String = session.chars().map(plain).take(24).collect();
+    base.join(format!("{}{session}-{}-{node}", prefix(), plan.job))
+}
+
+/// How the names of all directories of this user begin.
+fn prefix() -> String {
+    format!("wireup-{}-", rustix::process::geteuid().as_raw())
+}
+
+fn usual_base() -> PathBuf {
+    base(std::env::var_os("TMPDIR"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use wireup_wire::ids::JobId;
+    use wireup_wire::job::BindTo;
+    use wireup_wire::pmix::Begin;
+
+    #[test]
+    fn a_directory_is_new_and_private() {
+        let base = std::env::temp_dir().join(format!("wireup-pmix-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let begin = Begin {
+            nspace: "wireup-12-ab/../c".into(),
+            nodes: Vec::new(),
+            node: wireup_wire::ids::NodeId(3),
+            blocks: Vec::new(),
+            apps: Vec::new(),
+            cpus: Vec::new(),
+            dir: String::new(),
+            library: None,
+            shared: false,
+            oversubscribed: false,
+        };
+        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
+        let path = place(&base, &plan);
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));
+        let directory = |name: &str| Directory { path: base.join(name), claim: None };
+        let mut made = Directory { path: path.clone(), claim: None };
+        made.make().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        let again = Directory { path: path.clone(), claim: None }.make().map_err(|error| error.kind());
+        assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "somebody else's is never used");
+        // Of others only those are removed that an agent made which is gone.
+        let prefix = prefix();
+        let names = |rest: [&str; 4]| rest.map(|rest| format!("{prefix}{rest}"));
+        let [unmarked, lost, open, link] = names(["unmarked", "lost", "open", "link"]);
+        fs::create_dir(base.join(&unmarked)).unwrap();
+        for name in [&lost, &open] {
+            directory(name).make().unwrap();
+            fs::write(base.join(name).join("data"), "").unwrap();
+        }
+        fs::set_permissions(base.join(&open), fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(base.join(&lost), base.join(&link)).unwrap();
+        remove_abandoned(&base);
+        let mut left: Vec<_> = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
+        left.sort();
+        let mut wanted = [link, open, unmarked].map(|name| base.join(name)).to_vec();
+        wanted.push(path.clone());
+        wanted.sort();
+        assert_eq!(left, wanted);
+        drop(made);
+        remove_abandoned(&base);
+        assert!(!path.exists());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_place_that_is_long_or_not_there_is_not_used() {
+        let usual = if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
+        assert_eq!(base(None), Path::new(usual));
+        assert_eq!(base(Some("/tmp".into())), Path::new("/tmp"));
+        assert_eq!(base(Some("/scratch/of/another/machine".into())), Path::new(usual));
+        assert_eq!(base(Some("relative".into())), Path::new(usual));
+        assert_eq!(base(Some("/very/long/way/to/a/temporary/directory".into())), Path::new(usual));
+    }
+}
