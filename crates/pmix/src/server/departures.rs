@@ -2,7 +2,8 @@
 //!
 //! That version's server removes, as soon as one client of a node is gone, the files that all of them have registered to be removed when
 //! they end; Open MPI 4, whose ranks remove their shared-memory files themselves before they finalize, complains where it finds none.
-//! So a client that finalizes has its answer when all others of the node have come as far, and after [`HOLD_MAX`] at the latest.
+//! So a client that finalizes has its answer when all others of the node have come as far, and after [`HOLD_MAX`] at the latest: the
+//! time that the kernel's delayed acknowledgements take there where nobody hastens them (see [`super::acks`]).
 
 use super::state::Callback;
 use crate::sys::types::OpCallback;
@@ -11,9 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wireup_wire::ids::Rank;
 
-/// Chosen: ranks that end together come within it on a crowded machine too; one that says goodbye to PMIx long before the others does
-/// without it once. (Where nobody hastens acknowledgements, the kernel holds each of them for 40 ms.)
-const HOLD_MAX: Duration = Duration::from_millis(500);
+const HOLD_MAX: Duration = Duration::from_millis(40);
 
 /// Answers to clients that finalize, to be given now.
 pub type Released = Vec<Callback<OpCallback>>;
