@@ -40,7 +40,16 @@ pub struct Job {
     pub nodes: Vec<String>,
     /// Programs with their number of ranks, in rank order.
     pub programs: Vec<(u32, String)>,
+    /// The process' own, which goes with it.
     pub directory: String,
+}
+
+impl Job {
+    /// Where ranks make directories of theirs. Apart from what the server and the ranks share: version 4 of the library removes all of
+    /// it when the first rank of the node finalizes, while others use theirs.
+    pub fn ranks_directory(&self) -> String {
+        format!("{}/ranks", self.directory)
+    }
 }
 
 /// Most requests that wait for the agent at once: some hundred of each rank of a full node (chosen).

@@ -27,12 +27,8 @@ pub unsafe extern "C" fn connected(
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });
-        // Version 4 removes what all ranks of a node have registered for it as soon as one of them is gone: only the 40 ms let the
-        // others remove theirs before, as Open MPI 4 does, which complains where it cannot.
-        if !server.library.version.starts_with("4.") {
-            server.newcomers.add();
-            server.outbox.nudge();
-        }
+        server.newcomers.add();
+        server.outbox.nudge();
         // Whether it waits for events of the job, the library keeps to itself.
         if !server.watches.swap(true, Ordering::Relaxed) {
             server.outbox.send(&FromServer::Watch);
