@@ -91,6 +91,8 @@ pub struct Agent {
     memory: Box<dyn Memory>,
     leaving: Option<Instant>,
     left: bool,
+    /// The batch system wants this agent gone.
+    told_to_end: bool,
     ucx: UcxAgreement,
     /// Of a session that outlives its jobs.
     standing: Option<Standing>,
@@ -134,6 +136,7 @@ impl Agent {
             memory,
             leaving: None,
             left: false,
+            told_to_end: false,
             ucx: UcxAgreement::default(),
         }
     }
@@ -170,6 +173,7 @@ impl Agent {
             Input::StepTold { shell, agent, problem } => self.on_step_told(now, shell, agent, problem),
             Input::Ancestors { ancestors } => self.config.kin.ancestors = ancestors,
             Input::ToldToEnd { signal } => {
+                self.told_to_end = true;
                 self.with_all_jobs(now, |job, cx| job.fail_here(Cause::ToldToEnd { signal }, cx));
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
@@ -213,6 +217,7 @@ impl Agent {
         self.stop_starting(now);
         self.call_shells(now);
         self.end_if_idle(now);
+        self.leave_if_told();
         self.leave_if_done();
     }
 

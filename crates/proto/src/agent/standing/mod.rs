@@ -191,6 +191,13 @@ impl Agent {
         }
     }
 
+    /// The batch system wants this agent gone: it goes when its jobs are over. Others above and below it find their way without.
+    pub(super) fn leave_if_told(&mut self) {
+        if self.told_to_end && self.is_standing() && !self.is_root() && self.jobs.is_empty() {
+            self.leave();
+        }
+    }
+
     pub(super) fn check_standing(&mut self, now: Instant) {
         self.check_orphans(now);
         self.check_seeking(now);
