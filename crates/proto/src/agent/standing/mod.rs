@@ -203,11 +203,6 @@ impl Agent {
         self.check_seeking(now);
     }
 
-    /// Jobs here that are not over.
-    pub fn job_count(&self) -> usize {
-        self.jobs.len()
-    }
-
     /// What this agent holds, for the simulator's checkers: how many entries in tables that jobs come and go through, and
     /// bytes of frames that wait or are kept.
     pub fn holds(&self) -> Holds {
