@@ -225,7 +225,8 @@ impl Launcher {
             | Control::Over { .. }
             | Control::Here(_)
             | Control::Lost { .. }
-            | Control::Return { .. } => {}
+            | Control::Return { .. }
+            | Control::Moved { .. } => {}
         }
     }
 

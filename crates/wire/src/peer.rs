@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
@@ -285,6 +285,13 @@ pub enum Control {
     Return {
         agents: Vec<AgentId>,
         life: u32,
+    },
+    /// ↓ These agents have another way to the root than before: what was on its way to them, or from them, goes again. Jobs as in
+    /// `Start`.
+    Moved {
+        agents: Vec<AgentId>,
+        newest: JobId,
+        live: Vec<JobId>,
     },
 }
 

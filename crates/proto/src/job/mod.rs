@@ -270,7 +270,8 @@ impl Job {
             | Control::Start { .. }
             | Control::Here(_)
             | Control::Lost { .. }
-            | Control::Return { .. } => {}
+            | Control::Return { .. }
+            | Control::Moved { .. } => {}
         }
     }
 
@@ -324,7 +325,8 @@ impl Job {
             | Control::Over { .. }
             | Control::Here(_)
             | Control::Lost { .. }
-            | Control::Return { .. } => {}
+            | Control::Return { .. }
+            | Control::Moved { .. } => {}
         }
     }
 
