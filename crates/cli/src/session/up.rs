@@ -16,10 +16,12 @@ use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words,
 };
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
+use wireup_wire::peer::{Control, MissingAgent, RemoteShell, SessionSpec};
 use wireup_wire::session::{NodeState, Presence};
 
 const LINGER: Own = Own { name: "linger", value: None };
+/// Slurm's number of an allocation.
+const SLURM_JOB: &str = "SLURM_JOB_ID";
 const NAME: Own = Own { name: "name", value: Some("NAME") };
 
 pub const COMMAND: Command = Command {
@@ -67,7 +69,7 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
         if let Some(said) = last_words::read(&place) {
             out::tell(&format!("session {name} had ended unexpectedly ({said})"));
         }
-        let owner = if lingers { None } else { Owner::of_caller() };
+        let owner = if lingers { None } else { Owner::of_caller(allocation(&spec).as_deref()) };
         if owner.is_none() && !lingers {
             out::tell(
                 "nobody can be watched whose end would end this session (no log-in is seen from here); it stays until wireup down",
@@ -90,6 +92,13 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     drop(place);
     let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
     report(session, &name, &spec, begun, typed.low.verbose)
+}
+
+/// The variable of the allocation whose end is that of the session's agents.
+fn allocation(spec: &SessionSpec) -> Option<String> {
+    let by_step = matches!(spec.remote_shell, RemoteShell::Srun(_));
+    let id = by_step.then(|| std::env::var(SLURM_JOB).ok()).flatten()?;
+    Some(format!("{SLURM_JOB}={id}"))
 }
 
 /// Somebody else may just be beginning the session.

@@ -299,3 +299,16 @@ fn a_session_in_an_allocation() {
     let twice = "n0\nn1\nn2\nn3\n";
     assert_eq!(outcome.out().replace("session default", "").matches(twice).count(), 2, "{outcome}");
 }
+
+/// It ends with what the allocation was made for, long before the log-in does.
+#[test]
+fn a_session_ends_with_its_allocation() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let script = "set -e; export WIREUP_RUNTIME_DIR=$(mktemp -d); echo $WIREUP_RUNTIME_DIR
+        sh -c '$WIREUP up'; $WIREUP run --pmi simple --ppn 1 uname -n | sort";
+    let outcome = machines.salloc("-N 4").args(["sh", "-c", script]).succeed();
+    let said = outcome.out();
+    let (place, nodes) = said.split_once('\n').expect("a place");
+    assert_eq!(nodes, "n0\nn1\nn2\nn3\n");
+    std::fs::remove_dir(place).expect("it is empty");
+}

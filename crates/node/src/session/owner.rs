@@ -2,7 +2,8 @@
 //!
 //! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch script. Where
 //! the leader is gone, or is a container's first process or outside of it, it is the script furthest up that has called the caller,
-//! not the subshell next to it. Where the caller leads its session itself (`setsid wireup up`), it is whoever started it.
+//! not the subshell next to it. Where the caller leads its session itself (`setsid wireup up`), it is whoever started it. Inside a batch
+//! system's allocation, which a log-in may have many of, one after the other, it is what was started for that: a shell, a script.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::process;
@@ -15,11 +16,13 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of what this process starts. `None`: there is nobody to watch (a container's first process, a kernel before
-    /// 5.3).
-    pub fn of_caller() -> Option<Owner> {
+    /// The owner of what this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation that it is started in. `None`:
+    /// there is nobody to watch (a container's first process, a kernel before 5.3).
+    pub fn of_caller(allocation: Option<&str>) -> Option<Owner> {
         let own = process::own_pid();
-        let candidates = [process::session_leader(), process::eldest_of_session(), process::parent()];
+        // Else the allocation was made for this very process.
+        let allocated = allocation.and_then(|variable| process::eldest_with(variable.as_bytes()).or(process::parent()));
+        let candidates = [allocated, process::session_leader(), process::eldest_of_session(), process::parent()];
         // The machine's first process is nobody's log-in.
         let mut others = candidates.into_iter().flatten().filter(|&pid| pid != own && pid > 1);
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))

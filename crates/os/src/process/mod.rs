@@ -94,6 +94,18 @@ pub fn eldest_of_session() -> Option<u32> {
         .last()
 }
 
+/// The process furthest up that has started this one and began, as all in between, with this `NAME=VALUE` in its environment.
+pub fn eldest_with(variable: &[u8]) -> Option<u32> {
+    let has_it = |&pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|pair| pair == variable)
+    };
+    iter::successors(parent(), |&pid| descendants::stat_field(pid, PARENT).map(|parent| parent as u32))
+        .take(ANCESTORS_MAX)
+        .take_while(|pid| *pid > 1 && has_it(pid))
+        .last()
+}
+
 /// Fields of `/proc/PID/stat`.
 const PARENT: usize = 4;
 const SESSION: usize = 6;

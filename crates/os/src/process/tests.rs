@@ -125,3 +125,15 @@ fn closed_standard_streams_are_filled_and_open_ones_left() {
         filled && written && kept && null && high
     });
 }
+
+#[test]
+fn who_began_with_a_variable_is_found_above() {
+    // A forked child finds this process' own in its parent.
+    let environment = std::fs::read("/proc/self/environ").unwrap();
+    let known = environment.split(|byte| *byte == 0).find(|pair| !pair.is_empty()).expect("some variable").to_vec();
+    in_child(|| {
+        eldest_with(&known).is_some()
+            && eldest_with(&known[..known.len() - 1]).is_none()
+            && eldest_with(b"NO_SUCH=VARIABLE").is_none()
+    });
+}

@@ -27,7 +27,7 @@ use crate::children::Children;
 use crate::clock_offset::ClockOffset;
 use crate::io::{Input, Output};
 use crate::job::{Born, Job};
-use crate::links::Links;
+use crate::links::{Below, Links};
 use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
 use crate::starts::Starts;
@@ -91,6 +91,8 @@ pub struct Agent {
     memory: Box<dyn Memory>,
     leaving: Option<Instant>,
     left: bool,
+    /// The batch system wants this agent gone.
+    told_to_end: bool,
     ucx: UcxAgreement,
     /// Of a session that outlives its jobs.
     standing: Option<Standing>,
@@ -108,6 +110,8 @@ impl Agent {
         let mut links = Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some());
         if let Some(standing) = &mut links.standing {
             standing.is_adopted = tree.parent(config.agent).is_some_and(|parent| parent != config.kin.parent);
+            standing.below = Below::new(config.kin.there.iter().copied());
+            standing.lives = config.kin.lives.iter().copied().collect();
         }
         Agent {
             starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
@@ -134,6 +138,7 @@ impl Agent {
             memory,
             leaving: None,
             left: false,
+            told_to_end: false,
             ucx: UcxAgreement::default(),
         }
     }
@@ -170,6 +175,7 @@ impl Agent {
             Input::StepTold { shell, agent, problem } => self.on_step_told(now, shell, agent, problem),
             Input::Ancestors { ancestors } => self.config.kin.ancestors = ancestors,
             Input::ToldToEnd { signal } => {
+                self.told_to_end = true;
                 self.with_all_jobs(now, |job, cx| job.fail_here(Cause::ToldToEnd { signal }, cx));
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
@@ -213,6 +219,7 @@ impl Agent {
         self.stop_starting(now);
         self.call_shells(now);
         self.end_if_idle(now);
+        self.leave_if_told();
         self.leave_if_done();
     }
 

@@ -210,6 +210,29 @@ fn a_job_that_comes_behind_the_end_is_refused() {
     assert!(matches!(cause(&said), Some(Cause::SessionEnded { .. })), "{said:?}");
 }
 
+/// The end of an allocation does not wait for a session without jobs.
+#[test]
+fn an_agent_that_is_told_to_end_leaves_when_its_jobs_are_over() {
+    let told = Input::ToldToEnd { signal: 15 };
+    let mut idle = standing(1, RemoteShell::Local);
+    outputs(&mut idle);
+    idle.handle(T, told.clone());
+    assert!(outputs(&mut idle).contains(&Output::Exit));
+    let mut busy = standing(1, RemoteShell::Local);
+    let mut spec = small(5);
+    spec.nodes[0].agent = AgentId(1);
+    hear(&mut busy, T, UP, 5, &Control::Start { spec, newest: JobId(5), live: vec![JobId(5)] });
+    outputs(&mut busy);
+    busy.handle(T, told);
+    let said = outputs(&mut busy);
+    let is_told =
+        |message: &Control| matches!(message, Control::Failed(Failure { cause: Cause::ToldToEnd { .. }, .. }));
+    assert!(sent(&said, UP).iter().any(is_told) && !said.contains(&Output::Exit), "{said:?}");
+    hear(&mut busy, T, UP, 5, &Control::Over { agents: vec![AgentId(1)] });
+    busy.handle(T + 10 * SECOND, Input::Tick);
+    assert!(outputs(&mut busy).contains(&Output::Exit));
+}
+
 #[test]
 fn an_orphan_that_was_not_taken_in_leaves_nothing_behind() {
     let mut agent = standing(1, RemoteShell::Local);
