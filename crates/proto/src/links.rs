@@ -5,24 +5,27 @@
 //! needs none.
 //!
 //! In a standing session the root has any number of launchers instead of one way up, and an agent whose parent is gone gets another one.
-//! A frame for an agent further down goes to the deepest child whose subtree it is in, as the tree was drawn at first: an agent
-//! that was adopted is below its new parent, and still below where it was.
+//! `below` knows who is linked where, `ways` what that means for frames.
 
+mod below;
 mod direct;
 mod owners;
+mod ways;
 
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::{Outbox, control_frame};
+pub use below::Below;
 use bytes::Bytes;
 use direct::{Dial, Direct};
 use owners::Owners;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_coll::tree::{Hop, Tree};
+pub use ways::Keeper;
+use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, Control};
-use wireup_wire::route::{Endpoint, UcxPoint};
+use wireup_wire::route::{Endpoint, Lives, Routed, UcxPoint};
 
 pub struct Links {
     me: AgentId,
@@ -47,8 +50,12 @@ pub struct Standing {
     /// The way up does not lead to the agent that the tree says.
     pub is_adopted: bool,
     pub owners: Owners,
+    /// Agents of the subtree.
+    pub below: Below,
     /// Agents that nothing is sent to, and nothing taken from.
     pub lost: BTreeSet<AgentId>,
+    /// Which of its lives an agent lives, where it is not the first.
+    pub lives: BTreeMap<AgentId, u32>,
 }
 
 struct OpenLink {
@@ -289,17 +296,8 @@ impl Links {
         }
         while let Some((job, routed)) = self.direct.next_routed() {
             let to = routed.to;
-            self.route(to, routed.wrap(job.0), out);
-        }
-    }
-
-    /// Passes a frame on towards an agent, hop by hop.
-    pub fn route(&mut self, to: AgentId, frame: Frame, out: &mut Outbox) {
-        match self.next_hop(to) {
-            Hop::Child(child) => self.send_child(child, frame, out),
-            Hop::Parent if self.me != AgentId(0) => self.send_up(frame, out),
-            // No agent of this session.
-            Hop::Parent | Hop::Here => {}
+            let lives = Lives { to: self.life(to), from: self.life(self.me) };
+            self.route(to, Routed { lives, ..routed }.wrap(job.0), out);
         }
     }
 
@@ -325,52 +323,27 @@ impl Links {
         self.settle_direct(out);
     }
 
-    /// The next step of the way to an agent, as the links are now.
-    pub fn next_hop(&self, to: AgentId) -> Hop {
-        if self.standing.is_none() {
-            return self.tree.next_hop(self.me, to);
-        }
-        let mut at = to;
-        while at > self.me {
-            if self.children.contains_key(&at) || self.expected.contains_key(&at) {
-                return Hop::Child(at);
-            }
-            let Some(parent) = self.tree.parent(at) else { break };
-            at = parent;
-        }
-        if to == self.me { Hop::Here } else { Hop::Parent }
-    }
-
     /// An agent is lost. True if that is news.
     pub fn lose(&mut self, agent: AgentId) -> bool {
         self.standing.as_mut().is_some_and(|standing| standing.lost.insert(agent))
     }
 
-    /// A lost agent is started again.
-    pub fn find(&mut self, agent: AgentId) {
+    /// A lost agent is started again, to live that life.
+    pub fn find(&mut self, agent: AgentId, life: u32) {
         if let Some(standing) = &mut self.standing {
             standing.lost.remove(&agent);
+            standing.lives.insert(agent, life);
         }
+    }
+
+    /// Which of its lives an agent lives.
+    pub fn life(&self, agent: AgentId) -> u32 {
+        let life = self.standing.as_ref().and_then(|standing| standing.lives.get(&agent));
+        life.copied().unwrap_or(0)
     }
 
     pub fn lost(&self) -> impl Iterator<Item = AgentId> {
         self.standing.iter().flat_map(|standing| standing.lost.iter().copied())
-    }
-
-    /// The same for a frame that a child passes on: who cannot do better, or has passed it on before, does not get it back. Each
-    /// child was a candidate once, then it goes up: no frame goes around for ever.
-    pub fn next_hop_from(&self, branch: AgentId, from: AgentId, to: AgentId) -> Hop {
-        let origin = self.next_hop(from);
-        let mut at = to;
-        while at > self.me {
-            let is_candidate = self.children.contains_key(&at) || self.expected.contains_key(&at);
-            if is_candidate && at != branch && origin != Hop::Child(at) {
-                return Hop::Child(at);
-            }
-            let Some(parent) = self.tree.parent(at) else { break };
-            at = parent;
-        }
-        if to == self.me { Hop::Here } else { Hop::Parent }
     }
 
     pub fn is_lost(&self, agent: AgentId) -> bool {

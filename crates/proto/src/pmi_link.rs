@@ -1,11 +1,12 @@
 //! The server's half of one rank's PMI conversation: requests in, replies out.
 //!
-//! What concerns others than the asking rank is an [`Effect`], which the job applies. Replies are written into one
-//! buffer per input, so that a batch of requests is answered by one write.
+//! This file holds the conversation; `turn` answers one request of it. What concerns others than the asking rank is an [`Effect`],
+//! which the job applies. Replies are written into one buffer per input, so that a batch of requests is answered by one write.
 
 mod collectives;
 mod groups;
 mod segments;
+mod turn;
 mod walk;
 
 pub use collectives::{Ticket, Told};
@@ -13,18 +14,14 @@ pub use collectives::{Ticket, Told};
 use crate::exchange::Entry;
 use crate::kvs::Kvs;
 use crate::memory::{Memory, Shared};
-use crate::node_attrs::{Full, NodeAttrs, Parked};
-use crate::pmi_state::{Event, Refused, State};
+use crate::node_attrs::{NodeAttrs, Parked};
+use crate::pmi_state::{Event, State};
 use collectives::WaitingGet;
-use wireup_wire::blob::PAIR_OVERHEAD;
+use turn::{Next, Turn};
 use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
-use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
-use wireup_wire::pmi::{Command, Dialect, Envelope, PmiError, Reply, Request, RequestReader, encode_reply};
-
-/// The commands of our own clients, as they are now.
-const EXTENSION_VERSION: u32 = 1;
+use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
 
 /// What every client of the job on this node is told.
 pub struct Facts<'a> {
@@ -206,250 +203,6 @@ impl PmiLink {
         self.state = before.next(Event::Close).unwrap_or(State::Closed);
         self.reader = RequestReader::new();
         before
-    }
-}
-
-enum Next {
-    Go,
-    /// Until the rank's lazy fences are complete.
-    Wait,
-    /// PMI-1, with this subversion.
-    Agreed(u32),
-    SwitchToPmi2,
-}
-
-/// One request being answered.
-struct Turn<'a, 't> {
-    state: &'a mut State,
-    outstanding: &'a mut u32,
-    has_put: &'a mut bool,
-    lazy: &'a mut u32,
-    waiting_get: &'a mut Option<WaitingGet>,
-    groups: &'a mut usize,
-    dialect: Dialect,
-    subversion: u32,
-    who: Who,
-    facts: &'a Facts<'a>,
-    tables: &'a mut Tables<'t>,
-    reply: &'a mut Vec<u8>,
-    effects: &'a mut Vec<Effect>,
-}
-
-impl Turn<'_, '_> {
-    fn on_request(&mut self, envelope: &Envelope<'_>) -> Next {
-        let event = match &envelope.request {
-            Request::Init { version: 2, .. } => Event::Init2,
-            Request::Init { .. } => Event::Init1,
-            Request::FullInit { .. } => Event::FullInit,
-            Request::Barrier { group: None } | Request::Ring { .. } => Event::Fence,
-            Request::Finalize if *self.outstanding > 0 => {
-                self.answer(envelope, &Reply::Failed { message: "finalize_with_collectives_outstanding" });
-                return Next::Go;
-            }
-            Request::Finalize if *self.groups > 0 => {
-                self.answer(envelope, &Reply::Failed { message: "finalize_while_in_the_barrier_of_a_group" });
-                return Next::Go;
-            }
-            Request::Finalize => Event::Finalize,
-            Request::Abort { code, message, .. } => {
-                let message = String::from_utf8_lossy(message).into_owned();
-                self.effects.push(Effect::Abort { code: *code, message });
-                return Next::Go;
-            }
-            _ => Event::Ask,
-        };
-        match self.state.next(event) {
-            Ok(next) => *self.state = next,
-            Err(Refused) => {
-                let problem = refusal(*self.state, event);
-                self.answer(envelope, &Reply::Failed { message: problem });
-                return Next::Go;
-            }
-        }
-        match &envelope.request {
-            Request::Init { version: 2, .. } => {
-                self.answer(envelope, &Reply::Init { version: 2, subversion: 0, rc: 0 });
-                return Next::SwitchToPmi2;
-            }
-            Request::Init { version, subversion, extension } => {
-                return self.on_init(envelope, *version, *subversion, extension.is_some());
-            }
-            Request::Barrier { group: None } => self.on_fence(envelope),
-            Request::Barrier { group: Some(group) } => self.on_group(envelope, group),
-            Request::Finalize => {
-                self.effects.push(Effect::Finalized);
-                self.answer(envelope, &Reply::Done);
-            }
-            Request::Put { key, value, kvsname } => self.on_put(envelope, *kvsname, key, value),
-            Request::Get { key, kvsname, .. } => return self.on_get(envelope, *kvsname, key),
-            Request::GetByIdx { kvsname, index } => return self.on_get_by_index(envelope, *kvsname, *index),
-            Request::FenceNb { id } => self.on_own_fence(*id),
-            Request::Allgather { id, max_len, shared, freed, value } => {
-                self.on_freed(freed);
-                self.on_allgather(envelope, *id, *max_len, *shared, value);
-            }
-            Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
-            Request::KvsMap { have } => self.on_kvs_map(envelope, have),
-            Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
-            Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
-            _ => self.on_fact(envelope),
-        }
-        Next::Go
-    }
-
-    /// Who asks for PMI 1.1 is answered that, unless the user wants it otherwise: with 1.2 MPICH's client would spin while it
-    /// waits in the barriers of groups.
-    fn on_init(&mut self, envelope: &Envelope<'_>, version: u32, subversion: u32, own: bool) -> Next {
-        if version != 1 {
-            *self.state = State::Fresh;
-            self.answer(envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
-            return Next::Go;
-        }
-        let subversion = match self.facts.pmi_version {
-            PmiVersion::Asked if subversion >= 2 || own => 2,
-            PmiVersion::Asked | PmiVersion::Plain => 1,
-            PmiVersion::Groups => 2,
-        };
-        self.effects.push(Effect::Initialised);
-        self.answer(envelope, &Reply::Init { version: 1, subversion, rc: 0 });
-        Next::Agreed(subversion)
-    }
-
-    /// Requests whose answers are known beforehand.
-    fn on_fact(&mut self, envelope: &Envelope<'_>) {
-        let facts = self.facts;
-        if let Request::Malformed { problem, .. } = &envelope.request {
-            let message = problem.to_string().replace(' ', "_");
-            return self.answer(envelope, &Reply::Failed { message: &message });
-        }
-        let reply = match &envelope.request {
-            Request::FullInit { .. } => {
-                self.effects.push(Effect::Initialised);
-                Reply::FullInit {
-                    version: 2,
-                    subversion: 0,
-                    rank: self.who.rank.0,
-                    size: facts.job_size,
-                    appnum: self.who.appnum.into(),
-                    spawner: None,
-                    extension: Some(EXTENSION_VERSION),
-                }
-            }
-            Request::GetMaxes => {
-                Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 }
-            }
-            Request::GetUniverseSize => Reply::UniverseSize(facts.job_size),
-            Request::GetAppnum => Reply::Appnum(self.who.appnum.into()),
-            Request::GetMyKvsname => Reply::KvsName(facts.nspace.as_bytes()),
-            Request::JobGetId => Reply::JobId(facts.nspace.as_bytes()),
-            Request::GetJobAttr { key } => return self.on_job_attr(envelope, key),
-            Request::Spawn(_) => Reply::Failed { message: "spawn_is_not_offered_by_this_version" },
-            Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
-                Reply::Failed { message: "name_publishing_is_not_offered_by_this_version" }
-            }
-            _ => Reply::Failed { message: "command_not_supported" },
-        };
-        self.answer(envelope, &reply);
-    }
-
-    fn on_put(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8], value: &[u8]) {
-        let problem = if !self.is_own_kvs(kvsname) {
-            Some("kvsname_is_not_that_of_this_job")
-        } else if key.is_empty() || key.len() > KEY_LEN_MAX {
-            Some("key_is_empty_or_longer_than_64")
-        } else if value.len() > VALUE_LEN_MAX {
-            Some("value_is_longer_than_1024")
-        } else if key.starts_with(b"PMI_") {
-            Some("keys_that_begin_with_PMI__are_reserved")
-        } else if self.tables.kvs.pending_bytes() + PAIR_OVERHEAD + key.len() + value.len() > PENDING_PUT_BYTES_MAX {
-            Some("too_many_puts_without_a_fence")
-        } else {
-            None
-        };
-        match problem {
-            Some(message) => self.answer(envelope, &Reply::Failed { message }),
-            None => {
-                self.tables.kvs.put(key, value);
-                *self.has_put = true;
-                self.answer(envelope, &Reply::Done);
-            }
-        }
-    }
-
-    fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) -> Next {
-        if !self.is_own_kvs(kvsname) {
-            self.answer(envelope, &Reply::Failed { message: "kvsname_is_not_that_of_this_job" });
-        } else if key.starts_with(b"PMI_") || key == b"universeSize" {
-            self.on_job_attr(envelope, key);
-        } else {
-            return self.on_get_pair(envelope, key);
-        }
-        Next::Go
-    }
-
-    fn on_job_attr(&mut self, envelope: &Envelope<'_>, key: &[u8]) {
-        let size = self.facts.job_size.to_string();
-        let value = match key {
-            b"PMI_process_mapping" => self.facts.process_mapping,
-            b"universeSize" => Some(size.as_bytes()),
-            _ => None,
-        };
-        self.answer(envelope, &value.map_or(Reply::NotFound, Reply::Value));
-    }
-
-    fn on_put_attr(&mut self, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
-        if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
-            self.answer(envelope, &Reply::Failed { message: "key_or_value_is_too_long" });
-            return;
-        }
-        match self.tables.attrs.put(key, value) {
-            Err(Full) => self.answer(envelope, &Reply::Failed { message: "too_many_node_attributes" }),
-            Ok(parked) => {
-                self.answer(envelope, &Reply::Done);
-                if !parked.is_empty() {
-                    self.effects.push(Effect::Woken { parked, value: value.to_vec() });
-                }
-            }
-        }
-    }
-
-    fn on_get_attr(&mut self, envelope: &Envelope<'_>, key: &[u8], wait: bool) {
-        let Self { tables, reply, dialect, who, .. } = self;
-        let answer = match tables.attrs.get(key) {
-            Some(value) => Reply::Value(value),
-            None if wait
-                && (key.len() > KEY_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX)) =>
-            {
-                Reply::Failed { message: "key_or_thrid_is_too_long" }
-            }
-            None if wait => {
-                let thread = envelope.thread.map(<[u8]>::to_vec);
-                match tables.attrs.park(Parked { local: who.local, key: key.to_vec(), thread }) {
-                    Ok(()) => return,
-                    Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
-                }
-            }
-            None => Reply::NotFound,
-        };
-        encode_reply(*dialect, envelope.request.command(), envelope.thread, &answer, reply);
-    }
-
-    fn is_own_kvs(&self, kvsname: Option<&[u8]>) -> bool {
-        kvsname.is_none_or(|name| name.is_empty() || name == self.facts.nspace.as_bytes())
-    }
-
-    fn answer(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>) {
-        encode_reply(self.dialect, envelope.request.command(), envelope.thread, reply, self.reply);
-    }
-}
-
-fn refusal(state: State, event: Event) -> &'static str {
-    match (state, event) {
-        (State::Fresh | State::Greeted, _) => "not_initialised",
-        (State::Finalized | State::Closed, _) => "already_finalized",
-        (State::Fenced, Event::Fence) => "already_in_a_fence",
-        (State::Fenced, Event::Finalize) => "finalize_while_in_a_fence",
-        (State::Ready | State::Fenced, _) => "already_initialised",
     }
 }
 

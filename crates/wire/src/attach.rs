@@ -67,14 +67,6 @@ impl Spoken {
         Ok(Some(Spoken { lowest, highest }))
     }
 
-    /// The same where nothing follows: the other side has closed.
-    ///
-    /// # Errors
-    /// Also where bytes are missing.
-    pub fn decode_last(bytes: &[u8]) -> Result<Spoken, AttachError> {
-        Spoken::decode(bytes)?.ok_or(AttachError::Cut(bytes.len()))
-    }
-
     /// The version that both speak.
     ///
     /// # Errors
@@ -101,14 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_waits_and_is_named_when_nothing_follows() {
+    fn what_is_cut_waits() {
         let whole = Spoken::OURS.encode();
         for len in 0..ATTACH_LEN {
             assert_eq!(Spoken::decode(&whole[..len]), Ok(None));
-            assert_eq!(Spoken::decode_last(&whole[..len]), Err(AttachError::Cut(len)));
         }
         assert_eq!(Spoken::decode(&whole), Ok(Some(Spoken::OURS)));
-        assert_eq!(Spoken::decode_last(&whole), Ok(Spoken::OURS));
     }
 
     #[test]

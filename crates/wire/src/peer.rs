@@ -293,6 +293,13 @@ pub enum Control {
         agents: Vec<AgentId>,
         life: u32,
     },
+    /// ↓ These agents have another way to the root than before: what was on its way to them, or from them, goes again. Jobs as in
+    /// `Start`.
+    Moved {
+        agents: Vec<AgentId>,
+        newest: JobId,
+        live: Vec<JobId>,
+    },
 }
 
 /// Which PMIx library a node has opened.

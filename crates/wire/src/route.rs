@@ -4,12 +4,15 @@
 //! them and passes all on:
 //!
 //! ```text
-//! byte  0     4      8          12     13       14           16
-//!       +-----+------+----------+------+--------+------------+----------+---------+
-//!       | to  | from | sequence | kind | parts  | length     | endpoint | payload |
-//!       | u32 | u32  | u32      | u8   | u8     | u16        | length   | the rest|
-//!       +-----+------+----------+------+--------+------------+----------+---------+
+//! byte  0     4      8         12          16         20     21       22       24
+//!       +-----+------+---------+-----------+----------+------+--------+--------+----------+---------+
+//!       | to  | from | to_life | from_life | sequence | kind | parts  | length | endpoint | payload |
+//!       | u32 | u32  | u32     | u32       | u32      | u8   | u8     | u16    | length   | the rest|
+//!       +-----+------+---------+-----------+----------+------+--------+--------+----------+---------+
 //! ```
+//!
+//! The lives are those that the sender knows of the two: an agent that was started again takes nothing that was for the one before, or
+//! from an earlier one.
 //!
 //! `parts`: bit 0, there is a frame; `kind` and `sequence` are its own. An endpoint, `postcard` of [`Endpoint`], is there where
 //! `length` is not 0: the first message to a peer carries it (S3), so that the answer need not come this way.
@@ -23,7 +26,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 /// Bytes before an endpoint and a payload.
-pub const ROUTE_LEN: usize = 16;
+pub const ROUTE_LEN: usize = 24;
 const HAS_FRAME: u8 = 1;
 
 /// Where an agent can be reached without the tree.
@@ -51,11 +54,19 @@ impl core::fmt::Debug for UcxPoint {
     }
 }
 
+/// Which of their lives two agents live: 0 is the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lives {
+    pub to: u32,
+    pub from: u32,
+}
+
 /// What is routed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Routed {
     pub to: AgentId,
     pub from: AgentId,
+    pub lives: Lives,
     pub endpoint: Option<Endpoint>,
     /// A frame, with its number among those from `from` to `to` (the low 32 bits).
     pub frame: Option<(u32, Frame)>,
@@ -72,6 +83,8 @@ impl Routed {
         let mut payload = BytesMut::with_capacity(ROUTE_LEN + endpoint.len() + frame.payload.len());
         payload.put_u32_le(self.to.0);
         payload.put_u32_le(self.from.0);
+        payload.put_u32_le(self.lives.to);
+        payload.put_u32_le(self.lives.from);
         payload.put_u32_le(sequence);
         payload.put_u8(frame.kind as u8);
         payload.put_u8(parts);
@@ -90,20 +103,21 @@ impl Routed {
         let mut payload = frame.payload.clone();
         let header = payload.split_to(ROUTE_LEN);
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let length = usize::from(u16::from_le_bytes([header[14], header[15]]));
+        let lives = Lives { to: word(8), from: word(12) };
+        let length = usize::from(u16::from_le_bytes([header[22], header[23]]));
         if payload.len() < length {
             return Err(PeerError::Malformed);
         }
         let endpoint = payload.split_to(length);
         let endpoint = if length == 0 { None } else { Some(peer::decode(&endpoint)?) };
-        let inner = match header[13] & HAS_FRAME {
+        let inner = match header[21] & HAS_FRAME {
             0 => None,
             _ => {
-                let kind = Kind::from_byte(header[12]).ok_or(PeerError::Malformed)?;
-                Some((word(8), Frame { kind, payload, ..frame }))
+                let kind = Kind::from_byte(header[20]).ok_or(PeerError::Malformed)?;
+                Some((word(16), Frame { kind, payload, ..frame }))
             }
         };
-        Ok(Routed { to, from, endpoint, frame: inner })
+        Ok(Routed { to, from, lives, endpoint, frame: inner })
     }
 }
 
@@ -132,6 +146,7 @@ mod tests {
         fn what_is_wrapped_comes_back(
             to in any::<u32>(),
             from in any::<u32>(),
+            lives in any::<(u32, u32)>(),
             sequence in any::<u32>(),
             addresses in proptest::option::of(proptest::collection::vec(".{0,20}", 0..4)),
             ucx in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..400)),
@@ -141,7 +156,8 @@ mod tests {
             let ucx = ucx.map(|address| UcxPoint { address, key: [7; 32] });
             let endpoint = addresses.map(|addresses| Endpoint { addresses, ucx, failed });
             let inner = payload.map(|payload| (sequence, frame(Kind::Direct, payload)));
-            let routed = Routed { to: AgentId(to), from: AgentId(from), endpoint, frame: inner };
+            let lives = Lives { to: lives.0, from: lives.1 };
+            let routed = Routed { to: AgentId(to), from: AgentId(from), lives, endpoint, frame: inner };
             let wrapped = routed.clone().wrap(3);
             prop_assert_eq!((wrapped.kind, wrapped.job), (Kind::Routed, 3));
             prop_assert_eq!(ends(&wrapped), Some((AgentId(to), AgentId(from))));
@@ -159,8 +175,11 @@ mod tests {
     #[test]
     fn the_layout_is_as_drawn() {
         let inner = Some((0x0403_0201, frame(Kind::Direct, vec![0xaa])));
-        let wrapped = Routed { to: AgentId(5), from: AgentId(6), endpoint: None, frame: inner }.wrap(0);
-        assert_eq!(wrapped.payload[..], [5, 0, 0, 0, 6, 0, 0, 0, 1, 2, 3, 4, 9, 1, 0, 0, 0xaa]);
+        let lives = Lives { to: 2, from: 3 };
+        let wrapped = Routed { to: AgentId(5), from: AgentId(6), lives, endpoint: None, frame: inner }.wrap(0);
+        let ends = [5, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
+        assert_eq!(wrapped.payload[..16], ends);
+        assert_eq!(wrapped.payload[16..], [1, 2, 3, 4, 9, 1, 0, 0, 0xaa]);
         assert_eq!((wrapped.stream, wrapped.job, wrapped.arg), (7, 3, 9));
     }
 }

@@ -220,6 +220,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("here", Control::Here(vec![agent, asker])),
         ("lost", Control::Lost { agent }),
         ("return", Control::Return { agents: vec![agent], life: 2 }),
+        ("moved", Control::Moved { agents: vec![agent], newest: JobId(5), live: vec![JobId(4)] }),
     ]
 }
 

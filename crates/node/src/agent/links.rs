@@ -7,13 +7,14 @@
 mod delay;
 mod dialling;
 mod guests;
+mod receiving;
 mod rejoin;
+mod sending;
 mod ucx;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
 use super::turn::Turn;
-use crate::transport::addresses;
 use crate::transport::link::{Link, LinkError, Received};
 use crate::transport::listener::Listener;
 use crate::transport::pause::Pause;
@@ -27,14 +28,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use ucx::{Instead, UcxLinks};
 use wireup_os::clock::monotonic_ns;
-use wireup_os::interfaces::{self, InterfaceAddress};
-use wireup_os::reactor::{Event, Interest, Reactor};
+use wireup_os::interfaces::InterfaceAddress;
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
-use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::AgentId;
-use wireup_wire::limits::{HANDSHAKE_NS_MAX, LAUNCHER_UNREAD_BYTES_MAX};
-use wireup_wire::peer::{Hello, Role, Secret};
+use wireup_wire::limits::HANDSHAKE_NS_MAX;
+use wireup_wire::peer::Secret;
 use wireup_wire::route::UcxPoint;
 
 /// The launcher in this very process: a link without a socket.
@@ -148,164 +148,6 @@ impl LinkSet {
             inputs.push(Input::LinkBytes { link: id, bytes });
         }
         Ok(())
-    }
-
-    pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
-        let Some(entry) = self.links.get_mut(&id) else {
-            return;
-        };
-        let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
-        if result.is_ok() && (event.readable || event.hangup) {
-            result = self.receive(id, turn);
-        }
-        match result {
-            Ok(()) => self.dirty.push(id),
-            Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
-        }
-    }
-
-    fn receive(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
-        let Some(entry) = self.links.get_mut(&id) else {
-            return Ok(());
-        };
-        match entry.link.receive(turn.buffer)? {
-            Received::Nothing => {}
-            Received::Bytes(bytes) => {
-                self.hot = Some(id);
-                turn.inputs.push(Input::LinkBytes { link: id, bytes });
-            }
-            Received::Up(hello) => self.on_proved(id, hello, turn)?,
-        }
-        Ok(())
-    }
-
-    /// Reads the link that last had something, without asking the reactor whether it has more.
-    pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
-        let is_heard = |entry: &Entry| entry.kind == Kind::Up && entry.interest.readable;
-        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(is_heard)) else {
-            return;
-        };
-        if let Err(error) = self.receive(id, turn) {
-            self.fail(id, error, turn.reactor, turn.inputs);
-        }
-    }
-
-    /// Both ends have proved the secret.
-    fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
-        let local = self.local_text(id);
-        let Some(entry) = self.links.get_mut(&id) else {
-            return Ok(());
-        };
-        if self.config.node_timeout_ns > 0 {
-            entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
-        }
-        let early = entry.link.receive_early();
-        let kind = std::mem::replace(&mut entry.kind, Kind::Up);
-        let peer = match (hello, kind) {
-            (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
-            (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
-            (Some(Hello { agent, role: Role::Orphan { life }, .. }), _) => Peer::Orphan { agent, life },
-            (None, Kind::Dialled { target, .. }) => {
-                self.end_dial(target, turn.reactor);
-                if target == self.config.parent {
-                    self.rejoin = None;
-                    Peer::Parent
-                } else {
-                    Peer::Direct(target)
-                }
-            }
-            (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
-        };
-        self.guests.remove(&id);
-        turn.inputs.push(Input::LinkUp { link: id, peer, local });
-        if let Received::Bytes(bytes) = early {
-            turn.inputs.push(Input::LinkBytes { link: id, bytes });
-        }
-        Ok(())
-    }
-
-    /// Our address on a link, with the name of its interface: `10.0.0.1 (eth0)`.
-    fn local_text(&mut self, id: LinkId) -> String {
-        let Some(Ok(address)) = self.links.get(&id).map(|entry| entry.link.local_address()) else {
-            return String::new();
-        };
-        let ip = address.ip();
-        if addresses::interface_of(ip, &self.own).is_none() {
-            // It may be new; without a name it is an address still.
-            self.own = interfaces::addresses().unwrap_or_default();
-        }
-        match addresses::interface_of(ip, &self.own) {
-            Some(name) => format!("{ip} ({name})"),
-            None => ip.to_string(),
-        }
-    }
-
-    /// Queues a frame for a link; `flush` sends it.
-    pub fn send(&mut self, id: LinkId, frame: Frame) {
-        match &mut self.delay {
-            Some(delay) if frame.class == Class::Exchange => delay.push(monotonic_ns(), id, frame),
-            _ => self.send_now(id, frame),
-        }
-    }
-
-    fn send_now(&mut self, id: LinkId, frame: Frame) {
-        if let Some(entry) = self.links.get_mut(&id) {
-            entry.link.send(frame);
-            if self.dirty.last() != Some(&id) {
-                self.dirty.push(id);
-            }
-        } else if let Some(ucx) = &mut self.ucx {
-            ucx.send(id, frame);
-            if self.dirty.last() != Some(&id) {
-                self.dirty.push(id);
-            }
-        }
-    }
-
-    pub fn close(&mut self, id: LinkId) {
-        if let Some(entry) = self.links.get_mut(&id) {
-            entry.closing = true;
-            self.dirty.push(id);
-        } else if let Some(ucx) = &mut self.ucx {
-            ucx.close(id);
-            self.dirty.push(id);
-        }
-    }
-
-    /// Writes what waits, once a turn.
-    pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        if !self.dirty.is_empty() && self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
-            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
-        }
-        for id in std::mem::take(&mut self.dirty) {
-            let Some(entry) = self.links.get_mut(&id) else {
-                if let Some(ucx) = &mut self.ucx {
-                    ucx.flush(id, inputs);
-                }
-                continue;
-            };
-            let flushed = entry.link.flush();
-            let interest = match entry.link.wants_to_write() {
-                false => Interest::READABLE,
-                // Who does not take what it asked for is not heard until it does.
-                true if entry.link.is_local() => Interest::WRITABLE,
-                true => Interest::BOTH,
-            };
-            let is_unread = entry.link.is_local() && entry.link.waiting_bytes() > LAUNCHER_UNREAD_BYTES_MAX;
-            match flushed {
-                Ok(false) if is_unread => self.fail(id, LinkError::Unread, reactor, inputs),
-                Ok(true) if entry.closing => {
-                    let _ = reactor.remove(entry.link.fd());
-                    self.links.remove(&id);
-                }
-                Ok(_) => {
-                    if std::mem::replace(&mut entry.interest, interest) != interest {
-                        let _ = reactor.modify(entry.link.fd(), Token::Link(id).pack(), interest);
-                    }
-                }
-                Err(error) => self.fail(id, error, reactor, inputs),
-            }
-        }
     }
 
     /// Closes links whose other end took too long to show itself; dials further addresses.

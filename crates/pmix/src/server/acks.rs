@@ -65,8 +65,9 @@ impl Acks {
     }
 
     /// How long until the next look, if one is due.
-    pub fn timeout(&self) -> Option<Duration> {
-        Some(self.due?.saturating_duration_since(Instant::now()))
+    pub fn timeout(&self) -> Option<Timespec> {
+        let left = self.due?.saturating_duration_since(Instant::now());
+        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
     /// Finds new clients' sockets and acknowledges what has come, if it is time.

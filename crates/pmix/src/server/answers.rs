@@ -26,10 +26,7 @@ impl Server {
             }
             ToServer::ModexWanted { ticket, rank } => self.modex_wanted(ticket, rank),
             ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
-            ToServer::Gone { rank } => {
-                self.has_left(rank);
-                self.departures.iter().for_each(|departures| self.release(departures.leave(rank, None).0));
-            }
+            ToServer::Gone { rank } => self.has_left(rank),
         }
         Ok(())
     }

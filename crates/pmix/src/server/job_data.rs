@@ -31,8 +31,8 @@ pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality) -> Infos {
         .u32(key::NUM_NODES, nodes.used.len() as u32)
         .text(key::NODE_MAP, &nodes.names(job))
         .text(key::PROC_MAP, &nodes.ranks(job))
-        .text(key::TMPDIR, &job.directory)
-        .text(key::NSDIR, &job.directory)
+        .text(key::TMPDIR, &job.ranks_directory())
+        .text(key::NSDIR, &job.ranks_directory())
         .flag(key::TDIR_RMCLEAN, true);
     if let Some(mapping) = job.mapping.process_mapping() {
         infos.text(key::ANL_MAP, &String::from_utf8_lossy(&mapping));

@@ -12,7 +12,6 @@
 mod acks;
 mod answers;
 mod clients;
-mod departures;
 mod input;
 mod job_data;
 mod modex;
@@ -22,12 +21,10 @@ mod state;
 mod upcalls;
 
 use acks::Acks;
-use departures::Departures;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use state::Server;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 use wireup_wire::pmix::{Begin, FromServer, PmixError, ToServer, Unpacker, pack};
 
 /// Bytes read at once: a fence's outcome of a small job in one piece.
@@ -87,10 +84,8 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
         }
         let interest = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         acks.settle(&server.newcomers);
-        let departures = server.departures.as_ref();
-        departures.into_iter().for_each(|departures| server.release(departures.take_due()));
-        let arrivals = if acks.timeout().is_some() { PollFlags::empty() } else { PollFlags::IN };
-        let due = acks.timeout().into_iter().chain(departures.and_then(Departures::timeout)).min().map(timespec);
+        let due = acks.timeout();
+        let arrivals = if due.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut ready = [
             PollFd::from_borrowed_fd(server.outbox.socket(), interest),
             PollFd::from_borrowed_fd(server.outbox.wake(), PollFlags::IN),
@@ -111,10 +106,6 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
             return Ok(());
         }
     }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }
 
 struct Link {

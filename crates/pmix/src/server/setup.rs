@@ -9,6 +9,7 @@ use crate::infos::{Infos, c_text};
 use crate::library::{self, Library};
 use crate::outbox::Outbox;
 use crate::sys::constants::key;
+use rustix::fs::Mode;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
@@ -60,6 +61,8 @@ fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
         programs,
         directory: begin.dir.clone(),
     };
+    let ranks = job.ranks_directory();
+    rustix::fs::mkdir(&ranks, Mode::RWXU).map_err(|error| format!("{ranks}: {error}"))?;
     Ok((library, job))
 }
 

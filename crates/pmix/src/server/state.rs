@@ -1,7 +1,6 @@
 //! What upcalls and answers share: one server in a process, since the library's upcalls carry nothing of ours.
 
 use super::acks::Newcomers;
-use super::departures::{Departures, Released};
 use super::modex::Tickets;
 use crate::infos::proc_name;
 use crate::library::Library;
@@ -28,8 +27,6 @@ pub struct Server {
     pub watches: AtomicBool,
     /// Clients whose sockets the main thread does not know yet.
     pub newcomers: Newcomers,
-    /// Clients that finalize, where they are to leave together.
-    pub departures: Option<Departures>,
     asked: Mutex<Asked>,
     tickets: Mutex<Tickets>,
 }
@@ -43,7 +40,16 @@ pub struct Job {
     pub nodes: Vec<String>,
     /// Programs with their number of ranks, in rank order.
     pub programs: Vec<(u32, String)>,
+    /// The process' own, which goes with it.
     pub directory: String,
+}
+
+impl Job {
+    /// Where ranks make directories of theirs. Apart from what the server and the ranks share: version 4 of the library removes all of
+    /// it when the first rank of the node finalizes, while others use theirs.
+    pub fn ranks_directory(&self) -> String {
+        format!("{}/ranks", self.directory)
+    }
 }
 
 /// Most requests that wait for the agent at once: some hundred of each rank of a full node (chosen).
@@ -90,7 +96,6 @@ impl<F> Callback<F> {
 impl Server {
     pub fn new(library: Library, outbox: Outbox, job: Job) -> Server {
         Server {
-            departures: Departures::of(&library.version),
             library,
             outbox,
             job,
@@ -146,13 +151,6 @@ impl Server {
         if taken != status::SUCCESS {
             // SAFETY: the library has refused, so that nobody else has `data`. It is shutting down: nobody waits any more.
             drop(unsafe { Box::from_raw(data.cast::<Work>()) });
-        }
-    }
-
-    /// Answers clients that finalize.
-    pub fn release(&self, released: Released) {
-        if !released.is_empty() {
-            self.on_library_thread(move || released.into_iter().for_each(|callback| callback.op(status::SUCCESS)));
         }
     }
 

@@ -14,7 +14,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{self, Control, Note, PeerError};
-use wireup_wire::route::{self, Routed};
+use wireup_wire::route::{self, Lives, Routed};
 
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
@@ -59,6 +59,11 @@ impl Early {
         }
     }
 
+    /// Nobody will ask.
+    pub fn take_back(&mut self, id: JobId) {
+        self.remains.remove(&id);
+    }
+
     fn remains(&self, id: JobId) -> &Remains {
         static NOTHING: Remains = Remains::new();
         self.remains.get(&id).unwrap_or(&NOTHING)
@@ -95,13 +100,13 @@ impl Early {
     }
 
     /// A job is over on all nodes.
-    pub fn forget(&mut self, id: JobId) -> Vec<JobId> {
+    pub fn forget(&mut self, id: JobId) {
         self.live.remove(&id);
         if id > self.newest {
             // It never came here, and will not.
             self.begun.insert(id);
         }
-        self.prune()
+        self.prune();
     }
 
     /// A job is launched: its frames, and an end of those that waited for earlier ones.
@@ -146,7 +151,10 @@ impl Agent {
             return Ok(());
         }
         let job = JobId(frame.job);
-        let Routed { endpoint, frame, .. } = Routed::unwrap(frame)?;
+        let Routed { lives, endpoint, frame, .. } = Routed::unwrap(frame)?;
+        if lives != (Lives { to: self.links.life(me), from: self.links.life(from) }) {
+            return Ok(());
+        }
         if let Some(endpoint) = endpoint {
             self.links.on_endpoint(from, endpoint, job, &mut self.out);
         }
@@ -222,9 +230,8 @@ impl Agent {
             self.answer_for_gone(id, from, &frame)
         } else if is_over(&frame) {
             // The job will not come here: those who waited for this agent gave up.
-            let pruned = self.early.forget(id);
-            self.forget_frames_of(pruned);
-            self.links.direct.forget(id);
+            self.early.forget(id);
+            self.forget_frames_of(vec![id]);
             Ok(())
         } else {
             self.early.keep(from, frame);

@@ -58,31 +58,18 @@ impl Agent {
     ) {
         let id = spec.job;
         self.specs.insert(id, spec.clone());
-        let (me, born) = (self.config.agent, self.config.born);
-        let mut cx = Context {
-            up: tree.up(),
-            now,
-            start_by: self.start_by,
-            clock: &self.clock,
-            links: &mut self.links,
-            out: &mut self.out,
-            memory: &mut *self.memory,
-        };
-        let hold = self.config.session.hold_ranks && !cx.links.has_up();
-        let mut job = Job::launch(spec, mapping, me, tree, born, hold, &mut cx);
-        job.wire_up(&mut cx);
-        job.begin_bench(&mut cx);
+        let hold = self.config.session.hold_ranks && !self.links.has_up();
+        let job = Job::new(spec, mapping, self.config.agent, tree, self.config.born, hold, now);
         let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
-        let ask_clock = job.is_profiled() && cx.links.has_up();
-        for &agent in lost {
-            job.on_child_missing(agent, true);
-            job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], &mut cx);
-        }
-        let is_over = job.settle(&mut cx);
+        let ask_clock = job.is_profiled() && self.links.has_up();
         self.jobs.insert(id, job);
-        if is_over {
-            self.forget_job(id);
-        }
+        self.with_job(now, id, |job, cx| {
+            job.begin(cx);
+            for &agent in lost {
+                job.on_child_missing(agent, true);
+                job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], cx);
+            }
+        });
         if ask_clock {
             self.ask_clock(now);
         }

@@ -27,7 +27,7 @@ use crate::children::Children;
 use crate::clock_offset::ClockOffset;
 use crate::io::{Input, Output};
 use crate::job::{Born, Job};
-use crate::links::Links;
+use crate::links::{Below, Links};
 use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
 use crate::starts::Starts;
@@ -110,6 +110,8 @@ impl Agent {
         let mut links = Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some());
         if let Some(standing) = &mut links.standing {
             standing.is_adopted = tree.parent(config.agent).is_some_and(|parent| parent != config.kin.parent);
+            standing.below = Below::new(config.kin.there.iter().copied());
+            standing.lives = config.kin.lives.iter().copied().collect();
         }
         Agent {
             starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),

@@ -109,7 +109,7 @@ impl Bench {
 
 impl Job {
     /// Begins what is to be measured.
-    pub fn begin_bench(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn begin_bench(&mut self, cx: &mut Context<'_>) {
         match self.bench.as_mut().map(|bench| bench.part) {
             Some(Part::First { other }) => self.send_there(other, cx),
             Some(Part::Among { .. }) => self.gather(cx),

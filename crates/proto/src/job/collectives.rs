@@ -25,7 +25,7 @@ impl Job {
     }
 
     /// Begins the links that the first exchange will want, while ranks are still starting (S3: early wireup).
-    pub fn wire_up(&self, cx: &mut Context<'_>) {
+    pub(super) fn wire_up(&self, cx: &mut Context<'_>) {
         let options = &self.spec.options;
         let scheme = match (options.early_wireup, options.exchange) {
             (EarlyWireup::No, _) => return,

@@ -18,6 +18,7 @@ use crate::kvs::Kvs;
 use crate::node_attrs::NodeAttrs;
 use crate::output::{OutputStream, Style};
 use crate::plan::{app_of, spawn_plan};
+use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
@@ -27,18 +28,17 @@ use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{ExchangeTraffic, TracePart};
 
 impl Job {
-    /// Takes the job on: ranks here are spawned at once; the caller has told the children.
-    pub fn launch(
+    /// A job that has not begun here. `hold`: its ranks wait for the link to the parent.
+    pub fn new(
         spec: Arc<JobSpec>,
         mapping: &Mapping,
         me: AgentId,
         tree: JobTree,
         born: Born,
         hold: bool,
-        cx: &mut Context<'_>,
+        now: Instant,
     ) -> Job {
         let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
-        let local_size = node.map_or(0, |node| mapping.local_size(node));
         let ranks: Vec<Rank> = node.map(|node| mapping.ranks_of(node).collect()).unwrap_or_default();
         let children: Vec<Child> = participants(&spec, mapping, &tree)
             .into_iter()
@@ -55,13 +55,13 @@ impl Job {
                 host: node.map(|node| spec.nodes[node.index()].name.clone()).unwrap_or_default(),
                 process_ns: born.process_ns,
                 bootstrap_ns: born.bootstrap_ns,
-                job_ns: cx.now.0,
+                job_ns: now.0,
                 ..TracePart::default()
             })
         });
         let site = site(&spec, mapping, node, me == AgentId(0), children.len());
         let servers = site_of_servers(&site, spec.options.modex);
-        let mut job = Job {
+        Job {
             node,
             held: None,
             for_held: Vec::new(),
@@ -95,13 +95,18 @@ impl Job {
             children,
             trace,
             spec,
-        };
-        if let Some(node) = job.node.filter(|_| local_size > 0) {
-            job.held = Some(Box::new(spawn_plan(&job.spec, mapping, node)));
-            job.start_server(cx);
-            job.spawn_held(cx);
         }
-        job
+    }
+
+    /// Begins it: ranks here are spawned at once, if nothing holds them up; the caller has told the children.
+    pub fn begin(&mut self, cx: &mut Context<'_>) {
+        if let Some(node) = self.node.filter(|_| !self.processes.is_empty()) {
+            self.held = Some(Box::new(spawn_plan(&self.spec, &self.mapping, node)));
+            self.start_server(cx);
+            self.spawn_held(cx);
+        }
+        self.wire_up(cx);
+        self.begin_bench(cx);
     }
 }
 

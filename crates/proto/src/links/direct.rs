@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::AgentTransport;
-use wireup_wire::route::{Routed, UcxPoint};
+use wireup_wire::route::{Endpoint, Lives, Routed, UcxPoint};
 
 /// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
 /// parent after a fifth of a second at most, and then some hops.
@@ -218,7 +218,19 @@ fn peer(peers: &mut BTreeMap<AgentId, Peer>, ways: Ways, agent: AgentId) -> &mut
 }
 
 fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId, Routed) {
-    (job, Routed { to, from: me, endpoint: None, frame: Some((0, about(ACKNOWLEDGE, before))) })
+    (job, numbered(me, to, 0, about(ACKNOWLEDGE, before)).1)
+}
+
+/// A frame through the tree. The lives of the two are filled in when it leaves.
+fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
+    let job = JobId(frame.job);
+    let frame = Some((number as u32, frame));
+    (job, Routed { to, from: me, lives: Lives::default(), endpoint: None, frame })
+}
+
+/// Where this agent can be reached, or cannot, through the tree.
+fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
+    (job, Routed { to, from: me, lives: Lives::default(), endpoint: Some(endpoint), frame: None })
 }
 
 /// A frame about the frames of a link.

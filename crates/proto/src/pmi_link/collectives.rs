@@ -7,7 +7,8 @@
 //! answers keep their order.
 
 use super::segments::UNREADABLE;
-use super::{Effect, Next, PmiLink, Turn};
+use super::turn::{Next, Turn};
+use super::{Effect, PmiLink};
 use crate::exchange::Entry;
 use crate::pmi_state::{Event, State};
 use bytes::Bytes;

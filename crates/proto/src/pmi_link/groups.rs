@@ -1,6 +1,7 @@
 //! Barriers of groups (PMI 1.2), as one rank asks for them.
 
-use super::{Effect, PmiLink, Turn};
+use super::turn::Turn;
+use super::{Effect, PmiLink};
 use crate::pmi_state::State;
 use wireup_wire::group::{Group, tag_of};
 use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;

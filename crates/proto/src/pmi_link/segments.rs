@@ -2,7 +2,8 @@
 //!
 //! It asks when a fence's version is newer than what it has mapped; look-ups are memory accesses of its own then.
 
-use super::{Effect, Turn};
+use super::Effect;
+use super::turn::Turn;
 use crate::kvs::KvsError;
 use wireup_wire::pmi::{Envelope, Reply};
 

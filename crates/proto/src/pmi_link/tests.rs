@@ -3,6 +3,7 @@
 use super::segments::UNREADABLE;
 use super::*;
 use crate::memory::Heap;
+use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::segment::Segment;
 
 /// One rank, its tables, and the text of a conversation.

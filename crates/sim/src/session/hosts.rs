@@ -10,7 +10,8 @@ use wireup_proto::io::{ExitStatus, Input, LinkId, Output, Peer, ShellId};
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{self, AgentSpec, Bootstrap};
+use wireup_wire::peer::{self, AgentSpec, Bootstrap, Control};
+use wireup_wire::route::Routed;
 use wireup_wire::session::{Ancestor, Standing};
 
 #[derive(Default)]
@@ -35,6 +36,27 @@ pub struct Living {
 
 pub fn address(host: u32) -> String {
     format!("agent {host}")
+}
+
+/// A frame as a trace shows it.
+fn in_words(frame: &Frame) -> String {
+    let Frame { kind, stream, job, arg, payload, .. } = frame;
+    match kind {
+        Kind::Control => match peer::decode(payload) {
+            Ok(Control::Start { newest, live, .. }) => format!("job {job} Start, newest {newest}, live {live:?}"),
+            Ok(message) => format!("job {job} {message:?}"),
+            Err(error) => format!("job {job} {error}"),
+        },
+        Kind::Routed => match Routed::unwrap(frame.clone()) {
+            Ok(Routed { to, from, lives: _, endpoint, frame }) => {
+                let offers = if endpoint.is_some() { ", an endpoint" } else { "" };
+                let frame = frame.map(|(number, frame)| format!("number {number}: {}", in_words(&frame)));
+                format!("job {job} Routed {from} -> {to}{offers} {}", frame.unwrap_or_default())
+            }
+            Err(error) => format!("job {job} {error}"),
+        },
+        kind => format!("job {job} {kind:?} {stream} {arg}"),
+    }
 }
 
 fn host_of(address: &str) -> Option<u32> {
@@ -229,9 +251,7 @@ impl World {
                 let from = self.end_of(link, at);
                 self.trace(|| {
                     let to = self.net.ends(link)[1 - from];
-                    let ends = wireup_wire::route::ends(&frame).filter(|_| frame.kind == Kind::Routed);
-                    let Frame { kind, stream, job, arg, .. } = &frame;
-                    format!("agent {at} sends {kind:?} {stream} {arg} of job {job} to {to:?}, {ends:?}")
+                    format!("agent {at} sends to {to:?}: {}", in_words(&frame))
                 });
                 self.net.send(&mut self.clock, link, from, frame);
             }

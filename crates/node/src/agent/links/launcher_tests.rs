@@ -4,6 +4,8 @@ use super::tests::{End, config, frame};
 use super::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use wireup_wire::frame::Class;
+use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
 /// Links with a launcher, and the launcher's end.
 fn with_launcher() -> (End, LinkId, UnixStream) {

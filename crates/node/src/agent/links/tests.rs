@@ -3,9 +3,10 @@ use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use wireup_wire::frame::{Class, FrameReader, Kind as FrameKind};
+use wireup_os::interfaces;
+use wireup_wire::frame::{Class, Frame, FrameReader, Kind as FrameKind};
 use wireup_wire::limits::UNAUTHENTICATED_LINKS_MAX;
-use wireup_wire::peer::PROTOCOL_VERSION;
+use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
 
 const PARENT: AgentId = AgentId(0);
 const CHILD: AgentId = AgentId(1);

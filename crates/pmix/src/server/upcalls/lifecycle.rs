@@ -2,7 +2,7 @@
 
 use super::{acknowledge, view};
 use crate::read::c_str;
-use crate::server::state::{Callback, server};
+use crate::server::state::server;
 use crate::sys::constants::status;
 use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{c_char, c_int, c_void};
@@ -27,7 +27,6 @@ pub unsafe extern "C" fn connected(
     let server = server();
     if let Some(rank) = server.rank_of(proc) {
         server.outbox.send(&FromServer::Connected { rank });
-        server.departures.iter().for_each(|departures| departures.arrive(rank));
         server.newcomers.add();
         server.outbox.nudge();
         // Whether it waits for events of the job, the library keeps to itself.
@@ -41,24 +40,17 @@ pub unsafe extern "C" fn connected(
 pub unsafe extern "C" fn finalized(
     proc: *const PmixProc,
     _: *mut c_void,
-    callback: Option<OpCallback>,
-    data: *mut c_void,
+    _: Option<OpCallback>,
+    _: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends it to us for the call.
     let proc = unsafe { &*proc };
     let server = server();
-    let Some(rank) = server.rank_of(proc) else { return status::OPERATION_SUCCEEDED };
-    server.outbox.send(&FromServer::Finalized { rank });
-    server.has_left(rank);
-    let (Some(departures), Some(callback)) = (&server.departures, Callback::new(callback, data)) else {
-        return status::OPERATION_SUCCEEDED;
-    };
-    let (released, is_held) = departures.leave(rank, Some(callback));
-    if is_held {
-        server.outbox.nudge();
+    if let Some(rank) = server.rank_of(proc) {
+        server.outbox.send(&FromServer::Finalized { rank });
+        server.has_left(rank);
     }
-    server.release(released);
-    status::SUCCESS
+    status::OPERATION_SUCCEEDED
 }
 
 /// A rank ends the job, or some of its ranks: no part of a job goes on without the rest.

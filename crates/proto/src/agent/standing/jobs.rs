@@ -28,13 +28,14 @@ impl Agent {
         Some(control_frame(spec.job, &Control::Start { spec: spec.clone(), newest, live }))
     }
 
-    /// Agents behind a lost one may not have heard of jobs that began before.
-    pub(super) fn start_again_below(&mut self, lost: AgentId) {
+    /// At the root: these agents may not have heard of jobs that began before.
+    pub(super) fn start_again(&mut self, is_of_them: impl Fn(AgentId) -> bool) {
         let specs: Vec<_> = self.specs.values().cloned().collect();
         for spec in specs {
-            let Some(job) = self.jobs.get(&spec.job).filter(|job| !job.is_ending()) else { continue };
+            let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
+            let Some(job) = self.jobs.get(&spec.job).filter(is_open) else { continue };
             let mut agents = job.agents();
-            agents.retain(|agent| self.tree.subtree_contains(lost, *agent));
+            agents.retain(|agent| is_of_them(*agent));
             if !agents.is_empty()
                 && let Some(frame) = self.start_frame(&spec)
             {
@@ -88,7 +89,8 @@ impl Agent {
     /// A job is over here; at the root: everywhere.
     pub(in super::super) fn on_job_over(&mut self, id: JobId, job: &Job) {
         if job.up() == Up::Nowhere {
-            self.early.forget(id);
+            // The others have given up on this agent.
+            self.early.take_back(id);
         }
         let Some(root) = self.standing.as_mut().and_then(|standing| standing.root.as_mut()) else { return };
         root.begun.remove(&id);
@@ -108,8 +110,8 @@ impl Agent {
         if self.jobs.contains_key(&id) {
             self.with_job(now, id, |job, cx| job.abandon(cx));
         } else {
-            let pruned = self.early.forget(id);
-            self.forget_frames_of(pruned);
+            self.early.forget(id);
+            self.forget_frames_of(vec![id]);
         }
     }
 

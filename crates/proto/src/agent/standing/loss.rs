@@ -12,6 +12,7 @@
 //! up, until the root has told it to all. Numbers of frames (`links/direct/window`) keep what is sent twice from coming twice.
 
 use super::Agent;
+use crate::links::Keeper;
 use crate::time::Instant;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Cause, Control, MissingAgent};
@@ -49,7 +50,8 @@ impl Agent {
             }
         });
         self.on_lost(now, agent);
-        self.start_again_below(agent);
+        let tree = self.tree;
+        self.start_again(|other| tree.subtree_contains(agent, other));
         self.tell_if_settled();
     }
 
@@ -59,9 +61,8 @@ impl Agent {
             // The others go on without this one.
             return self.leave();
         }
-        let Some(standing) = &mut self.standing else { return };
-        standing.here.remove(&agent);
-        standing.elsewhere.remove(&agent);
+        let (Some(standing), Some(links)) = (&mut self.standing, &mut self.links.standing) else { return };
+        links.below.forget(agent);
         standing.reported.remove(&agent);
         standing.orphans.remove(&agent);
         if !self.links.lose(agent) {
@@ -88,18 +89,20 @@ impl Agent {
     /// A child is lost, or was never there: this agent takes its place.
     pub(in super::super) fn adopt_children_of(&mut self, now: Instant, lost: AgentId) {
         for child in self.tree.children(lost).map(AgentId) {
-            let Some(standing) = &self.standing else { return };
+            let Some(links) = &self.links.standing else { return };
+            let branch = links.below.branch_of(child);
             if self.is_lost(child) {
                 self.adopt_children_of(now, child);
-            } else if self.links.child(child).is_some() || self.links.expects(child) {
-                // It is this agent's already.
-            } else if standing.here.contains(&child) {
+            } else if self.links.has_child(child) || branch.is_some_and(|branch| self.links.has_child(branch)) {
+                // It is this agent's already, or another child's.
+            } else if branch.is_some() {
                 self.expect_orphan(now, child);
-            } else if standing.elsewhere.iter().any(|top| self.tree.subtree_contains(*top, child)) {
+            } else if self.links.keeper(child) == Keeper::Above {
                 // It is another's, or what is above it is.
             } else if self.leaving.is_none() {
                 self.start_by = self.start_by.max(now + self.config.session.start_timeout_ns);
                 self.start_child(now, child, None);
+                self.tell_others(&[child], Some(child));
             }
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   born ──► starts its children ──► Here ↑ (it and who is below) ──► jobs: Start ↓ … Over ↓
 //!                                                                     a loss:  Missing ↑, Lost ↓   (`loss`)
-//!                                                                     its parent's: an orphan      (`orphans`)
+//!                                                                     its parent's: an orphan      (`orphans`, `moves`)
 //!                                                                     the lost again: Return ↓     (`returns`)
 //! ```
 //!
@@ -16,6 +16,7 @@
 mod jobs;
 mod launchers;
 mod loss;
+mod moves;
 mod orphans;
 mod returns;
 mod root;
@@ -24,21 +25,15 @@ use super::{Agent, AgentConfig};
 use crate::time::Instant;
 use orphans::Seeking;
 use root::Root;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
 use wireup_wire::session::{Ancestor, Kin};
 
 pub struct Standing {
-    /// Agents of the subtree that are linked below this one, with itself.
-    here: BTreeSet<AgentId>,
-    /// Agents of the subtree that are linked elsewhere: they were adopted by somebody further up.
-    elsewhere: BTreeSet<AgentId>,
     /// Told to those above as lost, and not heard of since; why.
     reported: BTreeMap<AgentId, String>,
-    /// Which of its lives an agent lives, where it is not the first.
-    lives: BTreeMap<AgentId, u32>,
     /// Agents whose parent is lost: they should dial this one by then.
     orphans: BTreeMap<AgentId, Instant>,
     /// This agent's own parent is gone.
@@ -50,18 +45,11 @@ impl Standing {
     pub fn new(config: &AgentConfig) -> Option<Self> {
         let session = &config.session;
         session.standing.as_ref().map(|standing| Standing {
-            here: [config.agent].into(),
-            elsewhere: config.kin.there.iter().copied().collect(),
             reported: BTreeMap::new(),
-            lives: config.kin.lives.iter().copied().collect(),
             orphans: BTreeMap::new(),
             seeking: None,
             root: (config.agent == AgentId(0)).then(|| Root::new(standing, session)),
         })
-    }
-
-    fn life(&self, agent: AgentId) -> u32 {
-        self.lives.get(&agent).copied().unwrap_or(0)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -72,17 +60,16 @@ impl Standing {
     /// Entries of all tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
         let root = self.root.as_ref().map_or(0, Root::size);
-        self.here.len() + self.elsewhere.len() + self.reported.len() + self.lives.len() + self.orphans.len() + root
+        self.reported.len() + self.orphans.len() + root
     }
 }
 
 impl Agent {
     /// An agent of a standing session begins: it starts its children without waiting for a job.
     pub fn begin(&mut self, now: Instant) {
-        let Some(standing) = &self.standing else { return };
-        let there = &standing.elsewhere;
-        let children: Vec<AgentId> = self.tree.children(self.config.agent).map(AgentId).collect();
-        let missing: Vec<AgentId> = children.iter().copied().filter(|child| !there.contains(child)).collect();
+        let Some(standing) = &self.links.standing else { return };
+        let children = self.tree.children(self.config.agent).map(AgentId);
+        let missing: Vec<AgentId> = children.filter(|child| !standing.below.is_elsewhere(*child)).collect();
         for &child in &missing {
             self.start_child(now, child, None);
         }
@@ -103,11 +90,10 @@ impl Agent {
 
     /// What a child is told of its kin.
     pub(super) fn kin_of(&self, child: AgentId) -> Kin {
-        let Some(standing) = &self.standing else { return Kin::default() };
+        let Some(links) = &self.links.standing else { return Kin::default() };
         let is_below = |agent: &AgentId| self.tree.subtree_contains(child, *agent);
-        let there =
-            standing.here.union(&standing.elsewhere).copied().filter(|agent| *agent != child && is_below(agent));
-        let lives = standing.lives.iter().map(|(agent, life)| (*agent, *life)).filter(|(agent, _)| is_below(agent));
+        let there = links.below.there().filter(|agent| *agent != child && is_below(agent));
+        let lives = links.lives.iter().map(|(agent, life)| (*agent, *life)).filter(|(agent, _)| is_below(agent));
         Kin {
             parent: self.config.agent,
             ancestors: self.ancestors_of_children(),
@@ -138,7 +124,8 @@ impl Agent {
             (None, Control::Start { spec, newest, live }) => self.on_start(now, frame, spec, newest, &live),
             (None, Control::Over { agents }) => self.on_over(now, JobId(frame.job), &agents, frame),
             (Some(branch), Control::Here(agents)) => self.on_here(branch, agents),
-            (None, Control::Here(agents)) => self.on_elsewhere(agents, frame),
+            (None, Control::Here(agents)) => self.on_elsewhere(agents),
+            (None, Control::Moved { agents, newest, live }) => self.on_moved(agents, newest, live),
             (Some(branch), Control::Missing(missing)) if frame.job == 0 => {
                 for missing in missing {
                     if self.tree.subtree_contains(branch, missing.agent) {
@@ -153,44 +140,6 @@ impl Agent {
         None
     }
 
-    /// These agents of a child's subtree are linked.
-    fn on_here(&mut self, branch: AgentId, mut agents: Vec<AgentId>) {
-        agents.retain(|agent| self.tree.subtree_contains(branch, *agent));
-        for &agent in agents.iter().filter(|agent| **agent != branch) {
-            self.forget_orphan(agent);
-            self.tell_others(agent, branch);
-        }
-        let Some(standing) = &mut self.standing else { return };
-        for agent in &agents {
-            standing.here.insert(*agent);
-            standing.elsewhere.remove(agent);
-        }
-        match &mut standing.root {
-            Some(root) => {
-                root.on_here(&agents);
-                self.tell_if_settled();
-            }
-            None if self.links.has_up() => {
-                self.links.control_up(JobId(0), &Control::Here(agents), &mut self.out);
-            }
-            // With the link it is said anyway.
-            None => {}
-        }
-    }
-
-    /// The link to a parent is up: the first, or a new one. What the last one may have kept is said again.
-    pub(super) fn on_parent_up(&mut self) {
-        let Some(standing) = &mut self.standing else { return };
-        standing.seeking = None;
-        let here = Control::Here(standing.here.iter().copied().collect());
-        let reported = standing.reported.iter();
-        let missing = reported.map(|(agent, problem)| loss::missing(*agent, problem.clone())).collect::<Vec<_>>();
-        self.links.control_up(JobId(0), &here, &mut self.out);
-        if !missing.is_empty() {
-            self.links.control_up(JobId(0), &Control::Missing(missing), &mut self.out);
-        }
-    }
-
     /// The batch system wants this agent gone: it goes when its jobs are over. Others above and below it find their way without.
     pub(super) fn leave_if_told(&mut self) {
         if self.told_to_end && self.is_standing() && !self.is_root() && self.jobs.is_empty() {
@@ -203,11 +152,6 @@ impl Agent {
         self.check_seeking(now);
     }
 
-    /// Jobs here that are not over.
-    pub fn job_count(&self) -> usize {
-        self.jobs.len()
-    }
-
     /// What this agent holds, for the simulator's checkers: how many entries in tables that jobs come and go through, and
     /// bytes of frames that wait or are kept.
     pub fn holds(&self) -> Holds {
@@ -216,7 +160,8 @@ impl Agent {
             early_frames: self.early.len(),
             direct_jobs: self.links.direct.jobs().len(),
             direct_bytes: self.links.direct.held_bytes(),
-            session: self.standing.as_ref().map_or(0, Standing::size),
+            session: self.standing.as_ref().map_or(0, Standing::size)
+                + self.links.standing.as_ref().map_or(0, |standing| standing.below.len() + standing.lives.len()),
         }
     }
 }

@@ -14,7 +14,6 @@ use super::Agent;
 use crate::io::{LinkId, Output, Peer};
 use crate::outbox::control_frame;
 use crate::time::Instant;
-use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, Control};
@@ -55,13 +54,12 @@ impl Agent {
     }
 
     fn seek(&mut self) {
-        let Some(standing) = &self.standing else { return };
         let mut ancestors = self.config.kin.ancestors.clone();
         ancestors.retain(|ancestor| !self.links.is_lost(ancestor.agent));
         if ancestors.is_empty() {
             return self.leave();
         }
-        self.out.push(Output::Rejoin { ancestors, life: standing.life(self.config.agent) });
+        self.out.push(Output::Rejoin { ancestors, life: self.links.life(self.config.agent) });
     }
 
     pub(in super::super) fn on_rejoin_failed(&mut self, now: Instant) {
@@ -125,20 +123,27 @@ impl Agent {
 
     /// An agent further down asks to be taken in.
     pub(in super::super) fn on_orphan(&mut self, link: LinkId, agent: AgentId, life: u32) {
-        let Some(standing) = &self.standing else { return self.turn_away(link) };
+        if !self.is_standing() {
+            return self.turn_away(link);
+        }
+        let known = self.links.life(agent);
         let is_welcome = self.leaving.is_none()
             && agent != self.config.agent
             && self.tree.subtree_contains(self.config.agent, agent)
             && !self.is_lost(agent)
-            && life == standing.life(agent)
+            && life == known
             && self.links.child(agent).is_none();
         if !is_welcome {
-            self.out.send(link, control_frame(JobId(0), &Control::Lost { agent }));
+            // Of a life that is not known here yet more will be heard: it may ask again.
+            if life <= known {
+                self.out.send(link, control_frame(JobId(0), &Control::Lost { agent }));
+            }
             return self.turn_away(link);
         }
-        self.tell_others(agent, agent);
-        if let Some(standing) = &mut self.standing {
+        self.tell_others(&[agent], Some(agent));
+        if let (Some(standing), Some(links)) = (&mut self.standing, &mut self.links.standing) {
             standing.orphans.remove(&agent);
+            links.below.on_here(agent, agent);
         }
         let waiting = self.links.forget_child(agent);
         self.links.on_up(link, Peer::Child(agent), &mut self.out);
@@ -150,40 +155,11 @@ impl Agent {
         }
     }
 
-    /// An agent links below `branch`, or here: other children that it was below need not wait for it.
-    pub(super) fn tell_others(&mut self, agent: AgentId, branch: AgentId) {
-        let mut at = self.tree.parent(agent);
-        while let Some(child) = at.filter(|at| *at > self.config.agent) {
-            if child != branch && (self.links.child(child).is_some() || self.links.expects(child)) {
-                self.links.control_child(child, JobId(0), &Control::Here(vec![agent]), &mut self.out);
-            }
-            at = self.tree.parent(child);
-        }
-    }
-
-    /// Agents of this subtree were taken in by somebody further up.
-    pub(super) fn on_elsewhere(&mut self, agents: Vec<AgentId>, frame: &Frame) {
-        for agent in agents {
-            if agent == self.config.agent || !self.tree.subtree_contains(self.config.agent, agent) {
-                continue;
-            }
-            self.forget_orphan(agent);
-            if let Hop::Child(child) = self.links.next_hop(agent)
-                && child != agent
-            {
-                self.links.send_child(child, frame.clone(), &mut self.out);
-            }
-            let Some(standing) = &mut self.standing else { return };
-            standing.here.retain(|below| !self.tree.subtree_contains(agent, *below));
-            standing.elsewhere.insert(agent);
-        }
-    }
-
     /// What a child that links may have missed.
     pub(in super::super) fn tell_state(&mut self, child: AgentId) {
-        let Some(standing) = &self.standing else { return };
+        let Some(links) = &self.links.standing else { return };
         let is_there = |agent: &AgentId| !self.links.is_lost(*agent);
-        let lives = standing.lives.iter().filter(|(agent, _)| is_there(agent));
+        let lives = links.lives.iter().filter(|(agent, _)| is_there(agent));
         let returned = lives.map(|(&agent, &life)| Control::Return { agents: vec![agent], life }).collect::<Vec<_>>();
         let lost = self.links.lost().map(|agent| Control::Lost { agent });
         for message in lost.collect::<Vec<_>>().into_iter().chain(returned) {

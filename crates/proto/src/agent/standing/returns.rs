@@ -8,8 +8,8 @@
 //! that returns is told who of its subtree is there already.
 
 use super::Agent;
+use crate::links::Keeper;
 use crate::time::Instant;
-use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
 
@@ -28,16 +28,15 @@ impl Agent {
     /// These agents are started again.
     pub(super) fn on_return(&mut self, now: Instant, agents: &[AgentId], life: u32) {
         let me = self.config.agent;
-        let Some(standing) = &mut self.standing else { return };
-        let is_news = |agent: &AgentId| *agent != me && life > standing.lives.get(agent).copied().unwrap_or(0);
+        let is_news = |agent: &AgentId| *agent != me && life > self.links.life(*agent);
         let agents: Vec<AgentId> = agents.iter().copied().filter(is_news).collect();
         if agents.is_empty() {
             return;
         }
         for &agent in &agents {
-            standing.lives.insert(agent, life);
-            standing.reported.remove(&agent);
-            self.links.find(agent);
+            // Who was out of reach has not heard of the loss.
+            self.on_lost(now, agent);
+            self.links.find(agent, life);
         }
         for child in self.links.all_children() {
             let message = Control::Return { agents: agents.clone(), life };
@@ -49,9 +48,10 @@ impl Agent {
         for &agent in &agents {
             // Its parent is started too and starts it then, or somebody on the way to it does.
             let is_others = self.tree.parent(agent).is_none_or(|parent| agents.contains(&parent))
-                || self.links.next_hop(agent) != Hop::Parent;
+                || self.links.keeper(agent) != Keeper::Nobody;
             if !is_others && self.tree.subtree_contains(me, agent) {
                 self.start_child(now, agent, None);
+                self.tell_others(&[agent], Some(agent));
             }
         }
     }

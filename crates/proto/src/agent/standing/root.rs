@@ -110,15 +110,21 @@ impl Root {
         self.starting == 0
     }
 
-    pub fn on_here(&mut self, agents: &[AgentId]) {
-        for agent in agents {
-            if let Some(node) = self.nodes.get_mut(agent.index())
-                && node.presence == Presence::Starting
-            {
-                node.presence = Presence::Up;
-                self.starting -= 1;
+    /// These agents are linked; handed back are those that were before.
+    pub fn on_here(&mut self, agents: &[AgentId]) -> Vec<AgentId> {
+        let mut before = Vec::new();
+        for &agent in agents {
+            let Some(node) = self.nodes.get_mut(agent.index()) else { continue };
+            match node.presence {
+                Presence::Starting => {
+                    node.presence = Presence::Up;
+                    self.starting -= 1;
+                }
+                Presence::Up => before.push(agent),
+                Presence::Lost { .. } => {}
             }
         }
+        before
     }
 
     /// True if that is news.

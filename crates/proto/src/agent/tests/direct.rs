@@ -5,7 +5,7 @@ use super::*;
 use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::peer::Note;
-use wireup_wire::route::{Endpoint, Routed};
+use wireup_wire::route::{Endpoint, Lives, Routed};
 
 const HERE: &str = "10.0.0.1:5";
 
@@ -54,7 +54,7 @@ fn deaf(problem: &str) -> Option<Endpoint> {
 }
 
 fn routed(from: u32, to: u32, endpoint: Option<Endpoint>, inner: Option<(u32, Frame)>) -> Frame {
-    Routed { from: AgentId(from), to: AgentId(to), endpoint, frame: inner }.wrap(1)
+    Routed { from: AgentId(from), to: AgentId(to), lives: Lives::default(), endpoint, frame: inner }.wrap(1)
 }
 
 fn say(agent: &mut Agent, link: LinkId, frame: Frame) {

@@ -1,12 +1,12 @@
 //! Links as they are offered, made and lost, and what then goes through the tree.
 
 use super::peer::{Peer, State};
-use super::{AGAIN_NS, BEGIN, Dial, Direct, EXPLAIN_NS, about, acknowledged, peer};
+use super::{AGAIN_NS, BEGIN, Dial, Direct, EXPLAIN_NS, about, acknowledged, numbered, offer, peer};
 use crate::io::LinkId;
 use crate::outbox::Outbox;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::ROUTED_BYTES_MAX;
-use wireup_wire::route::{Endpoint, Routed, UcxPoint};
+use wireup_wire::route::{Endpoint, UcxPoint};
 
 impl Direct {
     /// Whether the driver is to listen: once, when there is first something to be dialled for.
@@ -45,7 +45,7 @@ impl Direct {
         }
         if endpoint.is_some() {
             let job = peer.jobs.first().copied().unwrap_or_default();
-            self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+            self.routed.extend(endpoint.map(|endpoint| offer(self.me, agent, job, endpoint)));
         }
     }
 
@@ -155,9 +155,8 @@ impl Direct {
     pub(super) fn tell_failed(&mut self, agent: AgentId, problem: Option<String>) {
         let Some(peer) = self.peers.get(&agent) else { return };
         let failed = Some(problem.unwrap_or_else(|| "no link".into()));
-        let endpoint = Some(Endpoint { failed, ..Endpoint::default() });
         let job = peer.jobs.first().copied().unwrap_or_default();
-        self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint, frame: None }));
+        self.routed.push_back(offer(self.me, agent, job, Endpoint { failed, ..Endpoint::default() }));
     }
 
     /// Whether a link with this agent is waited for.
@@ -168,24 +167,19 @@ impl Direct {
     /// What went through the tree to these peers may be lost: it goes again.
     pub fn route_again(&mut self, peers: impl Fn(AgentId) -> bool) {
         for (&agent, peer) in self.peers.iter().filter(|(agent, _)| peers(**agent)) {
+            let job = peer.jobs.first().copied().unwrap_or_default();
             if peer.state == State::Offered {
                 let endpoint = Endpoint {
                     addresses: self.addresses.clone().unwrap_or_default(),
                     ucx: self.ucx.clone(),
                     failed: peer.failed_here.clone(),
                 };
-                let job = peer.jobs.first().copied().unwrap_or_default();
-                self.routed
-                    .push_back((job, Routed { to: agent, from: self.me, endpoint: Some(endpoint), frame: None }));
+                self.routed.push_back(offer(self.me, agent, job, endpoint));
             }
-            let job = peer.jobs.first().copied().unwrap_or_default();
             let before = peer.window.received();
             self.routed.extend(before.map(|before| acknowledged(self.me, agent, job, before)));
-            for (number, frame) in peer.window.routed() {
-                let job = JobId(frame.job);
-                let frame = Some((number as u32, frame));
-                self.routed.push_back((job, Routed { to: agent, from: self.me, endpoint: None, frame }));
-            }
+            let frames = peer.window.routed();
+            self.routed.extend(frames.into_iter().map(|(number, frame)| numbered(self.me, agent, number, frame)));
         }
     }
 
@@ -214,11 +208,8 @@ impl Direct {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.lost = None;
-        for (number, frame) in peer.window.take_kept() {
-            let job = JobId(frame.job);
-            let frame = Some((number as u32, frame));
-            self.routed.push_back((job, Routed { to: agent, from: me, endpoint: None, frame }));
-        }
+        let kept = peer.window.take_kept();
+        self.routed.extend(kept.into_iter().map(|(number, frame)| numbered(me, agent, number, frame)));
         for frame in std::mem::take(&mut peer.waiting) {
             self.routed.push_back(peer.route(me, agent, frame, None));
         }

@@ -1,5 +1,6 @@
 //! One peer: how far its link is, what waits for it, what is told of it.
 
+use super::numbered;
 use super::window::{TooMuch, Window};
 use crate::io::LinkId;
 use crate::outbox::Outbox;
@@ -83,9 +84,8 @@ impl Peer {
     }
 
     pub fn route(&mut self, from: AgentId, to: AgentId, frame: Frame, endpoint: Option<Endpoint>) -> (JobId, Routed) {
-        let job = JobId(frame.job);
-        let frame = Some((self.window.route(&frame) as u32, frame));
-        (job, Routed { to, from, endpoint, frame })
+        let (job, routed) = numbered(from, to, self.window.route(&frame), frame);
+        (job, Routed { endpoint, ..routed })
     }
 
     pub fn placed(&mut self, placed: Result<Option<Frame>, TooMuch>) -> Option<Frame> {

@@ -1,0 +1,103 @@
+//! What comes over links: bytes for the machine, and who the other end is.
+
+use super::{Entry, Kind, LinkSet};
+use crate::agent::turn::Turn;
+use crate::transport::addresses;
+use crate::transport::link::{LinkError, Received};
+use std::time::Duration;
+use wireup_os::interfaces;
+use wireup_os::reactor::Event;
+use wireup_proto::io::{Input, LinkId, Peer};
+use wireup_wire::peer::{Hello, Role};
+
+impl LinkSet {
+    pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return;
+        };
+        let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
+        if result.is_ok() && (event.readable || event.hangup) {
+            result = self.receive(id, turn);
+        }
+        match result {
+            Ok(()) => self.dirty.push(id),
+            Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
+        }
+    }
+
+    fn receive(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        match entry.link.receive(turn.buffer)? {
+            Received::Nothing => {}
+            Received::Bytes(bytes) => {
+                self.hot = Some(id);
+                turn.inputs.push(Input::LinkBytes { link: id, bytes });
+            }
+            Received::Up(hello) => self.on_proved(id, hello, turn)?,
+        }
+        Ok(())
+    }
+
+    /// Reads the link that last had something, without asking the reactor whether it has more.
+    pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
+        let is_heard = |entry: &Entry| entry.kind == Kind::Up && entry.interest.readable;
+        let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(is_heard)) else {
+            return;
+        };
+        if let Err(error) = self.receive(id, turn) {
+            self.fail(id, error, turn.reactor, turn.inputs);
+        }
+    }
+
+    /// Both ends have proved the secret.
+    fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        let local = self.local_text(id);
+        let Some(entry) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        if self.config.node_timeout_ns > 0 {
+            entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
+        }
+        let early = entry.link.receive_early();
+        let kind = std::mem::replace(&mut entry.kind, Kind::Up);
+        let peer = match (hello, kind) {
+            (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
+            (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
+            (Some(Hello { agent, role: Role::Orphan { life }, .. }), _) => Peer::Orphan { agent, life },
+            (None, Kind::Dialled { target, .. }) => {
+                self.end_dial(target, turn.reactor);
+                if target == self.config.parent {
+                    self.rejoin = None;
+                    Peer::Parent
+                } else {
+                    Peer::Direct(target)
+                }
+            }
+            (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
+        };
+        self.guests.remove(&id);
+        turn.inputs.push(Input::LinkUp { link: id, peer, local });
+        if let Received::Bytes(bytes) = early {
+            turn.inputs.push(Input::LinkBytes { link: id, bytes });
+        }
+        Ok(())
+    }
+
+    /// Our address on a link, with the name of its interface: `10.0.0.1 (eth0)`.
+    fn local_text(&mut self, id: LinkId) -> String {
+        let Some(Ok(address)) = self.links.get(&id).map(|entry| entry.link.local_address()) else {
+            return String::new();
+        };
+        let ip = address.ip();
+        if addresses::interface_of(ip, &self.own).is_none() {
+            // It may be new; without a name it is an address still.
+            self.own = interfaces::addresses().unwrap_or_default();
+        }
+        match addresses::interface_of(ip, &self.own) {
+            Some(name) => format!("{ip} ({name})"),
+            None => ip.to_string(),
+        }
+    }
+}

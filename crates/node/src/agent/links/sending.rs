@@ -1,0 +1,80 @@
+//! Frames for links: queued as they come, written once a turn.
+
+use super::{LOOKS, LinkSet};
+use crate::agent::token::Token;
+use crate::transport::link::LinkError;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_proto::io::{Input, LinkId};
+use wireup_wire::frame::{Class, Frame};
+use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
+
+impl LinkSet {
+    /// Queues a frame for a link; `flush` sends it.
+    pub fn send(&mut self, id: LinkId, frame: Frame) {
+        match &mut self.delay {
+            Some(delay) if frame.class == Class::Exchange => delay.push(monotonic_ns(), id, frame),
+            _ => self.send_now(id, frame),
+        }
+    }
+
+    pub(super) fn send_now(&mut self, id: LinkId, frame: Frame) {
+        if let Some(entry) = self.links.get_mut(&id) {
+            entry.link.send(frame);
+            if self.dirty.last() != Some(&id) {
+                self.dirty.push(id);
+            }
+        } else if let Some(ucx) = &mut self.ucx {
+            ucx.send(id, frame);
+            if self.dirty.last() != Some(&id) {
+                self.dirty.push(id);
+            }
+        }
+    }
+
+    pub fn close(&mut self, id: LinkId) {
+        if let Some(entry) = self.links.get_mut(&id) {
+            entry.closing = true;
+            self.dirty.push(id);
+        } else if let Some(ucx) = &mut self.ucx {
+            ucx.close(id);
+            self.dirty.push(id);
+        }
+    }
+
+    /// Writes what waits, once a turn.
+    pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
+        if !self.dirty.is_empty() && self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
+        }
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(entry) = self.links.get_mut(&id) else {
+                if let Some(ucx) = &mut self.ucx {
+                    ucx.flush(id, inputs);
+                }
+                continue;
+            };
+            let flushed = entry.link.flush();
+            let interest = match entry.link.wants_to_write() {
+                false => Interest::READABLE,
+                // Who does not take what it asked for is not heard until it does.
+                true if entry.link.is_local() => Interest::WRITABLE,
+                true => Interest::BOTH,
+            };
+            let is_unread = entry.link.is_local() && entry.link.waiting_bytes() > LAUNCHER_UNREAD_BYTES_MAX;
+            match flushed {
+                Ok(false) if is_unread => self.fail(id, LinkError::Unread, reactor, inputs),
+                Ok(true) if entry.closing => {
+                    let _ = reactor.remove(entry.link.fd());
+                    self.links.remove(&id);
+                }
+                Ok(_) => {
+                    if std::mem::replace(&mut entry.interest, interest) != interest {
+                        let _ = reactor.modify(entry.link.fd(), Token::Link(id).pack(), interest);
+                    }
+                }
+                Err(error) => self.fail(id, error, reactor, inputs),
+            }
+        }
+    }
+}

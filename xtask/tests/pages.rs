@@ -1,0 +1,41 @@
+//! The documents as they lie here: no merge is left open in them, and their links lead somewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use xtask::layout::root;
+
+/// README and its like, and all of `docs`.
+fn pages() -> Vec<PathBuf> {
+    let folders = [root(), root().join("docs")];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder of ours"));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let pages: Vec<_> = paths.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
+    assert!(pages.len() > 10, "{pages:?}");
+    pages
+}
+
+/// What stands in `](…)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
+}
+
+#[test]
+fn no_merge_is_left_open() {
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let open = text.lines().find(|line| line.starts_with("<<<<<<<") || line.starts_with(">>>>>>>"));
+        assert_eq!(open, None, "{}", page.display());
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let folder = page.parent().unwrap_or(Path::new("."));
+        for link in links(&text).filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            let file = link.split_once('#').map_or(link, |(file, _)| file);
+            assert!(folder.join(file).exists(), "{}: {link}", page.display());
+        }
+    }
+}
