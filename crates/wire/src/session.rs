@@ -83,7 +83,9 @@ pub struct Kin {
     pub ancestors: Vec<Ancestor>,
     /// Agents of its subtree that are there already: it starts the others.
     pub there: Vec<AgentId>,
-    /// Which of their lives it and agents of its subtree live; 0 where it is not said.
+    /// Agents of its subtree that are lost: it starts those below them in their place.
+    pub lost: Vec<AgentId>,
+    /// Which of their lives agents live; 0 where it is not said.
     pub lives: Vec<(AgentId, u32)>,
 }
 

@@ -36,7 +36,7 @@ impl Agent {
         }
         self.links.forget_child(agent);
         self.forget_wishes_below(agent);
-        self.adopt_children_of(now, agent);
+        self.take_place_of(now, agent);
         let is_missed = self.is_standing() || self.jobs.values().any(|job| job.has_child(agent));
         if (self.starts.has_linked(agent) || self.steps.holds(agent)) && is_missed {
             self.last_words.waiting.insert(agent, (now + LAST_WORDS_NS_MAX, problem));

@@ -111,6 +111,7 @@ impl Agent {
         if let Some(standing) = &mut links.standing {
             standing.is_adopted = tree.parent(config.agent).is_some_and(|parent| parent != config.kin.parent);
             standing.below = Below::new(config.kin.there.iter().copied());
+            standing.lost = config.kin.lost.iter().copied().collect();
             standing.lives = config.kin.lives.iter().copied().collect();
         }
         Agent {

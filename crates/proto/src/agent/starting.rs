@@ -63,6 +63,9 @@ impl Agent {
     pub(super) fn on_child_up(&mut self, now: Instant, agent: AgentId, address: String) {
         let me = self.config.agent;
         self.starts.on_linked(agent);
+        if let Some(links) = &mut self.links.standing {
+            links.below.on_linked(agent);
+        }
         let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: agent });
         self.stop(shells);
         let Some((since, delegated)) = self.children.on_up(agent, notes_max(self.tree, agent)) else {
@@ -264,7 +267,7 @@ impl Agent {
         }
         self.links.forget_child(agent);
         if self.is_standing() {
-            self.adopt_children_of(now, agent);
+            self.take_place_of(now, agent);
             return self.report_lost(now, agent, problem);
         }
         if now < self.start_by {

@@ -35,12 +35,13 @@ impl Links {
 
     /// The next step of the way to an agent.
     pub fn next_hop(&self, to: AgentId) -> Hop {
-        let Some(standing) = &self.standing else { return self.tree.next_hop(self.me, to) };
+        if self.standing.is_none() {
+            return self.tree.next_hop(self.me, to);
+        }
         if to == self.me {
             return Hop::Here;
         }
-        let branch = standing.below.branch_of(to).filter(|branch| self.children.contains_key(branch));
-        match branch.map_or_else(|| self.keeper(to), Keeper::Child) {
+        match self.branch_of(to).map_or_else(|| self.keeper(to), Keeper::Child) {
             Keeper::Child(child) => Hop::Child(child),
             Keeper::Above | Keeper::Nobody => Hop::Parent,
         }
@@ -53,6 +54,13 @@ impl Links {
             hop @ Hop::Child(child) if child == branch || hop == origin => Hop::Parent,
             hop => hop,
         }
+    }
+
+    /// The child that an agent is linked through, or will be.
+    pub fn branch_of(&self, agent: AgentId) -> Option<AgentId> {
+        let branches = || self.standing.iter().flat_map(|standing| standing.below.branches_of(agent).rev());
+        let linked = branches().find(|branch| self.children.contains_key(branch));
+        linked.or_else(|| branches().find(|branch| self.expected.contains_key(branch)))
     }
 
     /// Who looks after an agent, as the tree was drawn: the first of it and those above it that is somebody's.

@@ -2,6 +2,7 @@
 
 use super::spec::{Fault, JobPlan, Mischief, SessionSpec};
 use crate::rng::Rng;
+use std::ops::RangeInclusive;
 use wireup_wire::peer::AgentTransport;
 
 /// How long things begin (ns).
@@ -22,10 +23,19 @@ pub fn calm(seed: u64) -> SessionSpec {
 
 /// The same with losses.
 pub fn stormy(seed: u64) -> SessionSpec {
+    with_faults(seed, "storm", 1..=6)
+}
+
+/// The same with many.
+pub fn wild(seed: u64) -> SessionSpec {
+    with_faults(seed, "wild", 7..=25)
+}
+
+fn with_faults(seed: u64, stream: &str, faults: RangeInclusive<u64>) -> SessionSpec {
     let mut spec = calm(seed);
-    let mut rng = Rng::stream(seed, "storm");
+    let mut rng = Rng::stream(seed, stream);
     let one = |rng: &mut Rng| rng.below(u64::from(spec.agents)) as u32;
-    for _ in 0..rng.between(1, 6) {
+    for _ in 0..rng.between(*faults.start(), *faults.end()) {
         let agent = one(&mut rng);
         let fault = match rng.below(10) {
             0..=4 => Fault::KillAgent { agent },

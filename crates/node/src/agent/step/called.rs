@@ -62,9 +62,9 @@ pub fn own_kin(me: AgentId, session: &SessionSpec, of_all: Kin, root: &[String])
     let tree = tree_of(session);
     let is_below = |agent: &AgentId| tree.subtree_contains(me, *agent);
     let there = of_all.there.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
-    let lives = of_all.lives.into_iter().filter(|(agent, _)| is_below(agent)).collect();
+    let lost = of_all.lost.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
     let known = ancestors(me, tree, root).into_iter().filter(|ancestor| !ancestor.addresses.is_empty());
-    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lives }
+    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lost, lives: of_all.lives }
 }
 
 /// Those above the parent. It is known where the root listens.

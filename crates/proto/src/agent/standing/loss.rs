@@ -76,7 +76,7 @@ impl Agent {
             self.children.on_lost(agent);
             self.give_up_child(agent);
             self.links.cut_child(agent, &mut self.out);
-            self.adopt_children_of(now, agent);
+            self.take_place_of(now, agent);
         }
         self.with_all_jobs(now, |job, cx| job.on_agent_lost(agent, cx));
         let (me, tree) = (self.config.agent, self.tree);
@@ -87,20 +87,35 @@ impl Agent {
     }
 
     /// A child is lost, or was never there: this agent takes its place.
-    pub(in super::super) fn adopt_children_of(&mut self, now: Instant, lost: AgentId) {
+    pub(in super::super) fn take_place_of(&mut self, now: Instant, lost: AgentId) {
+        self.adopt_children_of(now, lost);
+        let until = self.rejoin_by(now);
+        let (Some(standing), Some(links)) = (&mut self.standing, &self.links.standing) else { return };
+        // Some that it had adopted may have been lost before, and nobody else knows.
+        let is_awaited = |agent: &AgentId| !links.lost.contains(agent) && self.links.branch_of(*agent).is_none();
+        let behind = links.below.behind(lost).filter(is_awaited);
+        for agent in behind {
+            standing.orphans.entry(agent).or_insert(until);
+        }
+    }
+
+    /// Those that were drawn below an agent, this one or a lost one, become this one's children if they are nobody's.
+    pub(super) fn adopt_children_of(&mut self, now: Instant, lost: AgentId) {
         for child in self.tree.children(lost).map(AgentId) {
             let Some(links) = &self.links.standing else { return };
-            let branch = links.below.branch_of(child);
+            let was_here = links.below.branches_of(child).next().is_some();
             if self.is_lost(child) {
                 self.adopt_children_of(now, child);
-            } else if self.links.has_child(child) || branch.is_some_and(|branch| self.links.has_child(branch)) {
+            } else if self.links.has_child(child) || self.links.branch_of(child).is_some() {
                 // It is this agent's already, or another child's.
-            } else if branch.is_some() {
+            } else if was_here {
                 self.expect_orphan(now, child);
             } else if self.links.keeper(child) == Keeper::Above {
                 // It is another's, or what is above it is.
             } else if self.leaving.is_none() {
-                self.start_by = self.start_by.max(now + self.config.session.start_timeout_ns);
+                if lost != self.config.agent {
+                    self.start_by = self.start_by.max(now + self.config.session.start_timeout_ns);
+                }
                 self.start_child(now, child, None);
                 self.tell_others(&[child], Some(child));
             }

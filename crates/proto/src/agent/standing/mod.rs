@@ -25,7 +25,7 @@ use super::{Agent, AgentConfig};
 use crate::time::Instant;
 use orphans::Seeking;
 use root::Root;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
@@ -67,13 +67,11 @@ impl Standing {
 impl Agent {
     /// An agent of a standing session begins: it starts its children without waiting for a job.
     pub fn begin(&mut self, now: Instant) {
-        let Some(standing) = &self.links.standing else { return };
-        let children = self.tree.children(self.config.agent).map(AgentId);
-        let missing: Vec<AgentId> = children.filter(|child| !standing.below.is_elsewhere(*child)).collect();
-        for &child in &missing {
-            self.start_child(now, child, None);
+        if !self.is_standing() {
+            return;
         }
-        self.ask_for_ucx(missing);
+        self.adopt_children_of(now, self.config.agent);
+        self.ask_for_ucx(self.links.all_children());
         self.call_step_for(now, self.tree.subtree(AgentId(0)));
         self.call_shells(now);
     }
@@ -92,12 +90,16 @@ impl Agent {
     pub(super) fn kin_of(&self, child: AgentId) -> Kin {
         let Some(links) = &self.links.standing else { return Kin::default() };
         let is_below = |agent: &AgentId| self.tree.subtree_contains(child, *agent);
-        let there = links.below.there().filter(|agent| *agent != child && is_below(agent));
-        let lives = links.lives.iter().map(|(agent, life)| (*agent, *life)).filter(|(agent, _)| is_below(agent));
+        let there = links.below.there().into_iter().filter(|agent| *agent != child && is_below(agent));
+        let lives = links.lives.iter().map(|(agent, life)| (*agent, *life));
+        let is_gone = |agent: &AgentId| is_below(agent) && self.is_lost(*agent);
+        let lost = links.lost.iter().chain(self.standing.iter().flat_map(|standing| standing.reported.keys()));
+        let lost = lost.copied().filter(|agent| *agent != child && is_gone(agent)).collect::<BTreeSet<_>>();
         Kin {
             parent: self.config.agent,
             ancestors: self.ancestors_of_children(),
-            there: there.collect(),
+            there: there.filter(|agent| !lost.contains(agent)).collect(),
+            lost: lost.iter().copied().collect(),
             lives: lives.collect(),
         }
     }

@@ -17,17 +17,16 @@ use wireup_wire::peer::Control;
 impl Agent {
     /// These agents of a child's subtree are linked.
     pub(super) fn on_here(&mut self, branch: AgentId, mut agents: Vec<AgentId>) {
-        // Who is linked to this agent itself has left the branch.
-        agents.retain(|agent| {
-            self.tree.subtree_contains(branch, *agent) && (*agent == branch || self.links.child(*agent).is_none())
-        });
+        agents.retain(|agent| self.tree.subtree_contains(branch, *agent));
         for &agent in &agents {
             self.forget_orphan(agent);
             if let Some(links) = &mut self.links.standing {
                 links.below.on_here(agent, branch);
             }
         }
-        self.tell_others(&agents, Some(branch));
+        let is_through = |agent: &AgentId| self.links.branch_of(*agent) == Some(branch);
+        let through: Vec<AgentId> = agents.iter().copied().filter(is_through).collect();
+        self.tell_others(&through, Some(branch));
         let Some(standing) = &mut self.standing else { return };
         match &mut standing.root {
             Some(root) => {

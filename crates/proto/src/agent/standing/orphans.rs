@@ -79,11 +79,16 @@ impl Agent {
 
     /// A child of a lost agent is waited for.
     pub(super) fn expect_orphan(&mut self, now: Instant, agent: AgentId) {
-        let Some(standing) = &mut self.standing else { return };
-        // It may notice its parent's end that much later.
-        let until = now + REJOIN_NS_MAX + self.config.session.node_timeout_ns;
-        standing.orphans.insert(agent, until);
-        self.links.expect_child(agent);
+        let until = self.rejoin_by(now);
+        if let Some(standing) = &mut self.standing {
+            standing.orphans.insert(agent, until);
+            self.links.expect_child(agent);
+        }
+    }
+
+    /// An agent that notices its parent's end as late as may be is there by then.
+    pub(super) fn rejoin_by(&self, now: Instant) -> Instant {
+        now + REJOIN_NS_MAX + self.config.session.node_timeout_ns
     }
 
     pub(super) fn check_orphans(&mut self, now: Instant) {
@@ -92,7 +97,7 @@ impl Agent {
             standing.orphans.iter().filter(|(_, until)| **until <= now).map(|(agent, _)| *agent).collect();
         for agent in late {
             self.forget_orphan(agent);
-            self.adopt_children_of(now, agent);
+            self.take_place_of(now, agent);
             let problem = "it did not come back after the agent above it was lost".to_owned();
             self.report_lost(now, agent, problem);
         }
@@ -143,7 +148,7 @@ impl Agent {
         self.tell_others(&[agent], Some(agent));
         if let (Some(standing), Some(links)) = (&mut self.standing, &mut self.links.standing) {
             standing.orphans.remove(&agent);
-            links.below.on_here(agent, agent);
+            links.below.on_linked(agent);
         }
         let waiting = self.links.forget_child(agent);
         self.links.on_up(link, Peer::Child(agent), &mut self.out);

@@ -33,7 +33,7 @@ pub struct Window {
     early_bytes: usize,
     /// Number of the next frame that comes over the link; none before the other side has said where it begins.
     on_link: Option<u64>,
-    /// Come over the link, and not told yet.
+    /// Come, in order, and not told yet.
     untold_frames: u32,
     untold_bytes: usize,
 }
@@ -131,8 +131,7 @@ impl Window {
         };
         let at = *number;
         *number += 1;
-        self.count_untold(&frame);
-        self.place(at, frame)
+        self.place(at, frame, true)
     }
 
     /// A frame with this number came through the tree.
@@ -140,18 +139,20 @@ impl Window {
     /// # Errors
     /// One too many waits.
     pub fn on_routed(&mut self, number: u32, frame: Frame) -> Result<Option<Frame>, TooMuch> {
-        if self.keeps_all {
-            self.count_untold(&frame);
-        }
-        self.place(whole(number, self.expected), frame)
+        self.place(whole(number, self.expected), frame, self.keeps_all)
     }
 
+    /// What came before those that it follows counts when they have come: only then is it told.
     fn count_untold(&mut self, frame: &Frame) {
         self.untold_frames += 1;
         self.untold_bytes += frame.wire_len();
     }
 
-    fn place(&mut self, number: u64, frame: Frame) -> Result<Option<Frame>, TooMuch> {
+    fn place(&mut self, number: u64, frame: Frame, is_kept: bool) -> Result<Option<Frame>, TooMuch> {
+        if is_kept && number <= self.expected {
+            // Also what came twice: the other side does not know.
+            self.count_untold(&frame);
+        }
         if number == self.expected {
             self.expected += 1;
             return Ok(Some(frame));
@@ -173,6 +174,7 @@ impl Window {
         let frame = self.early.remove(&self.expected)?;
         self.early_bytes -= frame.wire_len();
         self.expected += 1;
+        self.count_untold(&frame);
         Some(frame)
     }
 
@@ -235,6 +237,19 @@ mod tests {
         assert_eq!(window.acknowledge(), None);
         window.on_link(Frame { payload: vec![0; UNACKNOWLEDGED_BYTES_MAX].into(), ..frame(0) }).unwrap();
         assert_eq!(window.acknowledge(), Some(UNACKNOWLEDGED_FRAMES_MAX + 1));
+    }
+
+    #[test]
+    fn what_waited_is_acknowledged_when_it_has_followed() {
+        let mut window = Window::new(true);
+        let large = Frame { payload: vec![0; UNACKNOWLEDGED_BYTES_MAX].into(), ..frame(0) };
+        assert_eq!(window.on_routed(1, large.clone()), Ok(None));
+        assert_eq!(window.acknowledge(), None, "nothing has come in order");
+        assert!(window.on_routed(0, frame(0)).unwrap().is_some());
+        assert_eq!(window.follower(), Some(large.clone()));
+        assert_eq!(window.acknowledge(), Some(2));
+        assert_eq!(window.on_routed(1, large), Ok(None), "twice: the acknowledgement may be lost");
+        assert_eq!(window.acknowledge(), Some(2));
     }
 
     #[test]
