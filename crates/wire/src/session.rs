@@ -87,6 +87,9 @@ pub struct Kin {
     pub lost: Vec<AgentId>,
     /// Which of their lives agents live; 0 where it is not said.
     pub lives: Vec<(AgentId, u32)>,
+    /// Of jobs up to `newest` only those of `live` may still have something to say.
+    pub newest: JobId,
+    pub live: Vec<JobId>,
 }
 
 /// An agent further up, and where it listens (`ip:port`, best first).

@@ -62,7 +62,15 @@ fn session() -> SessionSpec {
 
 fn kin() -> Kin {
     let ancestors = vec![Ancestor { agent: AgentId(0), addresses: vec!["10.0.0.1:5000".into()] }];
-    Kin { parent: AgentId(1), ancestors, there: vec![AgentId(5)], lost: vec![AgentId(6)], lives: vec![(AgentId(5), 1)] }
+    Kin {
+        parent: AgentId(1),
+        ancestors,
+        there: vec![AgentId(5)],
+        lost: vec![AgentId(6)],
+        lives: vec![(AgentId(5), 1)],
+        newest: JobId(5),
+        live: vec![JobId(4)],
+    }
 }
 
 fn welcome() -> Welcome {

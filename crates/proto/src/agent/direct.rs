@@ -74,14 +74,24 @@ impl Early {
         self.begun.contains(&id) || (id <= self.newest && !self.live.contains(&id))
     }
 
+    pub fn newest(&self) -> JobId {
+        self.newest
+    }
+
+    pub fn live(&self) -> Vec<JobId> {
+        self.live.iter().copied().collect()
+    }
+
     /// Of the jobs up to `newest` only these may still have something to say.
     pub fn on_live(&mut self, newest: JobId, live: &[JobId]) -> Vec<JobId> {
         if newest < self.newest {
             // What was sent twice comes late.
             return Vec::new();
         }
+        // What is over stays so, also where somebody has not heard it.
+        let may_be_live = |id: &&JobId| **id > self.newest || self.live.contains(*id);
+        self.live = live.iter().filter(may_be_live).copied().collect();
         self.newest = newest;
-        self.live = live.iter().copied().collect();
         self.prune()
     }
 

@@ -114,6 +114,8 @@ impl Agent {
             standing.lost = config.kin.lost.iter().copied().collect();
             standing.lives = config.kin.lives.iter().copied().collect();
         }
+        let mut early = Early::default();
+        early.on_live(config.kin.newest, &config.kin.live);
         Agent {
             starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
             start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
@@ -132,7 +134,7 @@ impl Agent {
             standing: Standing::new(&config),
             config,
             children: Children::default(),
-            early: Early::default(),
+            early,
             specs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             out: Outbox::default(),

@@ -40,6 +40,14 @@ impl Below {
         self.elsewhere.remove(&agent);
     }
 
+    /// All other children are told that they are mistaken.
+    pub fn settle(&mut self, agent: AgentId, branch: AgentId) {
+        let branches: Vec<AgentId> = self.branches_of(agent).filter(|other| *other != branch).collect();
+        for other in branches {
+            self.claims.remove(&(agent, other));
+        }
+    }
+
     pub fn on_elsewhere(&mut self, agent: AgentId) {
         self.forget(agent);
         self.elsewhere.insert(agent);

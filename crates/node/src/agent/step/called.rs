@@ -61,10 +61,10 @@ pub fn find_self(session: &SessionSpec) -> Result<AgentId, String> {
 pub fn own_kin(me: AgentId, session: &SessionSpec, of_all: Kin, root: &[String]) -> Kin {
     let tree = tree_of(session);
     let is_below = |agent: &AgentId| tree.subtree_contains(me, *agent);
-    let there = of_all.there.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
-    let lost = of_all.lost.into_iter().filter(|agent| *agent != me && is_below(agent)).collect();
+    let there = of_all.there.iter().copied().filter(|agent| *agent != me && is_below(agent)).collect();
+    let lost = of_all.lost.iter().copied().filter(|agent| *agent != me && is_below(agent)).collect();
     let known = ancestors(me, tree, root).into_iter().filter(|ancestor| !ancestor.addresses.is_empty());
-    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lost, lives: of_all.lives }
+    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lost, ..of_all }
 }
 
 /// Those above the parent. It is known where the root listens.

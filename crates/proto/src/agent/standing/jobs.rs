@@ -62,10 +62,8 @@ impl Agent {
         let Ok(mapping) = self.config.placement(&spec) else { return };
         let agents = agents_of(&spec, &mapping);
         self.pass_on(&agents, frame);
-        if !self.early.is_over(spec.job) {
-            let pruned = self.early.on_live(newest, live);
-            self.forget_frames_of(pruned);
-        }
+        let pruned = self.early.on_live(newest, live);
+        self.forget_frames_of(pruned);
         if agents.contains(&self.config.agent) && !agents.iter().any(|agent| self.links.is_lost(*agent)) {
             self.begin_standing_job(now, spec, &mapping, agents);
         }

@@ -77,6 +77,9 @@ impl Agent {
             self.give_up_child(agent);
             self.links.cut_child(agent, &mut self.out);
             self.take_place_of(now, agent);
+        } else if self.tree.subtree_contains(self.config.agent, agent) && self.links.keeper(agent) == Keeper::Nobody {
+            // It was linked to somebody further up, who does not start those that return while this agent is there.
+            self.adopt_children_of(now, agent);
         }
         self.with_all_jobs(now, |job, cx| job.on_agent_lost(agent, cx));
         let (me, tree) = (self.config.agent, self.tree);

@@ -101,6 +101,8 @@ impl Agent {
             there: there.filter(|agent| !lost.contains(agent)).collect(),
             lost: lost.iter().copied().collect(),
             lives: lives.collect(),
+            newest: self.early.newest(),
+            live: self.early.live(),
         }
     }
 

@@ -26,7 +26,7 @@ impl Agent {
         }
         let is_through = |agent: &AgentId| self.links.branch_of(*agent) == Some(branch);
         let through: Vec<AgentId> = agents.iter().copied().filter(is_through).collect();
-        self.tell_others(&through, Some(branch));
+        self.settle_below(&through, branch);
         let Some(standing) = &mut self.standing else { return };
         match &mut standing.root {
             Some(root) => {
@@ -53,6 +53,14 @@ impl Agent {
         if !missing.is_empty() {
             self.links.control_up(JobId(0), &Control::Missing(missing), &mut self.out);
         }
+    }
+
+    /// These agents are linked below `branch`, and nobody else is to speak for them.
+    pub(super) fn settle_below(&mut self, agents: &[AgentId], branch: AgentId) {
+        if let Some(links) = &mut self.links.standing {
+            agents.iter().for_each(|agent| links.below.settle(*agent, branch));
+        }
+        self.tell_others(agents, Some(branch));
     }
 
     /// These agents are linked below `branch`, or not below this agent: other children that they were drawn below need not wait for them.

@@ -110,19 +110,12 @@ impl Agent {
             return;
         }
         for frame in self.links.forget_child(agent) {
-            self.reroute(agent, frame);
-        }
-    }
-
-    fn reroute(&mut self, orphan: AgentId, frame: Frame) {
-        let to = match frame.kind {
-            Kind::Routed => route::ends(&frame).map(|(to, _)| to),
-            // The start or the end of a job; what the session says is known to whoever has taken the orphan in.
-            Kind::Control if frame.job != 0 => Some(orphan),
-            _ => None,
-        };
-        if let Some(to) = to {
-            self.links.route(to, frame, &mut self.out);
+            // What the session says is known to whoever has taken the orphan in, or is said again when it has moved.
+            if frame.kind == Kind::Routed
+                && let Some((to, _)) = route::ends(&frame)
+            {
+                self.links.route(to, frame, &mut self.out);
+            }
         }
     }
 
@@ -145,11 +138,11 @@ impl Agent {
             }
             return self.turn_away(link);
         }
-        self.tell_others(&[agent], Some(agent));
         if let (Some(standing), Some(links)) = (&mut self.standing, &mut self.links.standing) {
             standing.orphans.remove(&agent);
             links.below.on_linked(agent);
         }
+        self.settle_below(&[agent], agent);
         let waiting = self.links.forget_child(agent);
         self.links.on_up(link, Peer::Child(agent), &mut self.out);
         self.starts.on_linked(agent);
