@@ -35,9 +35,9 @@ fn a_launcher_launches_its_own_job_once() {
     assert!(is_refused(&said, "not this launcher's"), "{said:?}");
     let (said, _) = says(&mut root, own + 1, &Control::Launch(small(own + 1)));
     assert!(is_refused(&said, "not this launcher's"), "{said:?}");
-    assert_eq!(root.job_count(), 1);
+    assert_eq!(root.jobs.len(), 1);
     let (said, _) = says(&mut root, own, &Control::Launch(small(own)));
-    assert!(said.is_empty() && root.job_count() == 2, "{said:?}");
+    assert!(said.is_empty() && root.jobs.len() == 2, "{said:?}");
     let (said, done) = says(&mut root, own, &Control::Launch(small(own)));
     assert!(is_refused(&said, "launched before"), "{said:?}");
     assert!(!done.iter().any(|output| matches!(output, Output::Spawn(_))), "{done:?}");
@@ -107,6 +107,6 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
         for stream in [crate::io::Stream::Out, crate::io::Stream::Err] {
             root.handle(T, Input::StdioClosed { job, local, stream });
         }
-        assert_eq!((root.job_count(), heard_of(&root, job.0)), (0, Some(Vec::new())));
+        assert_eq!((root.jobs.len(), heard_of(&root, job.0)), (0, Some(Vec::new())));
     }
 }
