@@ -183,11 +183,15 @@ fn a_cancelled_step_is_tidied_by_the_next() {
         $WIREUP run --pmi pmix --ppn 1 sleep 1000 &
         until test $(made) = 4; do sleep 0.1; done
         scancel $(squeue --steps --noheader --format='%i %j' | sed -n 's/ wireup$//p')
-        wait $!; echo ended $?; echo left $(made)
+        wait $!; echo ended $?
         $WIREUP run --pmi pmix --ppn 1 sh -c 'ls -d /tmp/wireup-* | wc -l'";
     let outcome = machines.salloc("-N 4").args(["sh", "-c", script]).finish();
+    // Which process of a node Slurm kills first is its own affair: all four are left most often, and the code is that of the step or of a
+    // rank that was killed before its agent.
+    let lines = outcome.sorted_lines();
+    assert!(["ended 125", "ended 137"].contains(&&*lines[4]), "{outcome}");
     // Each node has that of the new job alone. What is left after that is found by the harness.
-    assert_eq!(outcome.sorted_lines(), ["1", "1", "1", "1", "ended 125", "left 4"], "{outcome}");
+    assert_eq!(lines[..4], ["1", "1", "1", "1"], "{outcome}");
 }
 
 #[test]

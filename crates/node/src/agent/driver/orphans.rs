@@ -16,7 +16,9 @@ impl AgentDriver {
         let jobs = self.jobs.values().map(JobRanks::keeper);
         let keepers: Vec<&KeeperLink> = jobs.chain(self.shells.as_ref().map(Shells::keeper)).collect();
         let lost = keepers.iter().filter_map(|keeper| keeper.lost()).min();
-        let pids: Vec<u32> = keepers.iter().map(|keeper| keeper.pid()).chain(self.keepers.pids()).collect();
+        // A keeper's socket closes before its children are ours: until then they are found below it.
+        let living = keepers.iter().filter(|keeper| keeper.lost().is_none()).map(|keeper| keeper.pid());
+        let pids: Vec<u32> = living.chain(self.keepers.pids()).collect();
         self.orphans_since = lost.or(self.orphans_since);
         kill_orphans(self.orphans_since, &pids);
     }
