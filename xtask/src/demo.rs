@@ -13,15 +13,19 @@ use std::process::Command;
 /// A step fails.
 pub fn run() -> Result {
     release()?;
+    // A session that stands here already, or has left something, has no part in it.
+    let no_session = ("WIREUP_RUNTIME_DIR", layout::target().join("no-session"));
     let hello = programs::build(Flavour::Mpich5, "hello")?;
     let mut local = Command::new(near(&layout::wireup()));
     local.args(["run", "-n", "8", "--virtual-nodes", "2", "--label"]).arg(near(&hello)).current_dir(layout::root());
+    local.env(no_session.0, &no_session.1);
     step::step(show(&local), || step::run(&mut local))?;
     let allreduce = programs::build(Flavour::Mpich5, "allreduce")?;
     let mut remote = Command::new(near(&layout::testbed()));
     // Hosts have a /tmp of their own: a working tree below it is to be seen by them too.
     remote.args(["run", "-n", "4", "--ssh", "--share"]).arg(layout::root()).arg("--").arg(near(&layout::wireup()));
     remote.args(["run", "--hosts", "n[0-3]", "-n", "8", "--verbose"]).arg(near(&allreduce)).current_dir(layout::root());
+    remote.env(no_session.0, &no_session.1);
     if debian::is_root() {
         step::step(show(&remote), || step::run(&mut remote))?;
     } else {
