@@ -84,15 +84,25 @@ fn children_by_scan() -> HashMap<u32, Vec<u32>> {
     let Ok(processes) = fs::read_dir("/proc") else { return by_parent };
     for process in processes.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = stat_field(pid, 4) {
-            by_parent.entry(parent as u32).or_default().push(pid);
+        if let Some(parent) = parent(pid) {
+            by_parent.entry(parent).or_default().push(pid);
         }
     }
     by_parent
 }
 
+/// Who started a process, or took it over.
+pub(super) fn parent(pid: u32) -> Option<u32> {
+    stat_field(pid, 4).map(|parent| parent as u32)
+}
+
+/// A process' session, by its leader's pid; 0 where that is elsewhere.
+pub(super) fn session(pid: u32) -> Option<u64> {
+    stat_field(pid, 6)
+}
+
 /// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), at least 3.
-pub(super) fn stat_field(pid: u32, number: usize) -> Option<u64> {
+fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name (field 2) may hold anything, also parentheses and blanks: count from its last parenthesis.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;

@@ -81,13 +81,11 @@ pub fn session_leader() -> Option<u32> {
 /// The process furthest up that has started this one and is of its session still, most often a script; for a session whose leader
 /// is gone, or cannot be seen.
 pub fn eldest_of_session() -> Option<u32> {
-    let session = |pid: u32| descendants::stat_field(pid, SESSION);
     let own = own_pid();
-    let own_session = session(own)?;
-    let above = |&pid: &u32| descendants::stat_field(pid, PARENT).map(|parent| parent as u32);
-    let is_of_it = |&pid: &u32| pid > 0 && session(pid) == Some(own_session);
+    let own_session = descendants::session(own)?;
+    let is_of_it = |&pid: &u32| pid > 0 && descendants::session(pid) == Some(own_session);
     // A process that ends meanwhile cannot make it longer than this.
-    iter::successors(Some(own), |pid| above(pid).filter(is_of_it))
+    iter::successors(Some(own), |&pid| descendants::parent(pid).filter(is_of_it))
         .take(ANCESTORS_MAX)
         .skip(1)
         .filter(|&pid| pid > 1)
@@ -100,15 +98,12 @@ pub fn eldest_with(variable: &[u8]) -> Option<u32> {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|&byte| byte == 0).any(|pair| pair == variable)
     };
-    iter::successors(parent(), |&pid| descendants::stat_field(pid, PARENT).map(|parent| parent as u32))
+    iter::successors(parent(), |&pid| descendants::parent(pid))
         .take(ANCESTORS_MAX)
         .take_while(|pid| *pid > 1 && has_it(pid))
         .last()
 }
 
-/// Fields of `/proc/PID/stat`.
-const PARENT: usize = 4;
-const SESSION: usize = 6;
 /// Deeper than anybody nests shells.
 const ANCESTORS_MAX: usize = 4096;
 
