@@ -222,7 +222,8 @@ impl Agent {
 
     fn on_kill_job(&mut self, now: Instant, link: LinkId, id: JobId, signal: Option<i32>, by: String) {
         if !self.jobs.contains_key(&id) {
-            return self.answer(link, &Control::Refused { problem: format!("there is no job {id}") });
+            let problem = format!("there is no job {id}; wireup jobs lists them");
+            return self.answer(link, &Control::Refused { problem });
         }
         match signal {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
