@@ -61,10 +61,9 @@ fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
         let nowhere = "lladdr 02:00:5e:00:53:99 nud permanent dev eth0";
         machines.ask(from, &format!("ip neighbour replace {} {nowhere}", address.trim()));
     }
-    let begun = std::time::Instant::now();
-    machines.job(SEVEN).args(exchange()).succeed();
-    // A dialled connection would be given up after 30 s.
-    assert!(begun.elapsed().as_secs() < 25, "{:?}", begun.elapsed());
+    let outcome = machines.job(SEVEN).args(exchange()).succeed();
+    // A dialled connection is given up after 30 s, with a warning: the job was over by then.
+    assert!(!outcome.err().contains("no direct link"), "{outcome}");
 }
 
 #[test]

@@ -109,8 +109,15 @@ fn initialisation_by_every_scheme_and_of_a_real_mpi() {
 fn overlap_of_sleeping_and_spinning_ranks() {
     let results = Results::of("overlap");
     let lines = results.run("overlap --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
-    for scheme in ["ifence+sleep", "iallgather+sleep"] {
-        assert!(value(&lines, &format!("overlap,8,2,4,auto,18,9,{scheme},1"), "overlap") <= 2.0);
+    // The figure is what the three times of its round say; how large it is is the machine's affair.
+    for (later, blocking) in [("ifence", "fence"), ("iallgather", "allgather")] {
+        let figure = |scheme: &str, metric| value(&lines, &format!("overlap,8,2,4,auto,18,9,{scheme},1"), metric);
+        let [blocking, alone, both] = [blocking, &format!("sleep for {later}"), &format!("{later}+sleep")]
+            .map(|name| figure(name, "rank-median"));
+        assert!(blocking > 0.0 && alone > 0.0 && both >= alone.min(1e-4), "{blocking} {alone} {both}");
+        let overlap = 1.0 - (both - alone) / blocking;
+        let told = figure(&format!("{later}+sleep"), "overlap");
+        assert!((told - overlap).abs() <= 0.01 * (1.0 + (both + alone) / blocking), "{later}: {told}, {overlap}");
     }
     let spinning = |line: &&String| line.contains("auto spin") && line.contains("fence,1,time");
     let blocking = lines.iter().find(spinning).unwrap_or_else(|| panic!("{lines:#?}"));
