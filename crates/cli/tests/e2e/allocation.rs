@@ -132,6 +132,9 @@ fn a_program_that_no_node_has_is_sent() {
     }
 }
 
+/// Says so once, though ranks hear of an end from Slurm and from their agent.
+const SAYS_BYE: &str = r#"trap 'trap "" TERM; echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"#;
+
 /// A job of four nodes whose ranks wait; on the hub, so that no rank is the launcher's neighbour.
 fn waiting(machines: &Machines, name: &str) -> Running {
     let mut running = machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start();
@@ -197,12 +200,9 @@ fn a_cancelled_step_is_tidied_by_the_next() {
 #[test]
 fn a_step_that_is_told_to_end_ends_gently() {
     let Some(machines) = machines::with_slurm() else { return };
-    let script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut running = machines.allocated("-N 4 -n 4", "").sh(script).start();
+    let mut running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start();
     running.await_out("ready\n", 4);
-    let output =
-        machines.enter(std::process::Command::new("scancel").args(["--signal=TERM", &steps(&machines)])).output();
-    assert!(output.expect("scancel runs").status.success());
+    machines.signal("TERM", &steps(&machines));
     let outcome = running.finish();
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
     outcome.expect_err_line(&["the batch system has told it to end (SIGTERM)"]);
@@ -215,9 +215,7 @@ fn other_signals_are_the_programs_affair() {
     let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
     let mut running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start();
     running.await_out("ready\n", 4);
-    let output =
-        machines.enter(std::process::Command::new("scancel").args(["--signal=USR1", &steps(&machines)])).output();
-    assert!(output.expect("scancel runs").status.success());
+    machines.signal("USR1", &steps(&machines));
     let outcome = running.finish().expect_code(0);
     assert_eq!(outcome.out().matches("got it\n").count(), 4, "{outcome}");
 }
@@ -237,8 +235,7 @@ fn a_time_limit_ends_it_cleanly() {
     if std::env::var_os("WIREUP_LARGE").is_none() {
         return;
     }
-    let script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let run = machines.allocated("-N 4 -n 4 -t 1", "").sh(script).guard(Duration::from_secs(180));
+    let run = machines.allocated("-N 4 -n 4 -t 1", "").sh(SAYS_BYE).guard(Duration::from_secs(180));
     let outcome = run.finish().expect_code(143);
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
     outcome.expect_err_line(&["the batch system has told it to end (SIGTERM)", "its time limit was reached"]);

@@ -203,6 +203,14 @@ impl Machines {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
+    /// `scancel --signal` asks all nodes; a job that ends at the first's word may be over by the time that the last hears of it.
+    pub fn signal(&self, name: &str, steps: &str) {
+        let mut scancel = Command::new("scancel");
+        let output = self.enter(scancel.arg(format!("--signal={name}")).arg(steps)).output().expect("start scancel");
+        let over = output.stderr.ends_with(b"Invalid job id specified\n");
+        assert!(output.status.success() || over, "{steps}: {output:?}");
+    }
+
     fn on_hub(&self, run: Run) -> Run {
         run.cwd(Path::new("/")).on(&self.testbed)
     }
