@@ -4,7 +4,7 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// What each package is for.
-const PACKAGES: [(&str, &str); 19] = [
+const PACKAGES: [(&str, &str); 20] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
@@ -23,6 +23,7 @@ const PACKAGES: [(&str, &str); 19] = [
     ("ucx-utils", "ucx_perftest, what links between agents are compared with; brings libucp"),
     ("openssh-client", "the ssh that users have"),
     ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
+    ("nftables", "firewalls between such hosts"),
     ("valgrind", "a wrapper around MPI programs"),
 ];
 

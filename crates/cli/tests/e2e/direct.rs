@@ -66,6 +66,35 @@ fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
     assert!(!outcome.err().contains("no direct link"), "{outcome}");
 }
 
+/// Refuses connections that `from` begins, and lets through those to it.
+fn firewall(machines: &Machines, from: u16, at: u16) {
+    let address = machines.ask(from, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
+    let rules = "add table ip firewall; add chain ip firewall in { type filter hook input priority 0; }; \
+        add rule ip firewall in ip saddr";
+    let begins = "tcp flags & (syn | ack) == syn reject with tcp reset";
+    machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {} {begins}'", address.trim()));
+}
+
+/// Whoever cannot dial is dialled. (Both ways closed bring a warning: see above.)
+#[test]
+fn through_a_firewall_of_one_way_the_other_end_makes_the_link() {
+    for (from, at) in [(3, 4), (4, 3)] {
+        let Some(machines) = machines::own(7, |_| ()) else { return };
+        firewall(&machines, from, at);
+        let outcome = machines.job(SEVEN).args(exchange()).succeed();
+        assert!(!outcome.err().contains("no direct link"), "n{from} to n{at}: {outcome}");
+    }
+}
+
+#[test]
+fn a_firewall_at_both_ends_leaves_the_tree() {
+    let Some(machines) = machines::own(7, |_| ()) else { return };
+    firewall(&machines, 3, 4);
+    firewall(&machines, 4, 3);
+    let outcome = machines.job(SEVEN).args(exchange()).succeed();
+    outcome.expect_err_line(&["n3", "n4", "no direct link", "through the tree", "refused"]);
+}
+
 #[test]
 fn every_way_leads_there() {
     let Some(machines) = machines::plain() else { return };

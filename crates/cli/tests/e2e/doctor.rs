@@ -121,7 +121,7 @@ fn a_missing_program_is_told_and_sent_on_request() {
     let missing = ["n[0-1]: wireup is missing or of another version there: a run would send it", "2 with remarks"];
     doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &missing);
     let sent = ["note     n[0-1]: wireup was sent there", "2 hosts: 2 ok"];
-    doctor_of(&hidden.program(), &testbed, "--hosts n[0-1] --send", 0, &sent);
+    doctor_of(&hidden.program(), &testbed, "--hosts n[0-1] --send --start-timeout 60", 0, &sent);
     let said = doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &["2 hosts: 2 ok"]);
     assert!(!said.contains("sent"), "{said}");
 }
