@@ -13,6 +13,7 @@
 //! Cost: 2 to 6 bytes a node of up to 8,192 nodes with up to 268 million bytes each; 4 where a node has 16 values of
 //! 18 bytes, a quarter byte a value.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use thiserror::Error;
@@ -47,6 +48,14 @@ impl Block {
     /// [`Truncated`]: it is said to be compressed, and is not.
     pub fn into_plain(self) -> Result<Bytes, Truncated> {
         if self.compressed { packed::unpack(&self.bytes) } else { Ok(self.bytes) }
+    }
+
+    /// How many bytes the node gave.
+    ///
+    /// # Errors
+    /// As for [`Block::into_plain`].
+    pub fn plain_len(&self) -> Result<usize, Truncated> {
+        if self.compressed { packed::unpacked_len(&self.bytes) } else { Ok(self.bytes.len()) }
     }
 
     /// The block alone, as it travels.
@@ -105,6 +114,36 @@ impl Iterator for Blocks {
     }
 }
 
+/// How many bytes the nodes of these blocks gave.
+///
+/// # Errors
+/// [`Truncated`]: the bytes are no blocks.
+pub fn plain_len(bytes: &Bytes) -> Result<usize, Truncated> {
+    blocks(bytes.clone()).map(|block| block?.plain_len()).sum()
+}
+
+/// What the nodes of these blocks gave, one behind the other, without headers; at most `max` bytes.
+///
+/// # Errors
+/// [`Truncated`]: the bytes are no blocks, or more than that.
+pub fn plain(bytes: Bytes, max: usize) -> Result<Bytes, Truncated> {
+    let len = plain_len(&bytes)?;
+    if len > max {
+        return Err(Truncated);
+    }
+    let (mut out, mut at) = (vec![0; len], 0);
+    for block in blocks(bytes) {
+        let block = block?;
+        let to = &mut out[at..at + block.plain_len()?];
+        at += to.len();
+        match block.compressed {
+            true => packed::unpack_into(&block.bytes, to)?,
+            false => to.copy_from_slice(&block.bytes),
+        }
+    }
+    Ok(out.into())
+}
+
 /// How many blocks `bytes` are.
 pub fn count(bytes: &[u8]) -> Result<usize, Truncated> {
     let (mut rest, mut blocks) = (bytes, 0);
@@ -146,7 +185,6 @@ fn header(bytes: &[u8]) -> Result<Header, Truncated> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
     use proptest::prelude::*;
 
     fn read(bytes: &[u8]) -> Result<Vec<Block>, Truncated> {
@@ -179,6 +217,32 @@ mod tests {
         let bytes = Block { node: NodeId(1), compressed: false, bytes: Bytes::from_static(b"pairs") }.encode();
         let block = blocks(bytes.clone()).next().unwrap().unwrap();
         assert!(bytes.as_ptr_range().contains(&block.bytes.as_ptr()));
+    }
+
+    #[test]
+    fn what_nodes_gave_is_joined() {
+        let long: Vec<u8> = b"card ".repeat(100);
+        let short = packed::pack(&long).expect("it is always the same");
+        let (mut bytes, mut all) = (Vec::new(), Vec::new());
+        for (node, compressed, sent, given) in
+            [(7, false, &b"ab"[..], &b"ab"[..]), (1, true, &short[..], &long[..]), (2, false, b"", b"")]
+        {
+            push(&mut bytes, NodeId(node), compressed, sent);
+            all.extend_from_slice(given);
+        }
+        let bytes = Bytes::from(bytes);
+        assert_eq!(plain_len(&bytes), Ok(502));
+        assert_eq!(plain(bytes.clone(), 502), Ok(all.into()));
+        assert_eq!(plain(bytes.clone(), 501), Err(Truncated), "more than was allowed");
+        assert_eq!(plain(bytes.slice(..bytes.len() - 3), 502), Err(Truncated), "cut in a block");
+        assert_eq!(plain(Bytes::new(), 0), Ok(Bytes::new()));
+        // It says that it has a byte more than it has.
+        let mut liar = short.to_vec();
+        liar[0] += 1;
+        assert_eq!(
+            plain(joined(&[Block { node: NodeId(0), compressed: true, bytes: liar.into() }]).into(), 9999),
+            Err(Truncated)
+        );
     }
 
     #[test]

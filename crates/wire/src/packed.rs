@@ -38,14 +38,31 @@ pub fn pack(bytes: &[u8]) -> Option<Bytes> {
 /// # Errors
 /// [`Truncated`]: they are not what they say, or more than a frame may hold.
 pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
+    let mut bytes = vec![0; unpacked_len(packed)?];
+    unpack_into(packed, &mut bytes)?;
+    Ok(bytes.into())
+}
+
+/// How many bytes were packed, as far as the bytes can hold so many.
+///
+/// # Errors
+/// As for [`unpack`].
+pub fn unpacked_len(packed: &[u8]) -> Result<usize, Truncated> {
     let (len, head) = varint::read(packed)?;
-    let body = &packed[head..];
-    if len > GROWTH_MAX * body.len() as u64 || len > FRAME_PAYLOAD_MAX as u64 {
+    if len > GROWTH_MAX * (packed.len() - head) as u64 || len > FRAME_PAYLOAD_MAX as u64 {
         return Err(Truncated);
     }
-    let mut bytes = vec![0; len as usize];
-    match lz4_flex::block::decompress_into(body, &mut bytes) {
-        Ok(written) if written == bytes.len() => Ok(bytes.into()),
+    Ok(len as usize)
+}
+
+/// Fills `out`, which has as many bytes as were packed.
+///
+/// # Errors
+/// As for [`unpack`].
+pub fn unpack_into(packed: &[u8], out: &mut [u8]) -> Result<(), Truncated> {
+    let (_, head) = varint::read(packed)?;
+    match lz4_flex::block::decompress_into(&packed[head..], out) {
+        Ok(written) if written == out.len() => Ok(()),
         Ok(_) | Err(_) => Err(Truncated),
     }
 }

@@ -365,8 +365,13 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 
 /// Decodes one control-path struct that fills `bytes`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
-    match postcard::take_from_bytes(bytes) {
+    match decode_front(bytes) {
         Ok((value, [])) => Ok(value),
         Ok(_) | Err(_) => Err(PeerError::Malformed),
     }
+}
+
+/// Decodes the struct at the head of `bytes`; with what is behind it.
+pub fn decode_front<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), PeerError> {
+    postcard::take_from_bytes(bytes).map_err(|_| PeerError::Malformed)
 }

@@ -15,11 +15,18 @@
 //!     ── End ───────────────────────────►  deregister, finalize, exit
 //! ```
 //!
+//! ```text
+//! +----------+--------+--------------------------------+   len: of both (u32, little-endian); blocks: of nodes, as they
+//! | len      | struct | blocks                         |   travel ([`crate::block`]), behind the outcome of a fence alone:
+//! +----------+--------+--------------------------------+   an agent passes on what it has, its server process unpacks it
+//! ```
+//!
 //! Blobs are the library's own packing; agents move them and never look inside.
 
+use crate::block;
 use crate::ids::{NodeId, Rank};
 use crate::job::Block;
-use crate::peer::{PeerError, decode, encode};
+use crate::peer::{PeerError, decode_front, encode};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -272,9 +279,10 @@ pub struct Item {
 pub enum Answer {
     /// To `Publish`, `Unpublish`, `Control`, and to anything that failed.
     Status(Status),
-    /// To `Fence`: the nodes' data, one behind the other.
+    /// To `Fence`: the nodes' data as blocks, behind the struct; none at all if nobody gave any.
     Fenced {
-        data: Bytes,
+        #[serde(skip)]
+        blocks: Vec<Bytes>,
     },
     /// To `Group`. The context is the same on all nodes, and no other group of the session has it.
     Grouped {
@@ -294,6 +302,19 @@ pub enum Answer {
     Namespaces {
         names: Vec<(String, u32)>,
     },
+}
+
+impl Answer {
+    /// A fence to which one node alone gave something.
+    pub fn fenced(data: &[u8]) -> Answer {
+        let mut blocks = Vec::new();
+        if !data.is_empty() {
+            let mut block = Vec::new();
+            block::push(&mut block, NodeId(0), false, data);
+            blocks.push(block.into());
+        }
+        Answer::Fenced { blocks }
+    }
 }
 
 /// A rank as the agent of its node knows it.
@@ -324,17 +345,73 @@ pub enum PmixError {
     Malformed(#[from] PeerError),
 }
 
-/// A message behind its length (u32, little-endian).
+/// From this length on a part of a message goes as it lies and is not copied behind the one before (chosen: an extra system call
+/// costs about as much as copying so many bytes).
+const PART_ALONE_LEN: usize = 8 << 10;
+
+/// What may have blocks behind it.
+pub trait Message: Serialize + DeserializeOwned {
+    fn blocks(&self) -> &[Bytes] {
+        &[]
+    }
+
+    /// `false`: none belong there.
+    fn put_blocks(&mut self, _blocks: Bytes) -> bool {
+        false
+    }
+}
+
+impl Message for FromServer {}
+
+impl Message for ToServer {
+    fn blocks(&self) -> &[Bytes] {
+        match self {
+            ToServer::Answer { answer: Answer::Fenced { blocks }, .. } => blocks,
+            _ => &[],
+        }
+    }
+
+    fn put_blocks(&mut self, bytes: Bytes) -> bool {
+        match self {
+            ToServer::Answer { answer: Answer::Fenced { blocks }, .. } => *blocks = Vec::from([bytes]),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// A message without blocks behind its length.
 ///
 /// # Panics
 /// If it is longer than [`MESSAGE_LEN_MAX`]: we would break our own rule.
-pub fn pack<T: Serialize>(message: &T) -> Bytes {
-    let body = encode(message);
-    assert!(body.len() <= MESSAGE_LEN_MAX, "what a message carries is bounded by a frame");
-    let mut bytes = BytesMut::with_capacity(4 + body.len());
-    bytes.put_u32_le(body.len() as u32);
-    bytes.extend_from_slice(&body);
-    bytes.freeze()
+pub fn pack<T: Message>(message: &T) -> Bytes {
+    debug_assert!(message.blocks().is_empty(), "a message with blocks is sent in pieces");
+    pieces(message).swap_remove(0)
+}
+
+/// A message behind its length, in pieces to be sent one after the other: large parts are not copied.
+///
+/// # Panics
+/// As for [`pack`].
+pub fn pieces<T: Message>(message: &T) -> Vec<Bytes> {
+    let head = encode(message);
+    let len = head.len() + message.blocks().iter().map(Bytes::len).sum::<usize>();
+    assert!(len <= MESSAGE_LEN_MAX, "what a message carries is bounded by a frame");
+    let mut piece = BytesMut::with_capacity(4 + head.len());
+    piece.put_u32_le(len as u32);
+    piece.extend_from_slice(&head);
+    let mut pieces = Vec::with_capacity(1);
+    for part in message.blocks() {
+        if part.len() < PART_ALONE_LEN {
+            piece.extend_from_slice(part);
+        } else {
+            pieces.push(core::mem::take(&mut piece).freeze());
+            pieces.push(part.clone());
+        }
+    }
+    pieces.push(piece.freeze());
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
 }
 
 /// Cuts a stream into messages.
@@ -345,7 +422,19 @@ pub struct Unpacker {
 
 impl Unpacker {
     pub fn push(&mut self, bytes: &[u8]) {
+        // A long message gets its room at once.
+        if let Some(Ok(len)) = self.len()
+            && len > self.buffer.capacity()
+        {
+            self.buffer.reserve(len - self.buffer.len());
+        }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Of the message at the head, with the four bytes of its length.
+    fn len(&self) -> Option<Result<usize, PmixError>> {
+        let len = u32::from_le_bytes(self.buffer.get(..4)?.try_into().ok()?);
+        Some(if len as usize > MESSAGE_LEN_MAX { Err(PmixError::TooLong(len)) } else { Ok(4 + len as usize) })
     }
 
     /// The next whole message.
@@ -353,18 +442,19 @@ impl Unpacker {
     /// # Errors
     /// The stream is of no use any more.
     #[expect(clippy::should_implement_trait, reason = "one stream holds messages of the type that is asked for")]
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PmixError> {
-        let Some(length) = self.buffer.get(..4) else { return Ok(None) };
-        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
-        if length as usize > MESSAGE_LEN_MAX {
-            return Err(PmixError::TooLong(length));
-        }
-        if self.buffer.len() < 4 + length as usize {
+    pub fn next<T: Message>(&mut self) -> Result<Option<T>, PmixError> {
+        let Some(len) = self.len().transpose()? else { return Ok(None) };
+        if self.buffer.len() < len {
             return Ok(None);
         }
-        self.buffer.advance(4);
-        let body = self.buffer.split_to(length as usize);
-        Ok(Some(decode(&body)?))
+        let mut body = self.buffer.split_to(len).freeze();
+        body.advance(4);
+        let (mut message, rest) = decode_front::<T>(&body)?;
+        let blocks = body.slice_ref(rest);
+        if !blocks.is_empty() && !message.put_blocks(blocks) {
+            return Err(PeerError::Malformed.into());
+        }
+        Ok(Some(message))
     }
 }
 
@@ -407,6 +497,37 @@ mod tests {
             unpacker.push(&bytes);
             while let Ok(Some(_)) = unpacker.next::<FromServer>() {}
         }
+    }
+
+    fn fenced(blocks: Vec<Bytes>) -> ToServer {
+        ToServer::Answer { id: 3, answer: Answer::Fenced { blocks } }
+    }
+
+    #[test]
+    fn blocks_follow_their_message_and_long_ones_are_not_copied() {
+        let parts =
+            [vec![1; 20], vec![2; 3 * PART_ALONE_LEN], vec![3; 10], vec![4; PART_ALONE_LEN], vec![]].map(Bytes::from);
+        let pieces = pieces(&fenced(parts.to_vec()));
+        assert_eq!(pieces.len(), 4);
+        assert_eq!((pieces[1].as_ptr(), pieces[3].as_ptr()), (parts[1].as_ptr(), parts[3].as_ptr()));
+        let mut unpacker = Unpacker::default();
+        for piece in pieces.iter().flat_map(|piece| piece.chunks(5000)) {
+            assert_eq!(unpacker.next::<ToServer>(), Ok(None));
+            unpacker.push(piece);
+        }
+        assert_eq!(unpacker.next(), Ok(Some(fenced(vec![parts.concat().into()]))));
+        unpacker.push(&pack(&fenced(vec![])));
+        assert_eq!(unpacker.next(), Ok(Some(fenced(vec![]))));
+    }
+
+    #[test]
+    fn blocks_behind_anything_else_are_refused() {
+        let mut bytes = pack(&ToServer::End).to_vec();
+        bytes.push(0);
+        bytes[0] += 1;
+        let mut unpacker = Unpacker::default();
+        unpacker.push(&bytes);
+        assert_eq!(unpacker.next::<ToServer>(), Err(PeerError::Malformed.into()));
     }
 
     #[test]

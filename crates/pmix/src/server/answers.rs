@@ -8,8 +8,20 @@ use crate::sys::types::{LookupCallback, ModexCallback, PmixInfo, PmixPdata, Stat
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use wireup_wire::block;
 use wireup_wire::ids::Rank;
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::pmix::{Answer, Event, Item, Set, Status, ToServer};
+
+/// What the nodes of a fence gave, one behind the other: the library reads its own packing on.
+fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
+    let parts = blocks.into_iter().map(|part| block::plain(part, FRAME_PAYLOAD_MAX)).collect::<Result<Vec<_>, _>>();
+    let mut parts = parts.map_err(|error| format!("the outcome of a fence: {error}"))?;
+    Ok(match &mut parts[..] {
+        [one] => std::mem::take(one),
+        parts => parts.concat().into(),
+    })
+}
 
 impl Server {
     /// Takes any message but the first and the last.
@@ -22,6 +34,10 @@ impl Server {
             ToServer::Answer { id, answer } => {
                 let waiting =
                     self.answered(id).ok_or_else(|| format!("an answer to request {id}, which nobody made"))?;
+                let answer = match answer {
+                    Answer::Fenced { blocks } => Answer::Modex { blob: unpacked(blocks)? },
+                    other => other,
+                };
                 self.on_library_thread(move || self.finish(waiting, answer));
             }
             ToServer::ModexWanted { ticket, rank } => self.modex_wanted(ticket, rank),
@@ -40,9 +56,7 @@ impl Server {
         match (waiting, answer) {
             (Waiting::Op(callback), _) => callback.op(code),
             (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
-            (Waiting::Modex(callback), Answer::Fenced { data } | Answer::Modex { blob: data }) => {
-                callback.blob(code, data)
-            }
+            (Waiting::Modex(callback), Answer::Modex { blob }) => callback.blob(code, blob),
             (Waiting::Modex(callback), _) => callback.blob(failed(code), Bytes::new()),
             (Waiting::Lookup(callback), Answer::Found { items }) => self.found(callback, items),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),

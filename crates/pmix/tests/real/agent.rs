@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
-use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, ToServer, Unpacker, pack};
+use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, ToServer, Unpacker, pieces};
 
 /// Set in the process that is to be a server process.
 pub const SERVER: &str = "WIREUP_TEST_PMIX_SERVER";
@@ -74,7 +74,7 @@ impl Agent {
     }
 
     pub fn send(&self, message: &ToServer) {
-        self.send_bytes(&pack(message));
+        pieces(message).iter().for_each(|piece| self.send_bytes(piece));
     }
 
     pub fn send_bytes(&self, mut bytes: &[u8]) {

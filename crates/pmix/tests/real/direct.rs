@@ -1,7 +1,6 @@
 //! Direct modex: when the library asks, and when it knows.
 
 use super::agent::{self, Agent, begin, client, headers};
-use bytes::Bytes;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Answer, Ask, FromServer, Status, ToServer};
 
@@ -70,8 +69,8 @@ impl Pair {
             }
         };
         let entered = entered.unwrap_or_else(|| self.there.fence(false).0);
-        self.here.answer(fence, Answer::Fenced { data: Bytes::new() });
-        self.there.answer(entered, Answer::Fenced { data: Bytes::new() });
+        self.here.answer(fence, Answer::fenced(&[]));
+        self.there.answer(entered, Answer::fenced(&[]));
         asked
     }
 

@@ -63,7 +63,7 @@ fn clients_find_their_place_and_what_their_peers_have_put() {
                 assert_eq!((set, collect, timeout_s), (Set::All, true, None));
                 assert!(!data.is_empty());
                 // The other node has put nothing.
-                agent.answer(id, Answer::Fenced { data });
+                agent.answer(id, Answer::fenced(&data));
             }
             other => panic!("{other:?}"),
         }
@@ -120,8 +120,8 @@ fn data_of_one_node_is_found_on_the_other() {
         let (first, ours) = here.fence(round != 1);
         let (second, theirs) = there.fence(round != 1);
         let data: Bytes = [ours, theirs].concat().into();
-        here.answer(first, Answer::Fenced { data: data.clone() });
-        there.answer(second, Answer::Fenced { data });
+        here.answer(first, Answer::fenced(&data));
+        there.answer(second, Answer::fenced(&data));
     }
     for client in clients {
         let said = agent::said(client);
@@ -289,7 +289,7 @@ fn fences_back_to_back() {
     let clients = [client(&env[0], &actions), client(&env[1], &actions)];
     for _ in 0..ROUNDS {
         let (id, data) = agent.fence(true);
-        agent.answer(id, Answer::Fenced { data });
+        agent.answer(id, Answer::fenced(&data));
     }
     for client in clients {
         let said = agent::said(client);

@@ -64,7 +64,7 @@ fn how_long_a_fence_takes() {
         before = ran(&agents);
         let data: Bytes = asked.iter().flat_map(|(_, data)| data.to_vec()).collect();
         for (agent, (id, _)) in agents.iter().zip(&asked) {
-            agent.answer(*id, Answer::Fenced { data: data.clone() });
+            agent.answer(*id, Answer::fenced(&data));
         }
         (bytes, exchange) = (data.len(), started.elapsed());
     }
@@ -72,7 +72,7 @@ fn how_long_a_fence_takes() {
     let entered: Vec<_> = agents.iter_mut().map(|agent| agent.fence(false)).collect();
     let fence_cpu = ran(&agents) - before;
     for (agent, (id, _)) in agents.iter().zip(&entered) {
-        agent.answer(*id, Answer::Fenced { data: Bytes::new() });
+        agent.answer(*id, Answer::fenced(&[]));
     }
     let memory: u64 = agents.iter().map(Agent::memory).sum();
     let (mut fence, mut get) = (0f64, 0f64);

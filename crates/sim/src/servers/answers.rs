@@ -5,7 +5,9 @@ use crate::checkers::modex::{Call, record, records};
 use crate::ranks::Phase;
 use crate::world::World;
 use bytes::Bytes;
+use wireup_wire::block;
 use wireup_wire::ids::Rank;
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::pmix::{Answer, Item, Proc, ProcState, Status};
 
 impl World {
@@ -93,7 +95,11 @@ impl World {
         };
         let seed = self.spec.seed;
         let known = match (answer, &call.group) {
-            (Answer::Fenced { data }, None) => records(seed, data).ok_or("its data is not what was given")?,
+            (Answer::Fenced { blocks }, None) => {
+                let data =
+                    block::plain(blocks.concat().into(), FRAME_PAYLOAD_MAX).map_err(|error| error.to_string())?;
+                records(seed, &data).ok_or("its data is not what was given")?
+            }
             (Answer::Grouped { context, data }, Some(_)) => {
                 self.checks.modex.on_context(call, ranks, *context)?;
                 let all: Vec<u8> = data.concat();

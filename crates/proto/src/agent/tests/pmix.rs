@@ -210,10 +210,9 @@ fn nothing_is_waited_for_without_end() {
 fn requests_that_one_node_answers() {
     let mut agent = serving();
     let whole = Ask::Fence { set: Set::All, collect: true, data: Bytes::from_static(b"all"), timeout_s: None };
-    let data = |bytes: &'static [u8]| Answer::Fenced { data: Bytes::from_static(bytes) };
-    assert_eq!(asks(&mut agent, 1, whole), answered(1, data(b"all")));
-    assert_eq!(asks(&mut agent, 2, fence(&[0, 1])), answered(2, data(b"d")), "the same ranks, one by one");
-    assert_eq!(asks(&mut agent, 3, fence(&[1])), answered(3, data(b"d")));
+    assert_eq!(asks(&mut agent, 1, whole), answered(1, Answer::fenced(b"all")));
+    assert_eq!(asks(&mut agent, 2, fence(&[0, 1])), answered(2, Answer::fenced(b"d")), "the same ranks, one by one");
+    assert_eq!(asks(&mut agent, 3, fence(&[1])), answered(3, Answer::fenced(b"d")));
     let names = Answer::Namespaces { names: vec![("s-1".into(), 2)] };
     assert_eq!(asks(&mut agent, 4, Ask::Namespaces), answered(4, names));
     let ToServer::Answer { answer: Answer::ProcTable { procs }, .. } =
@@ -235,7 +234,11 @@ fn requests_that_one_node_answers() {
     agent.handle(T, Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
     outputs(&mut agent);
     assert_eq!(asks(&mut agent, 8, lookup()), answered(8, Answer::Status(Status::NotFound)), "it went with its rank");
-    assert_eq!(asks(&mut agent, 9, fence(&[0, 1])), answered(9, data(b"d")), "the library goes on without who is lost");
+    assert_eq!(
+        asks(&mut agent, 9, fence(&[0, 1])),
+        answered(9, Answer::fenced(b"d")),
+        "the library goes on without who is lost"
+    );
 }
 
 #[test]

@@ -45,7 +45,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer::{self, Cause, Opened};
-use wireup_wire::pmix::{Answer, Status, ToServer, pack};
+use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
 
 /// A node's part of a collecting fence is compressed from so many bytes on: what the libraries pack repeats the job's name and the
 /// keys for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less than half.
@@ -114,7 +114,8 @@ impl Job {
     /// Tells the server process something; a process that is gone or has not begun is told nothing.
     fn tell_server(&self, message: &ToServer, cx: &mut Context<'_>) {
         if self.pmix.as_ref().is_some_and(|pmix| pmix.server.listens()) {
-            cx.out.push(Output::PmixSend { job: self.id(), bytes: pack(message) });
+            let piece = |bytes| Output::PmixSend { job: self.id(), bytes };
+            pieces(message).into_iter().map(piece).for_each(|output| cx.out.push(output));
         }
     }
 

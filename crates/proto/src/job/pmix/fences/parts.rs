@@ -13,19 +13,6 @@ pub enum Came {
     Gone,
 }
 
-/// The bytes of all blocks, one behind the other, without headers.
-pub fn joined(parts: Vec<Bytes>) -> Result<Bytes, String> {
-    let mut all = Vec::new();
-    for block in parts.into_iter().flat_map(block::blocks) {
-        let block = block.map_err(|error| error.to_string())?;
-        all.push(block.into_plain().map_err(|error| error.to_string())?);
-    }
-    Ok(match &mut all[..] {
-        [one] => std::mem::take(one),
-        all => all.concat().into(),
-    })
-}
-
 /// What the members' nodes have brought; `name`: of the group.
 pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
     let (mut fence, mut group, mut context, mut gone) = (Vec::new(), Vec::new(), u64::MAX, false);
@@ -90,15 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_fences_is_joined() {
+    fn the_data_of_fences_of_some_is_joined() {
         let pairs =
             [block(1, &Part::Fence { data: "ab".into() }), block(0, &Part::Fence { data: "c".into() })].concat();
         assert!(matches!(came(pairs.into(), None), Ok(Came::Fence(data)) if data == b"abc"));
-        let mut parts = Vec::new();
-        block::push(&mut parts, NodeId(3), false, b"xy");
-        block::push(&mut parts, NodeId(1), false, b"z");
-        assert_eq!(joined(vec![parts.into(), Bytes::new()]).unwrap(), "xyz");
-        assert_eq!(joined(vec![Bytes::new()]).unwrap(), "");
     }
 
     #[test]

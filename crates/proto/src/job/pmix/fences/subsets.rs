@@ -193,7 +193,7 @@ impl Job {
             pmix.fences.rounds.remove(group);
         }
         let answer = match came(pairs, name.as_deref()) {
-            Ok(Came::Fence(data)) => Answer::Fenced { data: data.into() },
+            Ok(Came::Fence(data)) => Answer::fenced(&data),
             Ok(Came::Group { context, data }) => Answer::Grouped { context, data },
             Ok(Came::Gone) => Answer::Status(Status::RankGone),
             Err(problem) => return self.fail_here(Cause::Pmi { problem }, cx),

@@ -2,12 +2,12 @@
 
 use super::super::super::{Context, Job};
 use super::super::asks::Waits;
-use super::parts::joined;
 use super::too_much;
 use crate::exchange::{Entering, Entry, Finished, Outcome};
 use crate::pmi_link::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
+use wireup_wire::block;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{Epoch, LocalRank};
 use wireup_wire::job::Modex;
@@ -79,10 +79,15 @@ impl Job {
         if let Some(pmix) = &mut self.pmix {
             pmix.fences.impatient.remove(&finished.epoch);
         }
-        match joined(parts) {
-            Ok(data) if data.len() <= FRAME_PAYLOAD_MAX => self.answer_ask(id, Answer::Fenced { data }, cx),
-            Ok(data) => self.fail_pmix(too_much(data.len()), cx),
-            Err(problem) => self.fail_here(Cause::Pmi { problem }, cx),
+        // As they travel, headers and all, they are a message for the server; unpacked, one for its ranks.
+        let travels: usize = parts.iter().map(Bytes::len).sum();
+        match parts.iter().map(block::plain_len).sum::<Result<usize, _>>() {
+            Ok(0) => self.answer_ask(id, Answer::Fenced { blocks: Vec::new() }, cx),
+            Ok(len) if len.max(travels) <= FRAME_PAYLOAD_MAX => {
+                self.answer_ask(id, Answer::Fenced { blocks: parts }, cx)
+            }
+            Ok(len) => self.fail_pmix(too_much(len), cx),
+            Err(error) => self.fail_here(Cause::Pmi { problem: error.to_string() }, cx),
         }
     }
 
