@@ -1,8 +1,9 @@
-// pmix-exchange SIZE collect|direct STAMPS [BYTES [spin]]
+// pmix-exchange SIZE collect|rest|direct STAMPS [BYTES [spin]]
 // pmix-exchange SIZE allgather STEPS
 //
 // Joins by PMIx, puts one value, commits, fences twice without data, then
 //   collect  fences with data, gets the values of all ranks
+//   rest     the same, but rests for a second behind that fence: what others do then does not compete with its last steps
 //   direct   gets the value of one rank of another node (or the next one), then of all
 // and appends one line of clock readings to STAMPS (CLOCK_MONOTONIC, ns):
 //
@@ -102,6 +103,7 @@ int main(int argc, char **argv) {
     uint64_t enter = now_ns();
     fence(!direct);
     uint64_t leave = now_ns();
+    if (strcmp(argv[2], "rest") == 0) sleep(1);
     // The farthest by number is on another node wherever there is one.
     uint64_t first = now_ns();
     get_one((me.rank + job_size / 2) % job_size, text, bytes);

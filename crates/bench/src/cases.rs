@@ -33,6 +33,8 @@ pub enum Work {
     PmixSleep,
     /// By PMIx: put 32 bytes, fence with data, get the values of all ranks.
     PmixExchange,
+    /// The same fence, after which all ranks rest: what it takes where nobody's gets compete with it.
+    PmixFence,
     /// The same with a fence without data: a rank of another node is asked.
     PmixDirect,
     /// As `True`, started by one remote shell per rank in sequence and by a tree of them.
@@ -62,7 +64,7 @@ impl Work {
         match self {
             Work::True | Work::Initiation | Work::Jobs => Pmi::None,
             Work::PmiInit | Work::PmiBare | Work::MpiInit | Work::Exchange | Work::Memory => Pmi::Simple,
-            Work::OpenMpi(_) | Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Pmi::Pmix,
+            Work::OpenMpi(_) | Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Pmi::Pmix,
         }
     }
 }
@@ -159,7 +161,8 @@ impl Case {
         };
         // Ten times what the slowest peer that ends at all was seen to take, hence a hang (chosen).
         let limit_s = match work {
-            Work::True | Work::Exchange | Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => 30 + job_size / 16,
+            Work::True | Work::Exchange => 30 + job_size / 16,
+            Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => 30 + job_size / 16,
             Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
             Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) => 60 + job_size,
         };
@@ -169,7 +172,7 @@ impl Case {
             Work::Memory => Against::Own(Metric::PairBytes),
             Work::Initiation => Against::Serial,
             Work::OpenMpi(version) => Against::OpenMpi(version),
-            Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Against::OpenMpi(OpenMpi::V5),
+            Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Against::OpenMpi(OpenMpi::V5),
         };
         let limit = Duration::from_secs(limit_s.into());
         let asked = asked_of(work, place);
@@ -222,6 +225,7 @@ impl Case {
             Work::OpenMpi(OpenMpi::V5) => "Open MPI 5 init, barrier, finalize; overhead: less the slowest MPI_Init",
             Work::PmixSleep => "sleep 0.3 with a PMIx server; overhead: less 0.3 s",
             Work::PmixExchange => "PMIx put, fence with data, get-all of 32 bytes",
+            Work::PmixFence => "PMIx put, fence with data of 32 bytes, a second's rest, gets",
             Work::PmixDirect => "PMIx put, fence without data, get of another node's rank, get-all",
             Work::Initiation => "static `true`, by a remote shell per rank in sequence and by a tree of agents",
             Work::Jobs => return self.describe_jobs(),
@@ -268,6 +272,7 @@ impl Case {
                 &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes]
             }
             Work::PmixExchange => &[Metric::Fence, Metric::GetAll, Metric::Wall],
+            Work::PmixFence => &[Metric::Fence],
             Work::PmixDirect => &[Metric::FirstGet, Metric::GetAll, Metric::Wall],
             Work::True if self.remote.is_some() => &[Metric::Wall, Metric::NetBytes],
             Work::Exchange if self.remote.is_some() => &[Metric::Fence, Metric::GetAll, Metric::Wall],
@@ -279,11 +284,12 @@ impl Case {
     }
 }
 
-const WORKS: [(Work, &str); 13] = [
+const WORKS: [(Work, &str); 14] = [
     (Work::OpenMpi(OpenMpi::V4), "openmpi4"),
     (Work::OpenMpi(OpenMpi::V5), "openmpi5"),
     (Work::PmixSleep, "pmix-sleep"),
     (Work::PmixExchange, "pmix-exchange"),
+    (Work::PmixFence, "pmix-fence"),
     (Work::PmixDirect, "pmix-direct"),
     (Work::True, "true"),
     (Work::PmiInit, "pmi-init"),
@@ -301,7 +307,7 @@ const JOB_SIZE_MAX: u32 = 65_536;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange, openmpi4, openmpi5, pmix-sleep, \
-     pmix-exchange, pmix-direct, memory (without --hosts) or initiation (with --hosts), such as true-1x256; in bench jobs: jobs-1x1"
+     pmix-exchange, pmix-fence, pmix-direct, memory (without --hosts) or initiation (with --hosts), such as true-1x256; in bench jobs: jobs-1x1"
 )]
 pub struct NoCase(pub String);
 

@@ -223,7 +223,7 @@ impl Contestant {
 /// What wireup is told besides: nothing where the program tells it.
 fn with_pmix(mut options: Vec<String>, work: Work) -> Vec<String> {
     match work {
-        Work::PmixSleep | Work::PmixExchange => options.extend(words(&["--pmi", "pmix"])),
+        Work::PmixSleep | Work::PmixExchange | Work::PmixFence => options.extend(words(&["--pmi", "pmix"])),
         Work::PmixDirect => options.extend(words(&["--pmi", "pmix", "--modex", "direct"])),
         _ => {}
     }

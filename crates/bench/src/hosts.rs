@@ -43,8 +43,13 @@ pub const INITIATION: [Row; 6] = [
     ("initiation-16x4", true),
     ("initiation-16x8", true),
 ];
-const WITH_PMIX: [Row; 4] =
-    [("openmpi4-4x4", false), ("openmpi5-4x4", false), ("pmix-exchange-16x16", false), ("pmix-direct-16x16", false)];
+const WITH_PMIX: [Row; 5] = [
+    ("openmpi4-4x4", false),
+    ("openmpi5-4x4", false),
+    ("pmix-exchange-16x16", false),
+    ("pmix-fence-16x16", false),
+    ("pmix-direct-16x16", false),
+];
 
 /// The default set across hosts.
 pub fn table() -> Vec<Row> {
@@ -129,7 +134,7 @@ pub fn reference(work: Work, remote: &Remote) -> Against {
         Work::Exchange => Against::Echo,
         Work::Initiation => Against::Serial,
         Work::OpenMpi(version) => Against::OpenMpi(version),
-        Work::PmixSleep | Work::PmixExchange | Work::PmixDirect => Against::Srun,
+        Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Against::Srun,
     }
 }
 

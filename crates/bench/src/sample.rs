@@ -65,6 +65,7 @@ impl Stage<'_> {
                 run.map(|sample| less(sample, SLEEP_S))
             }
             Work::PmixExchange => self.run_pmix(case, contestant, "collect"),
+            Work::PmixFence => self.run_pmix(case, contestant, "rest"),
             Work::PmixDirect => self.run_pmix(case, contestant, "direct"),
             Work::Exchange => self.run_exchange(case, contestant),
             Work::Memory => self.run_held(case, contestant),
