@@ -33,7 +33,7 @@ pub enum Work {
     PmixSleep,
     /// By PMIx: put 32 bytes, fence with data, get the values of all ranks.
     PmixExchange,
-    /// The same fence, after which all ranks rest: what it takes where nobody's gets compete with it.
+    /// The same fence, after which all ranks rest: what it takes where nobody's gets compete with it, and the gets nobody's fence.
     PmixFence,
     /// The same with a fence without data: a rank of another node is asked.
     PmixDirect,
@@ -225,7 +225,7 @@ impl Case {
             Work::OpenMpi(OpenMpi::V5) => "Open MPI 5 init, barrier, finalize; overhead: less the slowest MPI_Init",
             Work::PmixSleep => "sleep 0.3 with a PMIx server; overhead: less 0.3 s",
             Work::PmixExchange => "PMIx put, fence with data, get-all of 32 bytes",
-            Work::PmixFence => "PMIx put, fence with data of 32 bytes, a second's rest, gets",
+            Work::PmixFence => "PMIx put, fence with data of 32 bytes, a second's rest, get-all",
             Work::PmixDirect => "PMIx put, fence without data, get of another node's rank, get-all",
             Work::Initiation => "static `true`, by a remote shell per rank in sequence and by a tree of agents",
             Work::Jobs => return self.describe_jobs(),
@@ -272,7 +272,7 @@ impl Case {
                 &[Metric::Fence, Metric::GetAll, Metric::Wall, Metric::NetBytes]
             }
             Work::PmixExchange => &[Metric::Fence, Metric::GetAll, Metric::Wall],
-            Work::PmixFence => &[Metric::Fence],
+            Work::PmixFence => &[Metric::Fence, Metric::GetAll],
             Work::PmixDirect => &[Metric::FirstGet, Metric::GetAll, Metric::Wall],
             Work::True if self.remote.is_some() => &[Metric::Wall, Metric::NetBytes],
             Work::Exchange if self.remote.is_some() => &[Metric::Fence, Metric::GetAll, Metric::Wall],
