@@ -2,7 +2,7 @@
 use std::ops::Range;
 
 use plotters::coord::Shift;
-use plotters::coord::combinators::LogCoord;
+use plotters::coord::combinators::{BindKeyPoints, LogCoord};
 use plotters::coord::ranged1d::Ranged;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
@@ -99,8 +99,8 @@ impl Chart {
             .y_label_area_size(84);
         match self.axis {
             Axis::Log => {
-                // From a round number: else there may be no tick below.
-                let values = (10f64.powf(values.start.log10().floor())..values.end * 1.5).log_scale();
+                let ticks = log_ticks(&values);
+                let values = (ticks[0]..values.end * 1.5).log_scale().with_key_points(ticks);
                 self.fill(builder.build_cartesian_2d(sizes, values)?, octaves)
             }
             Axis::Linear(most) => {
@@ -182,6 +182,24 @@ impl Chart {
 }
 
 /// Smallest and largest; `None` of nothing.
+/// The round numbers of a logarithmic axis, from the last one below all values: powers of ten, where these are few 2 and 5 times
+/// these as well.
+fn log_ticks(values: &Range<f64>) -> Vec<f64> {
+    let (first, last) = (values.start.log10().floor() as i32, (values.end * 1.5).log10().floor() as i32);
+    let steps: &[f64] = if last - first < 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let mut ticks: Vec<f64> = Vec::new();
+    for tick in (first..=last).flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade))) {
+        // Only one below them is needed.
+        if tick <= values.start {
+            ticks.clear();
+        }
+        if tick <= values.end * 1.5 {
+            ticks.push(tick);
+        }
+    }
+    ticks
+}
+
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     values.fold(None, |range: Option<Range<f64>>, value| {
         Some(range.map_or(value..value, |range| range.start.min(value)..range.end.max(value)))
@@ -195,4 +213,27 @@ fn number(value: f64) -> String {
     }
     let digits = if value >= 1.0 { 1e1 } else { 1e4 };
     format!("{}", (value * digits).round() / digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_logarithmic_axis_has_ticks_however_short_it_is() {
+        assert_eq!(log_ticks(&(0.238..0.396)), [0.2, 0.5]);
+        assert_eq!(log_ticks(&(1.0..1.0)), [1.0]);
+        assert_eq!(log_ticks(&(0.9..24.4)), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!(log_ticks(&(3.0..3000.0)), [1.0, 10.0, 100.0, 1000.0]);
+    }
+
+    #[test]
+    fn every_tick_is_written() {
+        let line = Line { name: "a".into(), style: Style::Measured, points: vec![(1.0, 0.238), (8.0, 0.396)] };
+        let (axis, title) = (Axis::Log, "t".to_owned());
+        let chart =
+            Chart { name: "c", title, across: "ranks", values: "s", axis, lines: vec![line], note: String::new() };
+        let text = chart.draw().unwrap();
+        assert!(text.contains("\n0.2\n") && text.contains("\n0.5\n"), "{text}");
+    }
 }
