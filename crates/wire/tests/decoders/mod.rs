@@ -7,18 +7,20 @@ pub mod shared;
 
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, FrameError, FrameReader, HEADER_LEN};
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::peer::{self, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, Control, Hello, TracePart};
 use wireup_wire::pmi::{
     Command, Dialect, PmiError, Reply, ReplyReader, Request, RequestReader, encode_reply, encode_request,
     encode_unknown,
 };
+use wireup_wire::pmix::{FromServer, Message, PmixError, ToServer, Unpacker};
 use wireup_wire::{blob, block, values};
 
 /// A target's name and its body.
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// All targets; a name is also that of the corpus' folder.
-pub const DECODERS: [Decoder; 9] = [
+pub const DECODERS: [Decoder; 10] = [
     ("frame", frame),
     ("control", control),
     ("bootstrap", bootstrap),
@@ -28,6 +30,7 @@ pub const DECODERS: [Decoder; 9] = [
     ("rows", shared::rows),
     ("pmi_request", pmi_request),
     ("pmi_reply", pmi_reply),
+    ("pmix", pmix),
 ];
 
 /// The pieces that the first byte asks for.
@@ -117,7 +120,42 @@ pub fn blocks(input: &[u8]) {
     assert_eq!(block::prefix_len(input, walk.len()), Ok(input.len()));
     let packed: Vec<u8> = walk.iter().flat_map(|block| block.encode()).collect();
     let again: Result<Vec<_>, _> = block::blocks(packed.into()).collect();
-    assert_eq!(again, Ok(walk));
+    assert_eq!(again.as_ref(), Ok(&walk));
+
+    let plain: Result<Vec<Bytes>, _> = walk.into_iter().map(block::Block::into_plain).collect();
+    let joined = block::plain(Bytes::copy_from_slice(input), FRAME_PAYLOAD_MAX);
+    assert_eq!(joined, plain.map(|parts| parts.concat().into()), "joined, they are others than one by one");
+}
+
+/// What an agent and its PMIx server process tell each other, either way: any cut gives the same messages, and each goes round.
+pub fn pmix(input: &[u8]) {
+    let Some((piece, bytes)) = pieces(input) else { return };
+    told::<ToServer>(bytes, piece);
+    told::<FromServer>(bytes, piece);
+}
+
+fn told<T: Message + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) {
+    let (whole, end) = messages::<T>(bytes, bytes.len().max(1));
+    for message in &whole {
+        let again = wireup_wire::pmix::pieces(message).concat();
+        assert_eq!(messages::<T>(&again, again.len()).0, std::slice::from_ref(message));
+    }
+    assert_eq!(messages::<T>(bytes, piece), (whole, end), "another cut, other messages");
+}
+
+fn messages<T: Message>(bytes: &[u8], piece: usize) -> (Vec<T>, Result<(), PmixError>) {
+    let (mut unpacker, mut seen) = (Unpacker::default(), Vec::new());
+    for chunk in bytes.chunks(piece) {
+        unpacker.push(chunk);
+        loop {
+            match unpacker.next() {
+                Ok(Some(message)) => seen.push(message),
+                Ok(None) => break,
+                Err(error) => return (seen, Err(error)),
+            }
+        }
+    }
+    (seen, Ok(()))
 }
 
 /// A rank's requests, through the switch to PMI-2: any cut gives the same requests, each goes round, and
