@@ -181,7 +181,6 @@ impl Chart {
     }
 }
 
-/// Smallest and largest; `None` of nothing.
 /// The round numbers of a logarithmic axis, from the last one below all values: powers of ten, where these are few 2 and 5 times
 /// these as well.
 fn log_ticks(values: &Range<f64>) -> Vec<f64> {
@@ -200,6 +199,7 @@ fn log_ticks(values: &Range<f64>) -> Vec<f64> {
     ticks
 }
 
+/// Smallest and largest; `None` of nothing.
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     values.fold(None, |range: Option<Range<f64>>, value| {
         Some(range.map_or(value..value, |range| range.start.min(value)..range.end.max(value)))

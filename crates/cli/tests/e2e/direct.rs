@@ -31,10 +31,15 @@ fn virtual_nodes_do_too() {
     }
 }
 
+/// A host's own.
+fn address(machines: &Machines, host: u16) -> String {
+    let said = machines.ask(host, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
+    said.trim().to_owned()
+}
+
 /// Packets from `from` to `to` find no way, in their own network alone.
 fn wall(machines: &Machines, from: u16, to: u16) {
-    let address = machines.ask(to, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
-    machines.ask(from, &format!("ip route add unreachable {}/32", address.trim()));
+    machines.ask(from, &format!("ip route add unreachable {}/32", address(machines, to)));
 }
 
 const SEVEN: &str = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16 --exchange ring";
@@ -56,10 +61,9 @@ fn where_no_link_can_be_made_the_job_goes_on_and_both_ends_are_named() {
 fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     for (from, to) in [(3, 4), (4, 3)] {
-        let address = machines.ask(to, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
         // Nobody has this address in Ethernet's terms.
         let nowhere = "lladdr 02:00:5e:00:53:99 nud permanent dev eth0";
-        machines.ask(from, &format!("ip neighbour replace {} {nowhere}", address.trim()));
+        machines.ask(from, &format!("ip neighbour replace {} {nowhere}", address(&machines, to)));
     }
     let outcome = machines.job(SEVEN).args(exchange()).succeed();
     // A dialled connection is given up after 30 s, with a warning: the job was over by then.
@@ -68,14 +72,13 @@ fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
 
 /// Refuses connections that `from` begins, and lets through those to it.
 fn firewall(machines: &Machines, from: u16, at: u16) {
-    let address = machines.ask(from, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
     let rules = "add table ip firewall; add chain ip firewall in { type filter hook input priority 0; }; \
         add rule ip firewall in ip saddr";
     let begins = "tcp flags & (syn | ack) == syn reject with tcp reset";
-    machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {} {begins}'", address.trim()));
+    machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {} {begins}'", address(machines, from)));
 }
 
-/// Whoever cannot dial is dialled. (Both ways closed bring a warning: see above.)
+/// Whoever cannot dial is dialled. (Both ways closed bring a warning: see below.)
 #[test]
 fn through_a_firewall_of_one_way_the_other_end_makes_the_link() {
     for (from, at) in [(3, 4), (4, 3)] {
