@@ -40,7 +40,7 @@ pub enum FlagError {
     SessionTwice,
     #[error("{flag} is decided where a session is begun; give it to wireup up, or run with --no-session")]
     DecidedBySession { flag: String },
-    #[error("--detach needs a session that the job can go on in; begin one with wireup up")]
+    #[error("--detach needs a session that the job can go on in; begin one with wireup up, or name one with --session")]
     DetachWithoutSession,
     #[error("--detach leaves nobody who could serve {flag}; leave one of them out")]
     Detached { flag: &'static str },
