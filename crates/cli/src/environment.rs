@@ -161,8 +161,8 @@ pub fn job_env<'a>(
 
 /// What ranks need besides, where they are offered PMIx. What the user has set stays.
 ///
-/// Open MPI's transports prove to belong to one job by a key, which its own launcher makes; up to version 4 a part of it (`schizo/orte`)
-/// takes every rank that no `mpirun` has started for a job of its own. `prefix` is where it lies. MPICH refuses to start where it finds two
+/// Open MPI's transports prove to belong to one job by a key, which its own launcher makes; up to version 4 parts of it (`schizo`)
+/// take every rank that no `mpirun`, or inside an allocation no step of the batch system's own, has started for a job of its own. `prefix` is where it lies. MPICH refuses to start where it finds two
 /// kinds of PMI, unless it is told which to take; the others take what they know.
 pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Option<&str>) -> Vec<Vec<u8>> {
     let mut add = |name: &str, value: &str| {
@@ -175,7 +175,7 @@ pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Opt
         // Unlike for two jobs of one launcher at once; a node does not guard anything by it.
         let key = u64::from(tag) << 32 | u64::from(tag.rotate_left(13) ^ 0x9e37_79b9);
         add("OMPI_MCA_orte_precondition_transports", &format!("{key:016x}-{:016x}", key.rotate_left(17)));
-        add("OMPI_MCA_schizo", "^orte");
+        add("OMPI_MCA_schizo", "^orte,slurm,flux,jsm,alps");
         if let Some(prefix) = prefix {
             add("OPAL_PREFIX", prefix);
         }
