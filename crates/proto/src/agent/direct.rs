@@ -5,7 +5,7 @@
 
 use super::Agent;
 use crate::io::LinkId;
-use crate::job::{Remains, modex_frame, modex_gone};
+use crate::job::{JobInput, Remains, modex_frame, modex_gone};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Hop;
@@ -252,16 +252,16 @@ impl Agent {
     fn take_direct(&mut self, now: Instant, id: JobId, from: AgentId, frame: Frame) -> Result<(), PeerError> {
         if frame.kind == Kind::Modex {
             let message: Between = peer::decode(&frame.payload)?;
-            self.with_job(now, id, |job, cx| job.on_between(from, message, cx));
+            self.tell_job(now, id, JobInput::Between { from, message });
         } else if frame.kind == Kind::Bench {
-            self.with_job(now, id, |job, cx| job.on_bench(from, frame, cx));
+            self.tell_job(now, id, JobInput::Bench { from, frame });
         } else if frame.kind == Kind::Control {
             let message = peer::decode(&frame.payload)?;
             self.on_job_control(now, Some(from), id, message);
         } else if frame.kind != Kind::Direct {
             self.on_job_frame(now, Some(from), frame);
         } else {
-            self.with_job(now, id, |job, cx| job.on_direct(from, frame, cx));
+            self.tell_job(now, id, JobInput::Direct { from, frame });
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Agent {
         let Waited { frames, is_whole } = self.early.take(id);
         if !is_whole {
             let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes came for the job before it began");
-            self.with_job(now, id, |job, cx| job.fail_early(problem, cx));
+            self.tell_job(now, id, JobInput::EarlyOverflow(problem));
         }
         for (from, frame) in frames {
             // What an agent of ours cannot have written changes nothing.
@@ -301,7 +301,8 @@ impl Agent {
         }
         for broken in self.links.direct.take_broken() {
             for job in broken.jobs {
-                self.with_job(now, job, |job, cx| job.fail_direct(broken.agent, &broken.problem, cx));
+                let problem = broken.problem.clone();
+                self.tell_job(now, job, JobInput::NoDirectLink { agent: broken.agent, problem });
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Agent;
 use crate::io::{LinkId, Peer};
+use crate::job::JobInput;
 use crate::starts::{Purpose, Wish};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -81,7 +82,7 @@ impl Agent {
                     self.links.control_up(JobId(0), &message, &mut self.out);
                 }
                 // Whose trace waited for it is over now.
-                self.with_all_jobs(now, |_, _| ());
+                self.tell_all_jobs(now, || JobInput::ClockTold);
             }
             (None, Control::TimeLeft { left_ns }) => self.on_time_left(now, left_ns),
             (None, Control::Probed { agent, asker, problem }) => self.on_probed_above(now, agent, asker, problem),
@@ -106,7 +107,7 @@ impl Agent {
     pub(super) fn on_job_frame(&mut self, now: Instant, from: Option<AgentId>, frame: Frame) {
         let id = JobId(frame.job);
         if let Some(side) = self.side(id, from) {
-            self.with_job(now, id, |job, cx| job.on_frame(side, frame, cx));
+            self.tell_job(now, id, JobInput::Frame { from: side, frame });
         }
     }
 
@@ -115,10 +116,10 @@ impl Agent {
         match (self.side(id, from), message) {
             (Some(Some(branch)), Control::Missing(mut missing)) => {
                 missing.retain(|missing| self.tree.subtree_contains(branch, missing.agent));
-                self.with_job(now, id, |job, cx| job.on_control_up(branch, Control::Missing(missing), cx));
+                self.tell_job(now, id, JobInput::ControlUp { from: branch, message: Control::Missing(missing) });
             }
-            (Some(Some(branch)), message) => self.with_job(now, id, |job, cx| job.on_control_up(branch, message, cx)),
-            (Some(None), message) => self.with_job(now, id, |job, cx| job.on_control_down(&message, cx)),
+            (Some(Some(from)), message) => self.tell_job(now, id, JobInput::ControlUp { from, message }),
+            (Some(None), message) => self.tell_job(now, id, JobInput::ControlDown(message)),
             (None, _) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The agent's jobs: taken on, told what is theirs, forgotten.
 
 use super::{Agent, AgentConfig};
-use crate::job::{Context, Job, JobTree, participants};
+use crate::job::{Act, Acts, Job, JobInput, JobTree, Turn, participants};
 use crate::time::Instant;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,13 +63,8 @@ impl Agent {
         let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
         let ask_clock = job.is_profiled() && self.links.has_up();
         self.jobs.insert(id, job);
-        self.with_job(now, id, |job, cx| {
-            job.begin(cx);
-            for &agent in lost {
-                job.on_child_missing(agent, true);
-                job.on_missing(vec![MissingAgent { agent, problem: LOST_BEFORE.into() }], cx);
-            }
-        });
+        let missing = |agent: &AgentId| MissingAgent { agent: *agent, problem: LOST_BEFORE.into() };
+        self.tell_job(now, id, JobInput::Begin { lost: lost.iter().map(missing).collect() });
         if ask_clock {
             self.ask_clock(now);
         }
@@ -96,21 +91,25 @@ impl Agent {
         self.links.control_up(spec.job, &message, &mut self.out);
     }
 
-    pub(super) fn with_job(&mut self, now: Instant, id: JobId, act: impl FnOnce(&mut Job, &mut Context<'_>)) {
+    pub(super) fn tell_job(&mut self, now: Instant, id: JobId, input: JobInput) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        let mut cx = Context {
-            up: job.up(),
+        let links = &self.links;
+        let mut turn = Turn {
             now,
             start_by: self.start_by,
             clock: &self.clock,
-            links: &mut self.links,
-            out: &mut self.out,
+            standing: self.standing.is_some(),
+            is_linked: &|agent| links.child(agent).is_some(),
             memory: &mut *self.memory,
         };
-        act(job, &mut cx);
-        if job.settle(&mut cx) {
+        let mut acts = Acts::default();
+        let is_over = job.handle(&mut turn, input, &mut acts);
+        for act in acts {
+            self.carry_out(id, act);
+        }
+        if is_over {
             self.forget_job(id);
         }
         for agent in self.links.take_dropped() {
@@ -119,10 +118,30 @@ impl Agent {
         }
     }
 
-    pub(super) fn with_all_jobs(&mut self, now: Instant, mut act: impl FnMut(&mut Job, &mut Context<'_>)) {
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.with_job(now, id, &mut act);
+    fn carry_out(&mut self, id: JobId, act: Act) {
+        let out = &mut self.out;
+        match act {
+            Act::ToLauncher(frame) | Act::NoteUp(frame) => self.links.send_up(frame, out),
+            Act::ToAgent(agent, frame) => self.links.send_peer(agent, frame, out),
+            Act::Prepare(agents) => self.links.prepare_peers(agents, id, out),
+            Act::DropChild(agent) => self.links.drop_child(agent, out),
+            Act::Do(output) => out.push(output),
         }
+    }
+
+    pub(super) fn jobs_where(&self, which: impl Fn(&Job) -> bool) -> Vec<JobId> {
+        self.jobs.iter().filter(|(_, job)| which(job)).map(|(id, _)| *id).collect()
+    }
+
+    /// The same for all jobs that `which` holds for.
+    pub(super) fn tell_jobs_where(&mut self, now: Instant, which: impl Fn(&Job) -> bool, input: impl Fn() -> JobInput) {
+        for id in self.jobs_where(which) {
+            self.tell_job(now, id, input());
+        }
+    }
+
+    pub(super) fn tell_all_jobs(&mut self, now: Instant, input: impl Fn() -> JobInput) {
+        self.tell_jobs_where(now, |_| true, input);
     }
 
     /// A job is over here.

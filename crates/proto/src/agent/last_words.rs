@@ -5,6 +5,7 @@
 
 use super::Agent;
 use crate::io::{ExitStatus, ShellId};
+use crate::job::JobInput;
 use crate::starts;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,11 +93,6 @@ impl Agent {
             return self.report_lost(now, agent, problem);
         }
         let cause = Cause::AgentLost { agent, problem };
-        self.with_all_jobs(now, |job, cx| {
-            if job.has_child(agent) {
-                job.fail_agent(agent, cause.clone(), cx);
-                job.on_child_lost(agent);
-            }
-        });
+        self.tell_jobs_where(now, |job| job.has_child(agent), || JobInput::ChildLost { agent, cause: cause.clone() });
     }
 }

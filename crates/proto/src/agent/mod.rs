@@ -26,7 +26,7 @@ mod ucx;
 use crate::children::Children;
 use crate::clock_offset::ClockOffset;
 use crate::io::{Input, Output};
-use crate::job::{Born, Job};
+use crate::job::{Born, Job, JobInput};
 use crate::links::{Below, Links};
 use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
@@ -179,42 +179,42 @@ impl Agent {
             Input::Ancestors { ancestors } => self.config.kin.ancestors = ancestors,
             Input::ToldToEnd { signal } => {
                 self.told_to_end = true;
-                self.with_all_jobs(now, |job, cx| job.fail_here(Cause::ToldToEnd { signal }, cx));
+                self.tell_all_jobs(now, || JobInput::FailHere(Cause::ToldToEnd { signal }));
             }
             Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
-                self.with_job(now, job, |job, cx| job.on_started(local, pid, spawn_ns, exec_ns, cx));
+                self.tell_job(now, job, JobInput::Started { local, pid, spawn_ns, exec_ns });
             }
             Input::ChildFailed { job, local, error } => {
-                self.with_job(now, job, |job, cx| job.on_start_failed(local, error, cx));
+                self.tell_job(now, job, JobInput::StartFailed { local, error });
             }
             Input::ChildExited { job, local, status } => {
-                self.with_job(now, job, |job, cx| job.on_exited(local, status, cx));
+                self.tell_job(now, job, JobInput::Exited { local, status });
             }
             Input::ClientBytes { job, local, bytes } => {
-                self.with_job(now, job, |job, cx| job.on_client_bytes(local, &bytes, cx));
+                self.tell_job(now, job, JobInput::ClientBytes { local, bytes });
             }
             Input::ClientGone { job, local } => {
-                self.with_job(now, job, |job, cx| job.on_socket_closed(local, cx.now));
+                self.tell_job(now, job, JobInput::ClientGone { local });
             }
             Input::StdioBytes { job, local, stream, bytes } => {
-                self.with_job(now, job, |job, cx| job.on_stdio_bytes(local, stream, &bytes, cx));
+                self.tell_job(now, job, JobInput::StdioBytes { local, stream, bytes });
             }
             Input::StdioClosed { job, local, stream } => {
-                self.with_job(now, job, |job, _| job.on_stream_closed(local, stream));
+                self.tell_job(now, job, JobInput::StdioClosed { local, stream });
             }
             Input::StdinTaken { job, local, bytes } => {
-                self.with_job(now, job, |job, cx| job.on_stdin_taken(local, bytes, cx));
+                self.tell_job(now, job, JobInput::StdinTaken { local, bytes });
             }
             Input::PmixBytes { job, bytes } => {
-                self.with_job(now, job, |job, cx| job.on_pmix_bytes(&bytes, cx));
+                self.tell_job(now, job, JobInput::PmixBytes(bytes));
             }
             Input::PmixGone { job, status, stderr } => {
-                self.with_job(now, job, |job, cx| job.on_pmix_gone(status, &stderr, cx));
+                self.tell_job(now, job, JobInput::PmixGone { status, stderr });
             }
             Input::PmixFailed { job, error } => {
-                self.with_job(now, job, |job, cx| job.on_pmix_failed(&error, cx));
+                self.tell_job(now, job, JobInput::PmixFailed(error));
             }
-            Input::KeeperLost { job } => self.with_job(now, job, |job, cx| job.on_keeper_lost(cx)),
+            Input::KeeperLost { job } => self.tell_job(now, job, JobInput::KeeperLost),
             Input::RejoinFailed { .. } => self.on_rejoin_failed(now),
             Input::EndSession { reason } => self.end_session(now, reason),
             Input::Tick => self.on_tick(now),
@@ -281,7 +281,7 @@ impl Agent {
         self.check_last_words(now);
         self.check_direct(now);
         self.check_standing(now);
-        self.with_all_jobs(now, |job, cx| job.on_tick(cx));
+        self.tell_all_jobs(now, || JobInput::Tick);
         if self.leaving.is_some_and(|until| now >= until) {
             self.leave();
         }

@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::io::{LinkId, Peer};
-use crate::job::Job;
+use crate::job::{Job, JobInput};
 use crate::time::Instant;
 
 impl Agent {
@@ -27,7 +27,7 @@ impl Agent {
         }
         if peer == Peer::Parent {
             self.on_parent_up();
-            self.with_all_jobs(now, |job, cx| job.on_linked(cx));
+            self.tell_all_jobs(now, || JobInput::Linked);
             if self.jobs.values().any(Job::is_profiled) {
                 self.ask_clock(now);
             }

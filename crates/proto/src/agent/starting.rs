@@ -6,7 +6,7 @@
 
 use super::Agent;
 use crate::io::{ExitStatus, LinkId, Output, ShellId};
-use crate::job::Job;
+use crate::job::{Job, JobInput};
 use crate::starts::{Outcome, Purpose, Wish};
 use crate::time::Instant;
 use std::collections::BTreeSet;
@@ -281,14 +281,10 @@ impl Agent {
 
     fn report_missing(&mut self, now: Instant, child: AgentId, missing: Vec<MissingAgent>) {
         let settled = self.children.is_settled(child);
-        self.with_all_jobs(now, |job, cx| {
-            if job.has_child(child) {
-                job.on_child_missing(child, settled);
-                if !missing.is_empty() {
-                    job.on_missing(missing.clone(), cx);
-                }
-            }
-        });
+        for id in self.jobs_where(|job| job.has_child(child)) {
+            let missing = missing.clone();
+            self.tell_job(now, id, JobInput::ChildMissing { agent: child, settled, missing });
+        }
     }
 
     /// Asks all hosts behind a child that is in doubt.
@@ -407,7 +403,7 @@ impl Agent {
     pub(super) fn forget_starting(&mut self, now: Instant, agent: AgentId) {
         self.children.on_lost(agent);
         self.links.forget_child(agent);
-        self.with_all_jobs(now, |job, _| job.on_child_missing(agent, true));
+        self.tell_all_jobs(now, || JobInput::ChildMissing { agent, settled: true, missing: Vec::new() });
     }
 
     /// The first guest of a link is the child that was called; a second one is not needed.

@@ -15,6 +15,7 @@
 
 use super::Agent;
 use crate::io::{ExitStatus, How, Output, ShellId};
+use crate::job::JobInput;
 use crate::starts::{self, NEEDED};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -184,11 +185,7 @@ impl Agent {
             Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
             Hop::Child(child) if self.children.is_lost(child) => {
                 let missing = vec![MissingAgent { agent, problem }];
-                self.with_all_jobs(now, |job, cx| {
-                    if job.has_child(child) {
-                        job.on_missing(missing.clone(), cx);
-                    }
-                });
+                self.tell_jobs_where(now, |job| job.has_child(child), || JobInput::Missing(missing.clone()));
             }
             Hop::Child(child) => {
                 let message = Control::NotStarted(MissingAgent { agent, problem });

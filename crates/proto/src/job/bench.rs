@@ -119,7 +119,7 @@ impl Job {
 
     fn send_there(&mut self, other: AgentId, cx: &mut Context<'_>) {
         let message = self.bench.as_ref().map(|bench| bench.message.clone()).unwrap_or_default();
-        cx.links.send_peer(other, self.bench_frame(THERE, message), cx.out);
+        cx.send_child(other, self.bench_frame(THERE, message));
     }
 
     /// A message of the other agent.
@@ -128,14 +128,14 @@ impl Job {
         match (bench.part, frame.stream) {
             (Part::Second { other }, THERE) if from == other => {
                 let answer = self.bench_frame(BACK, frame.payload);
-                cx.links.send_peer(other, answer, cx.out);
+                cx.send_child(other, answer);
             }
             (Part::Second { other }, OVER) if from == other => self.end_bench(cx),
             (Part::First { other }, BACK) if from == other => {
                 if self.bench_goes_on(cx) {
                     self.send_there(other, cx);
                 } else {
-                    cx.links.send_peer(other, self.bench_frame(OVER, Bytes::new()), cx.out);
+                    cx.send_child(other, self.bench_frame(OVER, Bytes::new()));
                 }
             }
             (Part::First { .. } | Part::Second { .. } | Part::Among { .. }, _) => {}

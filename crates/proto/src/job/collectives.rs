@@ -1,6 +1,7 @@
 //! The collectives of a job as its agent carries them out: frames in and out, answers to the ranks, what cannot complete.
 
 use super::array::Laid;
+use super::interface::Act;
 use super::processes::Life;
 use super::{Context, Job};
 use crate::arena;
@@ -38,7 +39,7 @@ impl Job {
             ExchangeScheme::Bruck => Algorithm::Bruck,
         };
         let agents = self.exchanges.receivers(algorithm).into_iter().map(|node| self.spec.nodes[node.index()].agent);
-        cx.links.prepare_peers(agents.collect::<Vec<_>>(), self.id(), cx.out);
+        cx.out.act(Act::Prepare(agents.collect()));
     }
 
     /// A frame along the tree: a child's, or (`None`) the parent's.
@@ -112,7 +113,7 @@ impl Job {
                     self.traffic.direct.count_out(payload.len());
                     let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
                     let agent = self.spec.nodes[node.index()].agent;
-                    cx.links.send_peer(agent, frame, cx.out);
+                    cx.out.act(Act::ToAgent(agent, frame));
                 }
                 Do::Finish(finished) if finished.trace.collective == Collective::Modex => {
                     self.on_modex_finished(*finished, cx);

@@ -1,9 +1,9 @@
 //! What a job may use while it handles one input, above all the ways to its neighbours in the job's tree.
 
+use super::interface::{Act, Acts, Turn};
 use crate::clock_offset::ClockOffset;
-use crate::links::Links;
 use crate::memory::Memory;
-use crate::outbox::{Outbox, control_frame};
+use crate::outbox::control_frame;
 use crate::time::Instant;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
@@ -14,8 +14,9 @@ pub struct Context<'a> {
     /// Agents that were not there by then are missed.
     pub start_by: Instant,
     pub clock: &'a ClockOffset,
-    pub links: &'a mut Links,
-    pub out: &'a mut Outbox,
+    pub standing: bool,
+    pub is_linked: &'a dyn Fn(AgentId) -> bool,
+    pub out: &'a mut Acts,
     /// Makes what the ranks here read.
     pub memory: &'a mut dyn Memory,
     pub up: Up,
@@ -31,11 +32,24 @@ pub enum Up {
     Nowhere,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    pub fn new(turn: &'a mut Turn<'_>, up: Up, out: &'a mut Acts) -> Self {
+        let Turn { now, start_by, clock, standing, is_linked, memory } = turn;
+        Context {
+            now: *now,
+            start_by: *start_by,
+            clock,
+            standing: *standing,
+            is_linked,
+            out,
+            memory: &mut **memory,
+            up,
+        }
+    }
     pub fn send_up(&mut self, frame: Frame) {
         match self.up {
-            Up::Launcher => self.links.send_up(frame, self.out),
-            Up::Agent(agent) => self.links.send_peer(agent, frame, self.out),
+            Up::Launcher => self.out.act(Act::ToLauncher(frame)),
+            Up::Agent(agent) => self.send_child(agent, frame),
             Up::Nowhere => {}
         }
     }
@@ -45,7 +59,7 @@ impl Context<'_> {
     }
 
     pub fn send_child(&mut self, agent: AgentId, frame: Frame) {
-        self.links.send_peer(agent, frame, self.out);
+        self.out.act(Act::ToAgent(agent, frame));
     }
 
     pub fn control_child(&mut self, agent: AgentId, job: JobId, message: &Control) {

@@ -4,6 +4,7 @@
 //! that reaches it as the job's, tells the launcher, and kills the job down the tree. What fails from then on is a
 //! consequence and is not reported.
 
+use super::interface::Act;
 use super::{Context, Job};
 use crate::io::{Output, SignalTarget};
 use crate::output::OutputStream;
@@ -223,14 +224,14 @@ impl Job {
     fn give_up(&mut self, cx: &mut Context<'_>) {
         let held_up = !self.output.iter().all(OutputStream::is_empty);
         // In a standing session one job's end decides nothing about an agent.
-        let is_standing = cx.links.standing.is_some();
+        let is_standing = cx.standing;
         for child in self.children.iter_mut().filter(|child| child.done.is_none()) {
-            if !held_up || (!is_standing && cx.links.child(child.agent).is_none()) {
+            if !held_up || (!is_standing && !(cx.is_linked)(child.agent)) {
                 self.is_torn = true;
                 if is_standing {
                     cx.control_child(child.agent, self.spec.job, &Control::Over { agents: Vec::new() });
                 } else {
-                    cx.links.drop_child(child.agent, cx.out);
+                    cx.out.act(Act::DropChild(child.agent));
                 }
                 child.started.get_or_insert(0);
                 child.done.get_or_insert_default();

@@ -13,6 +13,7 @@ mod ends;
 mod frames;
 mod groups;
 mod held;
+mod interface;
 mod launch;
 mod losses;
 mod members;
@@ -38,6 +39,7 @@ use children::Child;
 pub use context::{Context, Up};
 use ends::Ends;
 use groups::Whereabouts;
+pub use interface::{Act, Acts, JobInput, Turn};
 pub use members::{agents_of, participants};
 use pmix::Pmix;
 pub use pmix::{Remains, modex_frame, modex_gone};
@@ -116,7 +118,62 @@ impl Job {
         self.up
     }
 
-    pub fn on_tick(&mut self, cx: &mut Context<'_>) {
+    /// Tells the job one thing that happened. True when it is over here and can be forgotten.
+    pub fn handle(&mut self, turn: &mut Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
+        let cx = &mut Context::new(turn, self.up, acts);
+        match input {
+            JobInput::Begin { lost } => {
+                self.begin(cx);
+                for missing in lost {
+                    self.on_child_missing(missing.agent, true);
+                    self.on_missing(vec![missing], cx);
+                }
+            }
+            JobInput::Linked => self.on_linked(cx),
+            JobInput::ClockTold => {}
+            JobInput::Tick => self.on_tick(cx),
+            JobInput::Started { local, pid, spawn_ns, exec_ns } => self.on_started(local, pid, spawn_ns, exec_ns, cx),
+            JobInput::StartFailed { local, error } => self.on_start_failed(local, error, cx),
+            JobInput::Exited { local, status } => self.on_exited(local, status, cx),
+            JobInput::KeeperLost => self.on_keeper_lost(cx),
+            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, cx),
+            JobInput::ClientGone { local } => self.on_socket_closed(local, cx.now),
+            JobInput::StdioBytes { local, stream, bytes } => self.on_stdio_bytes(local, stream, &bytes, cx),
+            JobInput::StdioClosed { local, stream } => self.on_stream_closed(local, stream),
+            JobInput::StdinTaken { local, bytes } => self.on_stdin_taken(local, bytes, cx),
+            JobInput::PmixBytes(bytes) => self.on_pmix_bytes(&bytes, cx),
+            JobInput::PmixGone { status, stderr } => self.on_pmix_gone(status, &stderr, cx),
+            JobInput::PmixFailed(error) => self.on_pmix_failed(&error, cx),
+            JobInput::Frame { from, frame } => self.on_frame(from, frame, cx),
+            JobInput::ControlDown(message) => self.on_control_down(&message, cx),
+            JobInput::ControlUp { from, message } => self.on_control_up(from, message, cx),
+            JobInput::Direct { from, frame } => self.on_direct(from, frame, cx),
+            JobInput::Between { from, message } => self.on_between(from, message, cx),
+            JobInput::Bench { from, frame } => self.on_bench(from, frame, cx),
+            JobInput::FailHere(cause) => self.fail_here(cause, cx),
+            JobInput::FailBy(cause) => self.fail_by(cause, cx),
+            JobInput::LauncherGone => self.on_launcher_gone(cx),
+            JobInput::EarlyOverflow(problem) => self.fail_early(problem, cx),
+            JobInput::NoDirectLink { agent, problem } => self.fail_direct(agent, &problem, cx),
+            JobInput::Missing(missing) => self.on_missing(missing, cx),
+            JobInput::ChildMissing { agent, settled, missing } => {
+                self.on_child_missing(agent, settled);
+                if !missing.is_empty() {
+                    self.on_missing(missing, cx);
+                }
+            }
+            JobInput::ChildLost { agent, cause } => {
+                self.fail_agent(agent, cause, cx);
+                self.on_child_lost(agent);
+            }
+            JobInput::AgentFailed { agent, cause } => self.fail_agent(agent, cause, cx),
+            JobInput::AgentLost(agent) => self.on_agent_lost(agent, cx),
+            JobInput::Abandon => self.abandon(cx),
+        }
+        self.settle(cx)
+    }
+
+    fn on_tick(&mut self, cx: &mut Context<'_>) {
         let processes = &self.processes;
         for stream in &mut self.output {
             stream.on_tick(cx.now, |local| processes[local.index()].rank);

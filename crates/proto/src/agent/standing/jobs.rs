@@ -4,7 +4,7 @@
 //! may still have something to say, so that agents know what came too late from what came too early.
 
 use super::Agent;
-use crate::job::{Job, JobTree, Up, agents_of};
+use crate::job::{Job, JobInput, JobTree, Up, agents_of};
 use crate::outbox::control_frame;
 use crate::time::Instant;
 use std::collections::BTreeSet;
@@ -106,7 +106,7 @@ impl Agent {
     pub(super) fn on_over(&mut self, now: Instant, id: JobId, agents: &[AgentId], frame: &Frame) {
         self.pass_on(agents, frame);
         if self.jobs.contains_key(&id) {
-            self.with_job(now, id, |job, cx| job.abandon(cx));
+            self.tell_job(now, id, JobInput::Abandon);
         } else {
             self.early.forget(id);
             self.forget_frames_of(vec![id]);

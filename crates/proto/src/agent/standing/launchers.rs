@@ -6,7 +6,7 @@
 use super::Agent;
 use super::root::Asks;
 use crate::io::LinkId;
-use crate::job::{Job, agents_of};
+use crate::job::{Job, JobInput, agents_of};
 use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
@@ -33,7 +33,7 @@ impl Agent {
     pub(in super::super) fn on_launcher_down(&mut self, now: Instant, link: LinkId) {
         let Some(root) = self.standing.as_mut().and_then(|standing| standing.root.as_mut()) else { return };
         if let Some(attached) = root.launchers.remove(&link) {
-            self.with_job(now, attached.job, |job, cx| job.on_launcher_gone(cx));
+            self.tell_job(now, attached.job, JobInput::LauncherGone);
         }
     }
 
@@ -230,11 +230,11 @@ impl Agent {
                 return self.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
             }
             Some(signal) => {
-                self.with_job(now, id, |job, cx| job.on_control_down(&Control::Signal { signal }, cx));
+                self.tell_job(now, id, JobInput::ControlDown(Control::Signal { signal }));
             }
             None => {
                 let by = text::line(&by, KILLED_BY_LEN_MAX);
-                self.with_job(now, id, |job, cx| job.fail_by(Cause::Killed { by }, cx));
+                self.tell_job(now, id, JobInput::FailBy(Cause::Killed { by }));
             }
         }
         self.answer(link, &Control::Granted);
@@ -255,7 +255,7 @@ impl Agent {
     pub(in super::super) fn end_session(&mut self, now: Instant, reason: String) {
         let Some(root) = self.standing.as_mut().and_then(|standing| standing.root.as_mut()) else { return };
         root.ending.get_or_insert_with(|| reason.clone());
-        self.with_all_jobs(now, |job, cx| job.fail_by(Cause::SessionEnded { reason: reason.clone() }, cx));
+        self.tell_all_jobs(now, || JobInput::FailBy(Cause::SessionEnded { reason: reason.clone() }));
     }
 
     /// When its jobs are over, the agents of a session that is to end leave.

@@ -12,6 +12,7 @@
 //! up, until the root has told it to all. Numbers of frames (`links/direct/window`) keep what is sent twice from coming twice.
 
 use super::Agent;
+use crate::job::JobInput;
 use crate::links::Keeper;
 use crate::time::Instant;
 use wireup_wire::ids::{AgentId, JobId};
@@ -44,11 +45,7 @@ impl Agent {
             return;
         }
         let cause = Cause::AgentLost { agent, problem };
-        self.with_all_jobs(now, |job, cx| {
-            if job.has_agent(agent) {
-                job.fail_agent(agent, cause.clone(), cx);
-            }
-        });
+        self.tell_jobs_where(now, |job| job.has_agent(agent), || JobInput::AgentFailed { agent, cause: cause.clone() });
         self.on_lost(now, agent);
         let tree = self.tree;
         self.start_again(|other| tree.subtree_contains(agent, other));
@@ -81,7 +78,7 @@ impl Agent {
             // It was linked to somebody further up, who does not start those that return while this agent is there.
             self.adopt_children_of(now, agent);
         }
-        self.with_all_jobs(now, |job, cx| job.on_agent_lost(agent, cx));
+        self.tell_all_jobs(now, || JobInput::AgentLost(agent));
         let (me, tree) = (self.config.agent, self.tree);
         let is_behind = tree.subtree_contains(agent, me);
         self.links.direct.lose(agent);

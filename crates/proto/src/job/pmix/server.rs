@@ -13,9 +13,11 @@
 //! Ranks are spawned when it serves and the link to the parent is there, where that is asked for. Where ranks may do without
 //! PMIx (nobody knows what they speak) a process that cannot begin ends nothing: they are spawned without it.
 
+use super::super::interface::Act;
 use super::super::processes::Life;
 use super::super::{Context, Job};
 use crate::io::{ExitStatus, Output, PmixPlan};
+use crate::outbox::control_frame;
 use crate::time::Instant;
 use wireup_wire::job::{BindTo, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
@@ -174,7 +176,7 @@ impl Job {
             Phase::Serving | Phase::Emptying => self.fail_pmix(format!("it {how}{said}"), cx),
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone if !stderr.is_empty() => {
                 let note = Note::PmixSaid { host: self.host(), text: stderr.into() };
-                cx.links.control_up(self.id(), &Control::Note(note), cx.out);
+                cx.out.act(Act::NoteUp(control_frame(self.id(), &Control::Note(note))));
             }
             Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }

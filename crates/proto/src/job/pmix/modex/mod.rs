@@ -178,7 +178,7 @@ impl Job {
         frames.extend(pmix.modex.wants.take().into_iter().map(|(node, ranks)| (node, Between::Want { ranks })));
         for (node, message) in frames {
             let agent = self.spec.nodes[node.index()].agent;
-            cx.links.send_peer(agent, frame(self.spec.job, &message), cx.out);
+            cx.send_child(agent, frame(self.spec.job, &message));
         }
     }
 }
