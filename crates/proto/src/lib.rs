@@ -26,6 +26,7 @@ mod output;
 mod plan;
 mod pmi_link;
 mod pmi_state;
+mod pmix;
 pub mod starts;
 mod text;
 pub mod time;

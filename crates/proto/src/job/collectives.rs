@@ -8,6 +8,7 @@ use crate::arena;
 use crate::exchange::{Do, Entering, Entry, Finished, Outcome};
 use crate::io::Output;
 use crate::pmi_link::{Ticket, Told};
+use crate::pmix::is_awaited_in_library;
 use bytes::Bytes;
 use wireup_wire::block;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
@@ -49,27 +50,25 @@ impl Job {
         let Some(tag) = Tag::from_stream(frame.stream) else {
             return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
         };
-        if self.is_given_up(epoch, tag.collective) {
+        if tag.collective == Collective::Modex && !self.takes_modex(epoch) {
             return;
         }
+        let child = from.map(|agent| self.child_index(agent));
         let bytes = frame.payload.len();
-        let exchanges = match (tag.collective, &mut self.pmix) {
-            (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
-            (Collective::Modex, None) => return,
-            _ => &mut self.exchanges,
-        };
-        match from {
-            Some(agent) => {
-                let Some(child) = self.children.iter().position(|child| child.agent == agent) else {
-                    return;
-                };
-                self.traffic.up.count_in(bytes);
-                exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next);
-            }
-            None => {
-                self.traffic.down.count_in(bytes);
-                exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next);
-            }
+        match child {
+            Some(None) => return,
+            Some(Some(_)) => self.traffic.up.count_in(bytes),
+            None => self.traffic.down.count_in(bytes),
+        }
+        let child = child.flatten();
+        if tag.collective == Collective::Modex {
+            let payload = frame.payload;
+            self.with_pmix(cx, |pmix, view, out| pmix.on_exchange(view, child, epoch, tag, payload, out));
+            return;
+        }
+        match child {
+            Some(child) => self.exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next),
+            None => self.exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next),
         }
         self.carry_out(next, cx);
     }
@@ -77,16 +76,24 @@ impl Job {
     /// A frame of another node's agent, straight.
     pub fn on_direct(&mut self, from: AgentId, frame: Frame, cx: &mut Context<'_>) {
         let (epoch, tag) = (Epoch(frame.arg), RoundTag::from_stream(frame.stream));
-        let Some(node) = self.node_of(from).filter(|_| !self.is_given_up(epoch, tag.collective)) else { return };
-        let exchanges = match (tag.collective, &mut self.pmix) {
-            (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
-            (Collective::Modex, None) => return,
-            _ => &mut self.exchanges,
-        };
+        let Some(node) = self.node_of(from) else { return };
+        if tag.collective == Collective::Modex && !self.takes_modex(epoch) {
+            return;
+        }
         self.traffic.direct.count_in(frame.payload.len());
+        if tag.collective == Collective::Modex {
+            let payload = frame.payload;
+            self.with_pmix(cx, |pmix, view, out| pmix.on_direct(view, node, epoch, tag, payload, out));
+            return;
+        }
         let mut next = Vec::new();
-        exchanges.on_direct(cx.now, node, epoch, tag, frame.payload, &mut next);
+        self.exchanges.on_direct(cx.now, node, epoch, tag, frame.payload, &mut next);
         self.carry_out(next, cx);
+    }
+
+    /// Whether there are PMIx fences, and this one was not given up.
+    fn takes_modex(&self, epoch: Epoch) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| !pmix.is_given_up(epoch))
     }
 
     /// A link beside the tree that the job wants could not be made, or broke.
@@ -121,9 +128,6 @@ impl Job {
                 let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
                 let agent = self.facts.spec.nodes[node.index()].agent;
                 cx.out.act(Act::ToAgent(agent, frame));
-            }
-            Do::Finish(finished) if finished.trace.collective == Collective::Modex => {
-                self.on_modex_finished(*finished, cx);
             }
             Do::Finish(finished) => self.on_finished(*finished, cx),
             Do::Fail { problem } => self.fail_exchange(problem, cx),
@@ -255,7 +259,7 @@ impl Job {
         self.arenas.on_gone(local);
         self.groups.on_departed(local, departed);
         self.check_group_broken(cx);
-        self.on_member_departed(local, departed, cx);
+        self.with_pmix(cx, |pmix, view, out| pmix.on_member_departed(view, local, departed, out));
         self.on_departed(departed, cx);
     }
 
@@ -266,13 +270,13 @@ impl Job {
             Life::Gone { exit } => exit,
             Life::Planned | Life::Running => None,
         };
-        let awaited = process.spoke_pmi || self.is_awaited_in_library(local);
+        let awaited = process.spoke_pmi || is_awaited_in_library(&self.processes, local);
         Departed {
             rank: process.rank,
             pid: process.pid,
             node: self.facts.node.unwrap_or_default(),
             epoch: self.exchanges.next_of(local),
-            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.exchanges.next_of(local)),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.exchanges().next_of(local)),
             finalized: process.finalized,
             deserted: awaited && !process.finalized && exit.is_some(),
             exit,
@@ -280,9 +284,8 @@ impl Job {
     }
 
     pub(super) fn on_departed(&mut self, departed: Departed, cx: &mut Context<'_>) {
-        let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
-        let news = self.exchanges.on_departed(departed)
-            | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.exchanges.on_departed(of_servers));
+        let news =
+            self.exchanges.on_departed(departed) | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(departed));
         if news && self.facts.root {
             self.ends.on_departed(cx.now, departed);
         } else if news {
@@ -292,13 +295,8 @@ impl Job {
     }
 
     pub(super) fn check_broken(&mut self, cx: &mut Context<'_>) {
-        let of_servers = self.pmix.as_ref().map(|pmix| &pmix.fences.exchanges);
-        let all = [Some(&self.exchanges), of_servers].into_iter().flatten();
-        let broken = all.filter_map(|exchanges| exchanges.broken().map(|broken| (broken, exchanges.arrived()))).next();
-        // Where somebody's patience ends the fence is over for all then, and nobody hangs.
-        let is_impatient = |epoch| self.pmix.as_ref().is_some_and(|pmix| pmix.fences.impatient.contains(&epoch));
-        let broken =
-            broken.filter(|((_, epoch, collective), _)| *collective != Collective::Modex || !is_impatient(*epoch));
+        let of_ranks = self.exchanges.broken().map(|broken| (broken, self.exchanges.arrived()));
+        let broken = of_ranks.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.broken()));
         if let Some(((departed, epoch, collective), waiting)) = broken {
             let (exit, finalized) = (departed.exit, departed.finalized);
             let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };

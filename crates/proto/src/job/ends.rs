@@ -180,7 +180,7 @@ impl Job {
             return;
         }
         self.forward_down(&Control::Kill { grace_ns }, cx);
-        self.drop_held(cx);
+        self.with_pmix(cx, |pmix, view, out| pmix.on_kill(view, out));
         let give_up_at = cx.now + grace_ns + UNENDED_NS_MAX;
         if grace_ns == 0 {
             self.force(give_up_at, cx);
@@ -243,7 +243,9 @@ impl Job {
             self.give_processes_up();
         }
         if !held_up {
-            self.on_server_lost();
+            if let Some(pmix) = &mut self.pmix {
+                pmix.on_server_lost();
+            }
         }
         if held_up && self.is_unwanted {
             self.discard_output();

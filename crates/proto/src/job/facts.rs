@@ -108,3 +108,39 @@ impl Facts {
         })
     }
 }
+
+#[cfg(test)]
+impl Facts {
+    /// Of a job with PMIx on nodes that are all below node 0; node 1's agent is called 1.
+    pub fn for_test(nodes: u32, ppn: u32, me: u32) -> Facts {
+        Facts::for_test_of(nodes, ppn, me, wireup_wire::job::PmiFlavour::Pmix)
+    }
+
+    pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: wireup_wire::job::PmiFlavour) -> Facts {
+        use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
+        let name = |node| NodeSpec { agent: AgentId(node), name: format!("n{node}"), shared: false };
+        let argv = vec![b"a".to_vec()];
+        let spec = JobSpec {
+            job: JobId(1),
+            nspace: "s-1".into(),
+            nodes: (0..nodes).map(name).collect(),
+            blocks: vec![Block { first_node: 0, nodes, ppn }],
+            apps: vec![AppSpec { ranks: nodes * ppn, argv, cwd: b"/".to_vec(), env: Vec::new() }],
+            env: Vec::new(),
+            options: JobOptions { pmi, ..JobOptions::default() },
+        };
+        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("it places all ranks");
+        let tree = JobTree::whole(AgentId(me), wireup_coll::tree::Tree::new(nodes, nodes.max(2)));
+        let below = super::members::participants(&spec, &mapping, &tree);
+        Facts {
+            job_size: spec.job_size(),
+            spec: Arc::new(spec),
+            mapping: Arc::new(mapping),
+            me: AgentId(me),
+            node: Some(NodeId(me)),
+            root: me == 0,
+            tree,
+            below,
+        }
+    }
+}

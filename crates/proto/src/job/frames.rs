@@ -16,7 +16,12 @@ impl Job {
             (None, Kind::OutputCredit) => self.on_output_credit(&frame),
             (None, Kind::Input) => self.on_input(frame, cx),
             (Some(agent), Kind::InputCredit) => self.on_input_credit(agent, frame.arg, cx),
-            (Some(_), Kind::PmixUp) | (None, Kind::PmixDown) => self.on_pmix_frame(from, frame, cx),
+            (Some(child), Kind::PmixUp) => {
+                self.with_pmix(cx, |pmix, view, out| pmix.on_up(view, child, &frame, out));
+            }
+            (None, Kind::PmixDown) => {
+                self.with_pmix(cx, |pmix, view, out| pmix.on_down(view, &frame, out));
+            }
             (Some(_), Kind::Trace) => self.send_trace(frame.payload, cx),
             // Frames in the wrong direction come from no agent of ours: they change nothing.
             (
@@ -70,7 +75,7 @@ impl Job {
             Control::Started { ranks, pmix } => {
                 child.started = Some(ranks);
                 if let Some(opened) = pmix {
-                    self.on_opened(opened, cx);
+                    self.with_pmix(cx, |pmix, view, out| pmix.on_opened(view, opened, out));
                 }
             }
             Control::Done(done) => {

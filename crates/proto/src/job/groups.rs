@@ -1,9 +1,9 @@
 //! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
 
-use super::pmix::OF_SERVERS;
 use super::{Context, Job};
 use crate::groups::{Do, Left};
 use crate::io::Output;
+use crate::pmix::OF_SERVERS;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Class, Frame, Kind};
@@ -13,8 +13,8 @@ use wireup_wire::limits::STALL_NAMES_MAX;
 use wireup_wire::peer::{Cause, Failure, GroupStall};
 
 /// `stream` of a frame down: the barrier is over; members are waited for.
-pub(super) const OVER: u16 = 0;
-pub(super) const ASK: u16 = 1;
+pub const OVER: u16 = 0;
+pub const ASK: u16 = 1;
 
 impl Job {
     pub(super) fn on_enter_group(&mut self, local: LocalRank, group: Group, cx: &mut Context<'_>) {
@@ -39,7 +39,11 @@ impl Job {
             Err(malformed) => return self.fail_group(malformed.to_string(), cx),
         };
         if frame.stream & OF_SERVERS != 0 {
-            return self.on_subset_frame(from, group, frame, cx);
+            let child = from.map(|agent| self.child_index(agent));
+            if child != Some(None) {
+                self.with_pmix(cx, |pmix, view, out| pmix.on_group(view, child.flatten(), group, frame, out));
+            }
+            return;
         }
         let bytes = frame.payload.len();
         let child = from.map(|agent| self.child_index(agent));
@@ -141,8 +145,7 @@ impl Job {
         if let Some(child) = self.child_index(agent) {
             self.groups.on_child_done(child);
             self.check_group_broken(cx);
-            self.on_members_gone(child, cx);
-            self.on_query_child_done(child, cx);
+            self.with_pmix(cx, |pmix, view, out| pmix.on_child_done(view, child, out));
         }
     }
 
@@ -161,7 +164,7 @@ impl Job {
 
     /// For a stall report.
     pub(super) fn group_stalls(&self) -> Vec<GroupStall> {
-        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.fences.groups.stalls());
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.stalls());
         let stalls = self.groups.stalls().chain(of_servers).take(STALL_NAMES_MAX);
         let who = |local: &LocalRank| (self.processes[local.index()].rank, self.processes[local.index()].pid);
         stalls

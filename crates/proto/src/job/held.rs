@@ -24,9 +24,8 @@ impl Job {
 
     /// Spawns the ranks if nothing holds them up.
     pub(super) fn spawn_held(&mut self, cx: &mut Context<'_>) {
-        let waits = self.waits_for_link
-            || self.bench.is_some()
-            || self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
+        let waits =
+            self.waits_for_link || self.bench.is_some() || self.pmix.as_ref().is_some_and(|pmix| pmix.is_starting());
         if let Some(plan) = self.held.take_if(|_| !waits) {
             cx.out.push(Output::Spawn(plan));
             std::mem::take(&mut self.for_held).into_iter().for_each(|output| cx.out.push(output));

@@ -4,7 +4,6 @@ use super::bench::Bench;
 use super::children::Children;
 use super::ends::Ends;
 use super::members::participants;
-use super::pmix::{Pmix, site_of_servers};
 use super::processes::Process;
 use super::stalls::Asking;
 use super::{Born, Context, Facts, Job, JobTree};
@@ -17,6 +16,7 @@ use crate::kvs::Kvs;
 use crate::node_attrs::NodeAttrs;
 use crate::output::{OutputStream, Style};
 use crate::plan::{app_of, spawn_plan};
+use crate::pmix::{Pmix, site_of_servers};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Job {
     pub fn begin(&mut self, cx: &mut Context<'_>) {
         if let Some(node) = self.facts.node.filter(|_| !self.processes.is_empty()) {
             self.held = Some(Box::new(spawn_plan(&self.facts.spec, &self.facts.mapping, node)));
-            self.start_server(cx);
+            self.with_pmix(cx, |pmix, view, out| pmix.begin(view, out));
             self.spawn_held(cx);
         }
         self.wire_up(cx);

@@ -6,22 +6,21 @@
 
 mod array;
 mod bench;
-mod children;
+pub mod children;
 mod collectives;
 mod context;
-mod effect;
+pub mod effect;
 mod ends;
-mod facts;
+pub mod facts;
 mod frames;
-mod groups;
+pub mod groups;
 mod held;
-mod interface;
+pub mod interface;
 mod launch;
 mod losses;
 mod members;
 mod pmi;
-mod pmix;
-mod processes;
+pub mod processes;
 mod settle;
 mod stalls;
 mod stdio;
@@ -35,6 +34,8 @@ use crate::io::{Output, SpawnPlan};
 use crate::kvs::Kvs;
 use crate::node_attrs::NodeAttrs;
 use crate::output::OutputStream;
+use crate::pmix::{self, Pmix};
+pub use crate::pmix::{Remains, modex_frame, modex_gone};
 use crate::time::Instant;
 use bench::Bench;
 use children::Children;
@@ -44,8 +45,6 @@ use ends::Ends;
 pub use facts::{Facts, View};
 pub use interface::{Act, Acts, JobInput, Turn};
 pub use members::{agents_of, participants};
-use pmix::Pmix;
-pub use pmix::{Remains, modex_frame, modex_gone};
 use processes::Process;
 use serde::{Deserialize, Serialize};
 use stalls::Asking;
@@ -135,13 +134,21 @@ impl Job {
             JobInput::StdioClosed { local, stream } => self.on_stream_closed(local, stream),
             JobInput::StdinTaken { local, bytes } => self.on_stdin_taken(local, bytes, cx),
             JobInput::PmixBytes(bytes) => self.on_pmix_bytes(&bytes, cx),
-            JobInput::PmixGone { status, stderr } => self.on_pmix_gone(status, &stderr, cx),
-            JobInput::PmixFailed(error) => self.on_pmix_failed(&error, cx),
+            JobInput::PmixGone { status, stderr } => {
+                self.with_pmix(cx, |pmix, view, out| pmix.on_gone(view, status, &stderr, out));
+            }
+            JobInput::PmixFailed(error) => {
+                self.with_pmix(cx, |pmix, view, out| pmix.on_start_failed(view, &error, out));
+            }
             JobInput::Frame { from, frame } => self.on_frame(from, frame, cx),
             JobInput::ControlDown(message) => self.on_control_down(&message, cx),
             JobInput::ControlUp { from, message } => self.on_control_up(from, message, cx),
             JobInput::Direct { from, frame } => self.on_direct(from, frame, cx),
-            JobInput::Between { from, message } => self.on_between(from, message, cx),
+            JobInput::Between { from, message } => {
+                if let Some(node) = self.node_of(from) {
+                    self.with_pmix(cx, |pmix, view, out| pmix.on_between(view, node, message, out));
+                }
+            }
             JobInput::Bench { from, frame } => self.on_bench(from, frame, cx),
             JobInput::FailHere(cause) => self.fail_here(cause, cx),
             JobInput::FailBy(cause) => self.fail_by(cause, cx),
@@ -177,6 +184,32 @@ impl Job {
         }
     }
 
+    /// Lets the job's PMIx act, where there is one, and does what it wants done.
+    fn with_pmix<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        act: impl FnOnce(&mut Pmix, &View<'_>, &mut Effects) -> T,
+    ) -> Option<T> {
+        let mut pmix = self.pmix.take()?;
+        let mut out = Effects::default();
+        let done = act(&mut pmix, &self.view(cx), &mut out);
+        self.pmix = Some(pmix);
+        self.carry(out, cx);
+        Some(done)
+    }
+
+    /// Bytes of the PMIx server: what one message brings about is done before the next is read.
+    fn on_pmix_bytes(&mut self, bytes: &[u8], cx: &mut Context<'_>) {
+        self.with_pmix(cx, |pmix, _, _| pmix.on_bytes(bytes));
+        while self.with_pmix(cx, Pmix::read) == Some(true) {}
+        self.with_pmix(cx, Pmix::flush);
+    }
+
+    /// What the ranks here have left behind for those of other nodes.
+    pub fn take_remains(&mut self) -> Remains {
+        self.pmix.as_mut().map(|pmix| pmix.take_remains()).unwrap_or_default()
+    }
+
     /// Does what parts want done, each thing with all that follows from it before the next.
     fn carry(&mut self, mut effects: Effects, cx: &mut Context<'_>) {
         while let Some(effect) = effects.pop() {
@@ -207,7 +240,11 @@ impl Job {
                 process.spoke_pmix |= by_pmix;
                 process.trace.init_ns = cx.now.0;
                 if by_pmix {
-                    self.miss_absent(cx);
+                    // Those that cannot join any more are missed.
+                    let absent = (self.alive < self.processes.len()).then(|| pmix::awaited_in_library(&self.processes));
+                    if let Some(absent) = absent.flatten() {
+                        self.on_departed(self.departed(absent), cx);
+                    }
                 }
             }
             Effect::Finalized(local) => {
@@ -252,7 +289,7 @@ impl Job {
         self.check_ends(cx);
         self.check_stall(cx);
         self.check_groups(cx);
-        self.check_pmix(cx);
+        self.with_pmix(cx, |pmix, view, out| pmix.on_tick(view, out));
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -260,7 +297,7 @@ impl Job {
         let lines = self.output.iter().filter_map(OutputStream::deadline);
         lines
             .chain(stall)
-            .chain(self.pmix_deadline())
+            .chain(self.pmix.as_ref().and_then(|pmix| pmix.deadline()))
             .chain(self.ends.deadline())
             .chain(self.closed_socket_deadline())
             .min()
@@ -285,7 +322,7 @@ impl Job {
     }
 
     fn open_collectives(&self) -> usize {
-        self.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
+        self.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.exchanges().open())
     }
 
     /// Requests of PMIx servers that are not answered, for the simulator's checkers.

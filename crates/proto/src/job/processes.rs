@@ -104,7 +104,7 @@ impl Job {
         self.busy -= usize::from(!busy);
         self.on_gone_one(cx);
         self.attrs.on_gone(local);
-        self.on_rank_gone(local, cx);
+        self.with_pmix(cx, |pmix, view, out| pmix.on_rank_gone(view, local, out));
         let credit = self.input.on_gone(Sink::Local(local));
         self.send_input_credit(credit, cx);
         match status {
@@ -123,13 +123,15 @@ impl Job {
 
     fn may_still_finalize(&self, local: LocalRank) -> bool {
         let process = &self.processes[local.index()];
-        process.spoke_pmix && !process.finalized && self.serves_pmix()
+        process.spoke_pmix && !process.finalized && self.pmix.as_ref().is_some_and(|pmix| pmix.serves())
     }
 
     /// One rank less. When none is left here, whatever they left behind goes too, also while nobody reads their output.
     fn on_gone_one(&mut self, cx: &mut Context<'_>) {
         self.alive -= 1;
-        if self.alive == 0 && !self.end_server(cx) {
+        let waits =
+            |job: &mut Job, cx: &mut Context<'_>| job.with_pmix(cx, |pmix, view, out| pmix.on_ranks_gone(view, out));
+        if self.alive == 0 && waits(self, cx) != Some(true) {
             cx.out.push(Output::Sweep { job: self.id() });
         }
     }
@@ -159,7 +161,9 @@ impl Job {
     /// The keeper is gone, and the kernel ends the ranks: nothing more will be heard of them.
     pub fn on_keeper_lost(&mut self, cx: &mut Context<'_>) {
         self.give_processes_up();
-        self.on_server_lost();
+        if let Some(pmix) = &mut self.pmix {
+            pmix.on_server_lost();
+        }
         self.fail_here(Cause::KeeperLost, cx);
     }
 
@@ -200,6 +204,19 @@ impl Job {
                 self.depart(LocalRank(index as u16), cx);
             }
         }
+    }
+
+    /// What ranks left behind goes when none is left here, nor their PMIx server.
+    pub(super) fn sweep_if_done(&mut self, cx: &mut Context<'_>) {
+        let gone = |life| matches!(life, Life::Gone { .. });
+        if !self.has_server() && self.processes.iter().all(|process| gone(process.life)) {
+            cx.out.push(Output::Sweep { job: self.id() });
+        }
+    }
+
+    /// Whether a PMIx server is still to be waited for.
+    pub(super) fn has_server(&self) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| pmix.is_there())
     }
 
     pub(super) fn closed_socket_deadline(&self) -> Option<Instant> {

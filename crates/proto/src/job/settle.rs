@@ -46,7 +46,7 @@ impl Job {
         }
         let below: u32 = self.children.iter().filter_map(|child| child.started).sum();
         let ranks = below + self.processes.len() as u32;
-        cx.control_up(self.id(), &Control::Started { ranks, pmix: self.opened() });
+        cx.control_up(self.id(), &Control::Started { ranks, pmix: self.pmix.as_ref().and_then(|pmix| pmix.opened()) });
     }
 
     fn say_done(&mut self, cx: &mut Context<'_>) {

@@ -56,11 +56,9 @@ impl Job {
 
     fn wait_deadline(&self) -> Option<Instant> {
         let after_ns = self.facts.spec.options.stall_report_ns;
-        let fences = self.pmix.as_ref().map(|pmix| &pmix.fences);
-        let exchanges = fences.and_then(|fences| fences.exchanges.stall_deadline(after_ns));
-        let groups = fences.and_then(|fences| fences.groups.stall_deadline(after_ns));
+        let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.stall_deadline(after_ns));
         let of_ranks = self.exchanges.stall_deadline(after_ns).into_iter().chain(self.groups.stall_deadline(after_ns));
-        of_ranks.chain(exchanges).chain(groups).min()
+        of_ranks.chain(of_servers).min()
     }
 
     /// Somebody wants to know who is missing.
@@ -79,13 +77,12 @@ impl Job {
         self.exchanges.on_asked();
         self.groups.on_asked();
         if let Some(pmix) = &mut self.pmix {
-            pmix.fences.exchanges.on_asked();
-            pmix.fences.groups.on_asked();
+            pmix.on_asked();
         }
     }
 
     fn first_collective(&self) -> Option<Collective> {
-        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.fences.exchanges.first()))
+        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.exchanges().first()))
     }
 
     pub(super) fn on_stall_ask(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
@@ -97,7 +94,7 @@ impl Job {
         };
         // A node's PMIx server does not tell which of its ranks are in: all are, or none.
         let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => &pmix.fences.exchanges,
+            Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
             _ => &self.exchanges,
         };
         let missing = || {

@@ -14,17 +14,13 @@
 //! ends (`Up::Impatient`). A fence of some ranks is over for that node alone; what comes of it is not told.
 
 mod parts;
-mod subsets;
-mod whole;
+pub mod subsets;
+pub mod whole;
 
-use crate::exchange::{Exchanges, Site};
-use crate::groups::Groups;
-use crate::time::Instant;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_wire::group::Group;
-use wireup_wire::ids::Epoch;
+use crate::exchange::Site;
+pub use subsets::Subsets;
+pub use whole::Whole;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::pmix::Status;
 
 /// Bit of a frame's `stream`: the barrier is one of PMIx servers.
 pub const OF_SERVERS: u16 = 2;
@@ -33,45 +29,13 @@ pub const OF_SERVERS: u16 = 2;
 const FENCE: i32 = 0;
 
 pub struct Fences {
-    pub exchanges: Exchanges,
-    /// The request that waits for each epoch.
-    asked: BTreeMap<Epoch, u64>,
-    /// Epochs that somebody below will give up in time.
-    pub impatient: BTreeSet<Epoch>,
-    /// Epochs that were over before their time.
-    given_up: BTreeMap<Epoch, Status>,
-    pub groups: Groups,
-    /// The requests that wait for the rounds of a barrier, the oldest first.
-    rounds: BTreeMap<Group, VecDeque<Round>>,
-    /// Makes contexts of groups.
-    contexts: u32,
-}
-
-struct Round {
-    id: u64,
-    /// The group's name; none of a fence.
-    name: Option<String>,
+    pub whole: Whole,
+    pub subsets: Subsets,
 }
 
 impl Fences {
     pub fn new(site: Site, children: usize) -> Fences {
-        Fences {
-            exchanges: Exchanges::new(site),
-            asked: BTreeMap::new(),
-            impatient: BTreeSet::new(),
-            given_up: BTreeMap::new(),
-            groups: Groups::new(children),
-            rounds: BTreeMap::new(),
-            contexts: 0,
-        }
-    }
-
-    pub fn open(&self) -> usize {
-        self.exchanges.open()
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.groups.deadline()
+        Fences { whole: Whole::new(site), subsets: Subsets::new(children) }
     }
 }
 

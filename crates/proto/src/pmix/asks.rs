@@ -1,12 +1,9 @@
 //! The requests of a server process that are not answered yet, and until when each may wait.
 
-use super::super::{Context, Job};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::Epoch;
 use wireup_wire::limits::PMIX_ASKS_MAX;
-use wireup_wire::modex::Up;
-use wireup_wire::pmix::Status;
 
 /// What a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +64,8 @@ impl Asks {
         self.due.first().map(|(until, _)| *until)
     }
 
-    fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
+    /// The first whose patience is over.
+    pub fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
         let (until, id) = self.due.first()?;
         (*until <= now).then(|| (*id, self.all[id].waits))
     }
@@ -75,18 +73,6 @@ impl Asks {
     /// Nobody waits for an answer any more.
     pub fn clear(&mut self) {
         *self = Asks::default();
-    }
-}
-
-impl Job {
-    /// Answers those whose patience is over. Others may wait for the same fence: the root is told.
-    pub(super) fn check_asks(&mut self, cx: &mut Context<'_>) {
-        while let Some((id, waits)) = self.pmix.as_ref().and_then(|pmix| pmix.asks.overdue(cx.now)) {
-            self.refuse_ask(id, Status::Timeout, cx);
-            if let Waits::Fence(epoch) = waits {
-                self.pmix_up(&Up::GiveUp { epoch }, cx);
-            }
-        }
     }
 }
 

@@ -1,0 +1,119 @@
+//! Events: what ranks raise, and ranks that go.
+//!
+//! Ranks that die or leave without a goodbye are told to all nodes, once a client of PMIx is there (`Up::Watch`). Those that
+//! leave well are not: the end of a job would cost a message from each rank to each node.
+
+use crate::job::facts::Facts;
+use crate::job::processes::{Life, Process};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use wireup_wire::ids::Rank;
+use wireup_wire::modex::Up;
+use wireup_wire::pmix::{Event, Set, ToServer};
+
+#[derive(Default)]
+pub struct Events {
+    /// Some rank of the job waits for events.
+    watched: bool,
+    /// Ranks here whose published keys may go with them.
+    publishers: BTreeSet<Rank>,
+}
+
+/// Something that happened, on its way to those that it is for.
+pub struct News {
+    pub code: Event,
+    pub from: Option<Rank>,
+    pub affected: Option<Rank>,
+    pub to: Set,
+    pub infos: Bytes,
+}
+
+impl Events {
+    /// Some rank waits for events. True if that is news.
+    pub fn watch(&mut self) -> bool {
+        !std::mem::replace(&mut self.watched, true)
+    }
+
+    /// A rank here publishes keys that are to go with it.
+    pub fn on_publish(&mut self, rank: Rank) {
+        self.publishers.insert(rank);
+    }
+
+    /// A rank here is gone: what the root is told.
+    pub fn on_gone(&mut self, process: &Process) -> impl Iterator<Item = Up> + use<> {
+        let rank = process.rank;
+        let left = self.publishers.remove(&rank).then_some(Up::Left { rank });
+        let deserted = process.spoke_pmi && !process.finalized;
+        // A rank that leaves as it should is no news: every rank does, in the end.
+        let is_news = process.life != (Life::Gone { exit: Some(0) }) || deserted;
+        let event = (self.watched && is_news).then_some(Up::Event {
+            code: Event::ProcAborted,
+            from: None,
+            affected: Some(rank),
+            to: Set::All,
+            infos: Bytes::new(),
+        });
+        left.into_iter().chain(event)
+    }
+}
+
+impl News {
+    /// For this node's server process, if ranks here are to hear it.
+    pub fn for_server(self, facts: &Facts) -> Option<ToServer> {
+        let News { code, from, affected, to, infos } = self;
+        let to = match to {
+            Set::All => None,
+            Set::Ranks(ranks) => {
+                let here: Vec<Rank> = ranks.into_iter().filter(|rank| facts.local_of(*rank).is_some()).collect();
+                Some(here).filter(|here| !here.is_empty()).map(Some)?
+            }
+        };
+        Some(ToServer::Event { code, from, affected, to, infos })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(exit: Option<u8>) -> Process {
+        let mut process = Process::new(Rank(1), 0);
+        process.life = Life::Gone { exit };
+        process
+    }
+
+    #[test]
+    fn ranks_that_leave_well_are_no_news() {
+        let mut events = Events::default();
+        assert_eq!(events.on_gone(&gone(None)).count(), 0, "nobody waits for events");
+        assert!(events.watch() && !events.watch());
+        assert_eq!(events.on_gone(&gone(Some(0))).count(), 0);
+        let mut deserter = gone(Some(0));
+        deserter.spoke_pmi = true;
+        for process in [gone(None), gone(Some(3)), deserter] {
+            let told: Vec<Up> = events.on_gone(&process).collect();
+            assert!(matches!(told[..], [Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. }]));
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_rank_go_with_it_once() {
+        let mut events = Events::default();
+        events.on_publish(Rank(1));
+        assert_eq!(events.on_gone(&gone(Some(0))).collect::<Vec<_>>(), [Up::Left { rank: Rank(1) }]);
+        assert_eq!(events.on_gone(&gone(Some(0))).count(), 0);
+    }
+
+    #[test]
+    fn an_event_is_told_to_its_ranks_here() {
+        let facts = Facts::for_test(2, 2, 1);
+        let news = |to| News { code: Event::Library(7), from: Some(Rank(0)), affected: None, to, infos: Bytes::new() };
+        let told = |to| match news(to).for_server(&facts) {
+            Some(ToServer::Event { to, .. }) => Some(to),
+            _ => None,
+        };
+        assert_eq!(told(Set::All), Some(None));
+        assert_eq!(told(Set::Ranks(vec![Rank(0), Rank(3)])), Some(Some(vec![Rank(3)])));
+        assert_eq!(told(Set::Ranks(vec![Rank(0), Rank(1)])), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! A fence of some ranks, and a group: a barrier that brings along what the members' nodes give.
+
+use super::super::step::Steps;
+use super::parts::{Came, came, gone, tag};
+use super::{FENCE, OF_SERVERS, too_much};
+use crate::groups::{Do, Groups, Left};
+use crate::job::effect::Effect;
+use crate::job::facts::{Facts, View};
+use crate::job::groups::{ASK, OVER};
+use crate::job::interface::Act;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use wireup_wire::block;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::group::{Group, Members};
+use wireup_wire::ids::{LocalRank, NodeId};
+use wireup_wire::limits::{FRAME_PAYLOAD_MAX, GROUP_RANKS_MAX};
+use wireup_wire::modex::Part;
+use wireup_wire::peer::{self, Cause, Departed};
+use wireup_wire::pmix::{Answer, Status};
+
+pub struct Subsets {
+    groups: Groups,
+    /// The requests that wait for the rounds of a barrier, the oldest first.
+    rounds: BTreeMap<Group, VecDeque<Round>>,
+    /// Makes contexts of groups.
+    contexts: u32,
+}
+
+struct Round {
+    id: u64,
+    /// The group's name; none of a fence.
+    name: Option<String>,
+}
+
+/// What the members of this node bring.
+pub struct Entrance {
+    /// The request's number.
+    pub id: u64,
+    pub members: Members,
+    /// Of a group; none of a fence.
+    pub name: Option<String>,
+    pub data: Bytes,
+}
+
+impl Subsets {
+    pub fn new(children: usize) -> Subsets {
+        Subsets { groups: Groups::new(children), rounds: BTreeMap::new(), contexts: 0 }
+    }
+
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    pub fn on_asked(&mut self) {
+        self.groups.on_asked();
+    }
+
+    /// The members here are in.
+    pub fn enter(&mut self, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
+        let Entrance { id, members, name, data } = entrance;
+        let node = view.facts.own_node();
+        let (tag, part) = match &name {
+            None => (FENCE, Part::Fence { data }),
+            Some(name) => (tag(name), Part::Group { name: name.clone(), context: self.new_context(node), data }),
+        };
+        if let Members::List(runs) = &members
+            && runs.iter().map(|run| run.count as usize).sum::<usize>() > GROUP_RANKS_MAX
+        {
+            return steps.refuse(id, Status::BadParam);
+        }
+        let coming = self.coming(view, &members);
+        if coming.is_empty() {
+            return steps.refuse(id, Status::RankGone);
+        }
+        let group = Group { members, tag };
+        self.rounds.entry(group.clone()).or_default().push_back(Round { id, name });
+        let mut pairs = Vec::new();
+        block::push(&mut pairs, node, false, &peer::encode(&part));
+        let (mut pairs, mut next) = (Bytes::from(pairs), Vec::new());
+        for local in coming {
+            let spread = || view.facts.spread(&group.members);
+            self.groups.enter(view.now, group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
+        }
+        self.carry_out(view.facts, next, steps);
+        self.excuse_departed(view.facts, steps);
+    }
+
+    /// The members here that have not departed.
+    fn coming(&self, view: &View<'_>, members: &Members) -> Vec<LocalRank> {
+        let all = view.ranks.iter().enumerate().filter(|(_, process)| members.contains(process.rank));
+        all.map(|(local, _)| LocalRank(local as u16)).filter(|local| !self.groups.has_departed(*local)).collect()
+    }
+
+    fn new_context(&mut self, node: NodeId) -> u64 {
+        self.contexts += 1;
+        u64::from(node.0 + 1) << 32 | u64::from(self.contexts)
+    }
+
+    /// A frame along the tree, of a child or (`None`) of the parent; the group was read, and its payload is what follows.
+    pub fn on_frame(&mut self, view: &View<'_>, child: Option<usize>, group: Group, frame: Frame, steps: &mut Steps) {
+        let members = group.members.clone();
+        let spread = || view.facts.spread(&members);
+        let mut next = Vec::new();
+        match (child, frame.stream & !OF_SERVERS) {
+            (Some(child), _) => self.groups.on_up(view.now, child, group, spread, frame.payload, &mut next),
+            (None, ASK) => self.groups.on_ask(view.now, group, spread, frame.arg, &mut next),
+            (None, _) => self.groups.on_down(group, frame.payload, &mut next),
+        }
+        self.carry_out(view.facts, next, steps);
+        self.excuse_departed(view.facts, steps);
+    }
+
+    pub fn on_tick(&mut self, view: &View<'_>, steps: &mut Steps) {
+        let mut next = Vec::new();
+        self.groups.on_tick(view.now, &mut next);
+        self.carry_out(view.facts, next, steps);
+    }
+
+    /// A rank here will enter nothing any more.
+    pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, steps: &mut Steps) {
+        self.groups.on_departed(local, departed);
+        self.excuse_departed(facts, steps);
+    }
+
+    /// Nobody is left below a child.
+    pub fn on_child_done(&mut self, facts: &Facts, child: usize, steps: &mut Steps) {
+        self.groups.on_child_done(child);
+        self.excuse_departed(facts, steps);
+    }
+
+    fn excuse_departed(&mut self, facts: &Facts, steps: &mut Steps) {
+        let node = facts.own_node();
+        let mut next = Vec::new();
+        self.groups.excuse(|_: Left| gone(node), &mut next);
+        self.carry_out(facts, next, steps);
+    }
+
+    fn carry_out(&mut self, facts: &Facts, next: Vec<Do>, steps: &mut Steps) {
+        for one in next {
+            match one {
+                Do::Up { group, pairs } => {
+                    send(frame(facts, Kind::GroupUp, OVER, 0, &group, &pairs), Effect::Up, steps);
+                }
+                Do::Down { group, child, pairs } => {
+                    send(frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs), to_child(facts, child), steps);
+                }
+                Do::Ask { group, child, seen } => {
+                    send(frame(facts, Kind::GroupDown, ASK, seen, &group, &[]), to_child(facts, child), steps);
+                }
+                Do::Over { group, pairs, .. } => self.on_over(&group, pairs, steps),
+                Do::Fail { problem } => steps.fail_here(Cause::Pmi { problem }),
+            }
+        }
+    }
+
+    fn on_over(&mut self, group: &Group, pairs: Bytes, steps: &mut Steps) {
+        let Some(rounds) = self.rounds.get_mut(group) else { return };
+        let Some(Round { id, name }) = rounds.pop_front() else { return };
+        if rounds.is_empty() {
+            self.rounds.remove(group);
+        }
+        match came(pairs, name.as_deref()) {
+            Ok(Came::Fence(data)) => steps.answer(id, Answer::fenced(&data)),
+            Ok(Came::Group { context, data }) => steps.answer(id, Answer::Grouped { context, data }),
+            Ok(Came::Gone) => steps.refuse(id, Status::RankGone),
+            Err(problem) => steps.fail_here(Cause::Pmi { problem }),
+        }
+    }
+}
+
+fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
+    let mut payload = Vec::new();
+    group.encode(&mut payload);
+    payload.extend_from_slice(pairs);
+    facts.frame(kind, stream | OF_SERVERS, arg, payload.into())
+}
+
+fn to_child(facts: &Facts, child: usize) -> impl FnOnce(Frame) -> Effect {
+    let agent = facts.below[child];
+    move |frame| Effect::Act(Act::ToAgent(agent, frame))
+}
+
+/// A frame that would be longer than any may be ends the job.
+fn send(frame: Frame, way: impl FnOnce(Frame) -> Effect, steps: &mut Steps) {
+    let bytes = frame.payload.len();
+    if bytes <= FRAME_PAYLOAD_MAX {
+        steps.job(way(frame));
+    } else {
+        steps.fail_here(Cause::PmixServer { problem: too_much(bytes) });
+    }
+}

@@ -1,0 +1,209 @@
+//! A fence of the whole job: an exchange with epochs of its own.
+
+use super::super::step::{Step, Steps};
+use super::too_much;
+use crate::exchange::{Do, Entering, Entry, Exchanges, Finished, Outcome, Site};
+use crate::job::effect::Effect;
+use crate::job::facts::View;
+use crate::pmi_link::Ticket;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::block;
+use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::ids::{Epoch, LocalRank, NodeId};
+use wireup_wire::job::Modex;
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
+use wireup_wire::modex::{Down, Up};
+use wireup_wire::peer::{Cause, Departed};
+use wireup_wire::pmix::{Answer, Status};
+
+pub struct Whole {
+    exchanges: Exchanges,
+    /// The request that waits for each epoch.
+    asked: BTreeMap<Epoch, u64>,
+    /// Epochs that somebody below will give up in time.
+    impatient: BTreeSet<Epoch>,
+    /// Epochs that were over before their time.
+    given_up: BTreeMap<Epoch, Status>,
+}
+
+/// What the ranks of this node bring to a fence.
+pub struct Entrance {
+    /// The request's number.
+    pub id: u64,
+    pub collect: bool,
+    pub data: Bytes,
+    /// They will not wait for ever.
+    pub is_impatient: bool,
+}
+
+impl Whole {
+    pub fn new(site: Site) -> Whole {
+        Whole {
+            exchanges: Exchanges::new(site),
+            asked: BTreeMap::new(),
+            impatient: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+        }
+    }
+
+    pub fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
+    }
+
+    pub fn on_asked(&mut self) {
+        self.exchanges.on_asked();
+    }
+
+    /// The epoch that the ranks here are about to enter.
+    ///
+    /// A fence without a limit is none of those that were given up, where all ranks call the same: the library has ended them
+    /// here, for the ranks that were in, and its server has said nothing.
+    pub fn begin(&mut self, view: &View<'_>, is_impatient: bool) -> Epoch {
+        while !is_impatient && self.is_given_up(self.next()) {
+            self.pass(view);
+        }
+        self.next()
+    }
+
+    /// The ranks here are in.
+    pub fn enter(&mut self, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
+        let Entrance { id, collect, data, is_impatient } = entrance;
+        let epoch = self.next();
+        if let Some(status) = self.given_up.get(&epoch).copied() {
+            self.pass(view);
+            return steps.refuse(id, status);
+        }
+        self.asked.insert(epoch, id);
+        if is_impatient {
+            self.impatient.insert(epoch);
+            steps.push(Step::Up(Up::Impatient { epoch }));
+        }
+        let stays = !collect || view.facts.spec.options.modex == Modex::Direct;
+        let mut data = if stays { Bytes::new() } else { data };
+        let mut next = Vec::new();
+        for (local, process) in view.ranks.iter().enumerate() {
+            let entry = Entry::Modex { data: std::mem::take(&mut data) };
+            let local = LocalRank(local as u16);
+            let entering = Entering { local, rank: process.rank, entry, ticket: Ticket::Server };
+            self.exchanges.enter(view.now, entering, Bytes::new, &mut next);
+        }
+        self.carry_out(next, steps);
+    }
+
+    fn next(&self) -> Epoch {
+        self.exchanges.next_of(LocalRank(0))
+    }
+
+    fn pass(&mut self, view: &View<'_>) {
+        (0..view.ranks.len() as u16).for_each(|local| self.exchanges.pass(LocalRank(local)));
+    }
+
+    /// A frame along the tree: of a child, or (`None`) of the parent.
+    pub fn on_frame(
+        &mut self,
+        view: &View<'_>,
+        child: Option<usize>,
+        epoch: Epoch,
+        tag: Tag,
+        payload: Bytes,
+        steps: &mut Steps,
+    ) {
+        let mut next = Vec::new();
+        match child {
+            Some(child) => self.exchanges.on_up(view.now, child, epoch, tag, payload, &mut next),
+            None => self.exchanges.on_down(view.now, epoch, tag, payload, &mut next),
+        }
+        self.carry_out(next, steps);
+    }
+
+    /// A frame of another node's agent, straight.
+    pub fn on_direct(
+        &mut self,
+        view: &View<'_>,
+        from: NodeId,
+        epoch: Epoch,
+        tag: RoundTag,
+        payload: Bytes,
+        steps: &mut Steps,
+    ) {
+        let mut next = Vec::new();
+        self.exchanges.on_direct(view.now, from, epoch, tag, payload, &mut next);
+        self.carry_out(next, steps);
+    }
+
+    fn carry_out(&mut self, next: Vec<Do>, steps: &mut Steps) {
+        for one in next {
+            match one {
+                Do::Finish(finished) => self.on_finished(*finished, steps),
+                Do::Up { .. } | Do::Down { .. } | Do::Direct { .. } | Do::Fail { .. } => {
+                    steps.job(Effect::Exchange(one));
+                }
+            }
+        }
+        steps.job(Effect::CheckBroken);
+    }
+
+    fn on_finished(&mut self, finished: Finished, steps: &mut Steps) {
+        let Some(id) = self.asked.remove(&finished.epoch) else { return };
+        steps.job(Effect::Traced(finished.trace));
+        let Outcome::Pairs(parts) = finished.outcome else {
+            return steps.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() });
+        };
+        self.impatient.remove(&finished.epoch);
+        // As they travel, headers and all, they are a message for the server; unpacked, one for its ranks.
+        let travels: usize = parts.iter().map(Bytes::len).sum();
+        match parts.iter().map(block::plain_len).sum::<Result<usize, _>>() {
+            Ok(0) => steps.answer(id, Answer::Fenced { blocks: Vec::new() }),
+            Ok(len) if len.max(travels) <= FRAME_PAYLOAD_MAX => steps.answer(id, Answer::Fenced { blocks: parts }),
+            Ok(len) => steps.fail_server(too_much(len)),
+            Err(error) => steps.fail_here(Cause::Pmi { problem: error.to_string() }),
+        }
+    }
+
+    /// A rank of the subtree enters no more. True if that is news.
+    pub fn on_departed(&mut self, departed: Departed) -> bool {
+        self.exchanges.on_departed(Departed { epoch: departed.modex_epoch, ..departed })
+    }
+
+    /// A fence under way that cannot complete. Where somebody's patience ends it is over for all then, and nobody hangs.
+    pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
+        self.exchanges.broken().filter(|(_, epoch, _)| !self.impatient.contains(epoch))
+    }
+
+    /// Somebody below, or here, will not wait for this fence for ever.
+    pub fn on_impatient(&mut self, epoch: Epoch) {
+        if epoch >= self.exchanges.base() {
+            self.impatient.insert(epoch);
+        }
+    }
+
+    /// Somebody's patience is over; at the root.
+    pub fn on_give_up(&mut self, epoch: Epoch, steps: &mut Steps) {
+        if self.exchanges.is_open(epoch) {
+            steps.push(Step::All(Down::Over { epoch, status: Status::Timeout }));
+        }
+    }
+
+    /// The root says that a fence is over.
+    pub fn on_over(&mut self, view: &View<'_>, epoch: Epoch, status: Status, steps: &mut Steps) {
+        if epoch < self.exchanges.base() {
+            return;
+        }
+        // Where it has an outcome already, some agents below may never say that their ranks were in.
+        let mut next = Vec::new();
+        self.impatient.remove(&epoch);
+        self.given_up.insert(epoch, status);
+        self.exchanges.give_up(view.now, epoch, Collective::Modex, &mut next);
+        let asked = self.asked.remove(&epoch);
+        self.carry_out(next, steps);
+        if let Some(id) = asked {
+            steps.refuse(id, status);
+        }
+    }
+
+    /// Whether a frame of this epoch came too late.
+    pub fn is_given_up(&self, epoch: Epoch) -> bool {
+        self.given_up.contains_key(&epoch)
+    }
+}

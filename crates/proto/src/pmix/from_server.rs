@@ -1,0 +1,184 @@
+//! What the server process of this node says, handed to the part that it is for.
+
+use super::asks::{Refused, Waits};
+use super::fences::{subsets, whole};
+use super::requests::{check, check_ask, members, until};
+use super::server::Phase;
+use super::step::{Step, Steps};
+use super::{Pmix, queries};
+use crate::io::Stream;
+use crate::job::effect::{Effect, Effects};
+use crate::job::facts::View;
+use crate::time::Instant;
+use wireup_wire::group::Members;
+use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::modex::Up;
+use wireup_wire::peer::Cause;
+use wireup_wire::pmix::{Answer, Ask, FromServer, Keep};
+
+impl Pmix {
+    /// Bytes of the server process: `read` gives what they say.
+    pub fn on_bytes(&mut self, bytes: &[u8]) {
+        if self.server.speaks() {
+            self.server.unpacker.push(bytes);
+        }
+    }
+
+    /// Handles the next message of the server process; false: there is none. One at a time, since what it brings about is done
+    /// before the next is read.
+    pub fn read(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
+        if !self.server.speaks() {
+            return false;
+        }
+        match self.server.unpacker.next::<FromServer>() {
+            Ok(Some(message)) => self.on_message(view, message, out),
+            Ok(None) => return false,
+            Err(error) => self.fail_server(view, format!("it cannot be understood: {error}"), out),
+        }
+        true
+    }
+
+    fn on_message(&mut self, view: &View<'_>, message: FromServer, out: &mut Effects) {
+        let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
+        let is_goodbye = matches!(message, FromServer::Finalized { .. });
+        match self.server.phase() {
+            Phase::Starting { .. } if !is_first => return self.fail_server(view, "it served before it was ready", out),
+            // It was told to end: of what it says only goodbyes count.
+            Phase::Ending { .. } if !is_goodbye => return,
+            Phase::None
+            | Phase::Starting { .. }
+            | Phase::Serving
+            | Phase::Emptying
+            | Phase::Ending { .. }
+            | Phase::Killed { .. }
+            | Phase::Gone => {}
+        }
+        match check(view.facts, &message) {
+            Ok(()) => self.on_checked(view, message, out),
+            Err(problem) => self.fail_server(view, problem, out),
+        }
+    }
+
+    fn on_checked(&mut self, view: &View<'_>, message: FromServer, out: &mut Effects) {
+        let local = |rank| local(view, rank);
+        match message {
+            FromServer::Ready { version, env } => self.on_ready(view, version, env, out),
+            FromServer::Failed { problem } => self.cannot_serve(view, problem, out),
+            FromServer::Connected { rank } => out.push(Effect::Connected { local: local(rank), by_pmix: true }),
+            FromServer::Finalized { rank } => {
+                self.modex.on_departed(rank, view.now);
+                out.push(Effect::Finalized(local(rank)));
+            }
+            FromServer::Abort { rank, code, message } => {
+                out.push(Effect::FailRank { local: local(rank), cause: Cause::Aborted { code, message } });
+            }
+            FromServer::Ask { id, ask } => self.on_ask(view, id, ask, out),
+            FromServer::Modex { ticket, status, blob } => {
+                self.step(view, out, |pmix, steps| pmix.modex.on_answer(ticket, status, blob, steps));
+                self.end_if_emptied(view, out);
+            }
+            FromServer::Raise { from, code, affected, to, infos } => {
+                self.say(view, Up::Event { code, from: Some(from), affected, to, infos }, out);
+            }
+            FromServer::Watch => self.say(view, Up::Watch, out),
+            FromServer::Log { rank, stream, text } => {
+                let stream = if stream == 1 { Stream::Out } else { Stream::Err };
+                out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });
+            }
+        }
+    }
+
+    fn on_ask(&mut self, view: &View<'_>, id: u64, ask: Ask, out: &mut Effects) {
+        if let Err(problem) = check_ask(view.facts, &ask) {
+            return self.fail_server(view, problem, out);
+        }
+        match ask {
+            Ask::Fence { set, collect, data, timeout_s } => match members(view, &set) {
+                Some(Members::World) => {
+                    let until = until(view.now, timeout_s);
+                    let entrance = whole::Entrance { id, collect, data, is_impatient: until.is_some() };
+                    self.fence_all(view, entrance, until, out);
+                }
+                Some(members) => {
+                    let entrance = subsets::Entrance { id, members, name: None, data };
+                    self.fence_some(view, entrance, timeout_s, out);
+                }
+                None => self.fail_server(view, "it asks for a fence of ranks that there are not, or of none here", out),
+            },
+            Ask::Group { name, set, data, timeout_s, .. } => match members(view, &set) {
+                Some(members) => {
+                    let entrance = subsets::Entrance { id, members, name: Some(name), data };
+                    self.fence_some(view, entrance, timeout_s, out);
+                }
+                None => self.fail_server(view, "it asks for a group of ranks that there are not, or of none here", out),
+            },
+            Ask::Modex { rank, timeout_s } => {
+                let until = until(view.now, timeout_s);
+                self.take_on(view, id, Waits::Modex, until, out, |pmix, steps| {
+                    pmix.modex.want(view.facts, id, rank, steps);
+                });
+            }
+            Ask::ProcTable { here: true } => {
+                let procs = queries::processes_here(view);
+                self.take_on(view, id, Waits::Root, None, out, |_, steps| {
+                    steps.answer(id, Answer::ProcTable { procs });
+                });
+            }
+            Ask::Namespaces => {
+                let names = vec![(view.facts.spec.nspace.clone(), view.facts.job_size)];
+                self.take_on(view, id, Waits::Root, None, out, |_, steps| {
+                    steps.answer(id, Answer::Namespaces { names });
+                });
+            }
+            Ask::Publish { .. }
+            | Ask::Lookup { .. }
+            | Ask::Unpublish { .. }
+            | Ask::Control { .. }
+            | Ask::ProcTable { here: false } => {
+                self.take_on(view, id, Waits::Root, None, out, |pmix, steps| {
+                    if let Ask::Publish { from, keep: Keep::Rank, .. } = &ask {
+                        pmix.events.on_publish(*from);
+                    }
+                    steps.push(Step::Up(Up::Ask { node: view.facts.own_node(), id, ask }));
+                });
+            }
+        }
+    }
+
+    fn fence_all(&mut self, view: &View<'_>, entrance: whole::Entrance, until: Option<Instant>, out: &mut Effects) {
+        let epoch = self.fences.whole.begin(view, entrance.is_impatient);
+        self.take_on(view, entrance.id, Waits::Fence(epoch), until, out, |pmix, steps| {
+            pmix.fences.whole.enter(view, entrance, steps);
+        });
+    }
+
+    fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, timeout_s: Option<u32>, out: &mut Effects) {
+        self.take_on(view, entrance.id, Waits::Subset, until(view.now, timeout_s), out, |pmix, steps| {
+            pmix.fences.subsets.enter(view, entrance, steps);
+        });
+    }
+
+    /// Takes a request on and acts on it; a number that is outstanding, or one too many, breaks the rules.
+    fn take_on(
+        &mut self,
+        view: &View<'_>,
+        id: u64,
+        waits: Waits,
+        until: Option<Instant>,
+        out: &mut Effects,
+        act: impl FnOnce(&mut Pmix, &mut Steps),
+    ) {
+        match self.asks.begin(id, waits, until) {
+            Ok(()) => self.step(view, out, act),
+            Err(Refused::Twice) => self.fail_server(view, format!("it asks twice by the number {id}"), out),
+            Err(Refused::TooMany) => {
+                let problem = format!("it has more than {} requests outstanding", self.asks.len());
+                self.fail_server(view, problem, out);
+            }
+        }
+    }
+}
+
+fn local(view: &View<'_>, rank: Rank) -> LocalRank {
+    view.facts.local_of(rank).expect("a message was checked: its ranks are here")
+}

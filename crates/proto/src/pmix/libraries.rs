@@ -1,0 +1,88 @@
+//! Which PMIx libraries the nodes of a job have opened: all must understand each other.
+
+use crate::job::facts::Facts;
+use wireup_wire::job::PmiFlavour;
+use wireup_wire::peer::Opened;
+
+/// What this node and those below have opened; the first that was told.
+#[derive(Default)]
+pub struct Libraries(Option<Opened>);
+
+impl Libraries {
+    /// What the subtree has opened, for the parent.
+    pub fn opened(&self) -> Option<&Opened> {
+        self.0.as_ref()
+    }
+
+    /// A subtree, or this node, has opened this.
+    ///
+    /// # Errors
+    /// What is wrong with it, beside what is known.
+    pub fn on_opened(&mut self, facts: &Facts, other: Opened) -> Result<(), String> {
+        let Some(known) = &self.0 else {
+            self.0 = Some(other);
+            return Ok(());
+        };
+        if series(&known.version) == series(&other.version) {
+            return Ok(());
+        }
+        if facts.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty()) {
+            // A rank that needs PMIx on the node without it will say so; others have been told and do without.
+            if known.version.is_empty() {
+                self.0 = Some(other);
+            }
+            return Ok(());
+        }
+        Err(format!(
+            "nodes have different PMIx libraries, which do not understand each other: {} and {}",
+            words(facts, known),
+            words(facts, &other)
+        ))
+    }
+}
+
+fn words(facts: &Facts, opened: &Opened) -> String {
+    let name = facts.name_of(opened.node);
+    match opened.version.as_str() {
+        "" => format!("none on node {name}"),
+        version => format!("{version} on node {name}"),
+    }
+}
+
+/// `4.2` of `4.2.9`.
+fn series(version: &str) -> Vec<&str> {
+    version.split('.').take(2).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::NodeId;
+
+    fn told(facts: &Facts, versions: [&str; 2]) -> (Result<(), String>, String) {
+        let mut libraries = Libraries::default();
+        let mut last = Ok(());
+        for (node, version) in versions.into_iter().enumerate() {
+            last = libraries.on_opened(facts, Opened { node: NodeId(node as u32), version: version.into() });
+        }
+        (last, libraries.opened().expect("two were told").version.clone())
+    }
+
+    #[test]
+    fn libraries_of_one_series_understand_each_other() {
+        let facts = Facts::for_test(2, 2, 0);
+        assert_eq!(told(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
+        let (result, _) = told(&facts, ["4.2.2", "5.0.1"]);
+        let problem = result.expect_err("two series");
+        assert!(problem.ends_with("4.2.2 on node n0 and 5.0.1 on node n1"), "{problem}");
+        assert!(told(&facts, ["4.2.2", ""]).0.is_err(), "the job asked for PMIx");
+    }
+
+    #[test]
+    fn a_node_may_do_without_where_ranks_may() {
+        let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Both);
+        assert_eq!(told(&facts, ["4.2.2", ""]), (Ok(()), "4.2.2".into()));
+        assert_eq!(told(&facts, ["", "4.2.2"]), (Ok(()), "4.2.2".into()));
+        assert!(told(&facts, ["4.2.2", "5.0.1"]).0.is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! The life of the server process of this node, and the ranks that wait for it.
+//!
+//! Ranks are spawned when it serves and the link to the parent is there, where that is asked for. Where ranks may do without
+//! PMIx (nobody knows what they speak) a process that cannot begin ends nothing: they are spawned without it.
+
+use super::server::{Event, Phase};
+use super::{Pmix, begin};
+use crate::io::{ExitStatus, Output};
+use crate::job::effect::{Effect, Effects};
+use crate::job::facts::View;
+use wireup_wire::job::PmiFlavour;
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
+use wireup_wire::pmix::ToServer;
+
+impl Pmix {
+    /// Starts the process; the ranks wait for it.
+    pub fn begin(&mut self, view: &View<'_>, out: &mut Effects) {
+        let until = view.now + PMIX_START_NS_MAX;
+        if self.server.on(Event::Start { until }).is_ok() {
+            out.output(Output::StartPmix(Box::new(begin::plan(view))));
+        }
+    }
+
+    /// It can begin to serve: each rank gets its variables.
+    pub(super) fn on_ready(&mut self, view: &View<'_>, version: String, env: Vec<Vec<Vec<u8>>>, out: &mut Effects) {
+        let local_size = view.ranks.len();
+        if !self.server.is_starting() {
+            return self.fail_server(view, "it said twice that it is ready", out);
+        }
+        if env.len() != local_size {
+            let problem = format!("it has variables for {} ranks of {local_size}", env.len());
+            return self.fail_server(view, problem, out);
+        }
+        self.server.on(Event::Ready).expect("it is starting");
+        self.on_opened(view, Opened { node: view.facts.own_node(), version }, out);
+        self.step(view, out, |pmix, steps| pmix.modex.on_served(steps));
+        out.push(Effect::ServerReady(env));
+    }
+
+    /// It cannot serve this node.
+    pub(super) fn cannot_serve(&mut self, view: &View<'_>, problem: String, out: &mut Effects) {
+        let may_do_without = view.facts.spec.options.pmi == PmiFlavour::Both && !view.is_ending;
+        if !self.server.is_starting() || !may_do_without {
+            return self.fail_server(view, problem, out);
+        }
+        self.stop(view, out);
+        let node = view.facts.own_node();
+        self.on_opened(view, Opened { node, version: String::new() }, out);
+        out.push(Effect::ControlUp(Control::Note(Note::NoPmix { node, host: view.facts.host(), problem })));
+        out.push(Effect::ServerReady(Vec::new()));
+    }
+
+    /// The process is of no use any more.
+    pub(super) fn fail_server(&mut self, view: &View<'_>, problem: impl Into<String>, out: &mut Effects) {
+        let starting = self.server.is_starting();
+        self.stop(view, out);
+        out.fail_here(Cause::PmixServer { problem: problem.into() });
+        if starting {
+            out.push(Effect::GiveHeldUp);
+        }
+    }
+
+    /// The process has ended.
+    pub fn on_gone(&mut self, view: &View<'_>, status: ExitStatus, stderr: &str, out: &mut Effects) {
+        let how = match status {
+            ExitStatus::Exited(code) => format!("left with exit code {code}"),
+            ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
+        };
+        let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };
+        match self.server.phase() {
+            Phase::Starting { .. } => {
+                self.cannot_serve(view, format!("it {how} before it was ready{said}"), out);
+                self.forget_server(view);
+            }
+            Phase::Serving | Phase::Emptying => {
+                self.forget_server(view);
+                self.fail_server(view, format!("it {how}{said}"), out);
+            }
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {
+                self.forget_server(view);
+                if !stderr.is_empty() {
+                    out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text: stderr.into() });
+                }
+            }
+        }
+        out.push(Effect::ServerGone);
+    }
+
+    /// The process could not be started.
+    pub fn on_start_failed(&mut self, view: &View<'_>, error: &SpawnError, out: &mut Effects) {
+        let reason = std::io::Error::from_raw_os_error(error.errno);
+        self.cannot_serve(view, format!("{}: {reason} ({})", error.what, error.step.words()), out);
+        self.forget_server(view);
+        out.push(Effect::ServerGone);
+    }
+
+    /// Nothing more will come of the process.
+    fn forget_server(&mut self, view: &View<'_>) {
+        self.on_server_lost();
+        self.modex.on_unserved(view.now);
+    }
+
+    /// The keeper is gone, and its processes with it; or the end of the process is not waited for any more.
+    pub fn on_server_lost(&mut self) {
+        // It may be gone already.
+        let _ = self.server.on(Event::Gone);
+        self.asks.clear();
+    }
+
+    /// No rank is left here: the process cleans up and leaves. True if that is waited for.
+    pub fn on_ranks_gone(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
+        match self.server.phase() {
+            Phase::Serving => {
+                self.asks.clear();
+                self.server.on(Event::RanksGone).expect("it serves");
+                let mut keeps = false;
+                if !view.is_ending {
+                    self.step(view, out, |pmix, steps| keeps = pmix.modex.keep_all(view, steps));
+                }
+                if !keeps {
+                    self.tell_end(view, out);
+                }
+            }
+            Phase::Starting { .. } => self.stop(view, out),
+            Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
+        }
+        self.is_there()
+    }
+
+    /// Once nothing more is wanted of it.
+    pub(super) fn end_if_emptied(&mut self, view: &View<'_>, out: &mut Effects) {
+        if self.server.phase() == Phase::Emptying && self.modex.has_kept_all() {
+            self.tell_end(view, out);
+        }
+    }
+
+    fn tell_end(&mut self, view: &View<'_>, out: &mut Effects) {
+        self.tell(view, &ToServer::End, out);
+        self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks are gone");
+    }
+
+    /// It is killed, whatever it does.
+    fn stop(&mut self, view: &View<'_>, out: &mut Effects) {
+        if self.server.on(Event::Kill { until: view.now + PMIX_END_NS_MAX }).is_ok() {
+            out.output(Output::StopPmix { job: view.facts.id() });
+            self.asks.clear();
+            self.modex.on_unserved(view.now);
+        }
+    }
+
+    /// The job is being ended: ranks that wait for the process are not started any more.
+    pub fn on_kill(&mut self, view: &View<'_>, out: &mut Effects) {
+        if self.server.is_starting() {
+            self.stop(view, out);
+            out.push(Effect::GiveHeldUp);
+        }
+    }
+
+    pub(super) fn check_server(&mut self, view: &View<'_>, out: &mut Effects) {
+        if self.server.deadline().is_none_or(|due| view.now < due) {
+            return;
+        }
+        match self.server.phase() {
+            Phase::Starting { .. } => {
+                let seconds = PMIX_START_NS_MAX / 1_000_000_000;
+                self.cannot_serve(view, format!("it was not ready after {seconds} s"), out);
+            }
+            Phase::Ending { .. } => self.stop(view, out),
+            Phase::Killed { .. } => {
+                // The kernel cannot end it now; the keeper goes on trying.
+                self.on_server_lost();
+                out.push(Effect::ServerGone);
+            }
+            Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => {}
+        }
+    }
+
+    /// Ranks may not be started yet.
+    pub fn is_starting(&self) -> bool {
+        self.server.is_starting()
+    }
+
+    /// Ranks here may still say goodbye to it.
+    pub fn serves(&self) -> bool {
+        self.server.listens()
+    }
+
+    /// Whether the process is still to be waited for.
+    pub fn is_there(&self) -> bool {
+        self.server.is_there()
+    }
+}

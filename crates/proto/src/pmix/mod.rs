@@ -1,0 +1,297 @@
+//! A job's PMIx as its agent serves it: one server process on this node, which talks to the ranks; all that concerns other
+//! nodes is here. Events go in, effects come out.
+//!
+//! ```text
+//!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
+//!                 ▲                     modex       the agent of the rank's node, straight
+//!                 │ Answer              published   up to the root, down again
+//!                 └───────────────────  queries     the same, joined at each hop
+//! ```
+//!
+//! `Pmix` is the router, its parts do not know each other: what they want of others is a `Step`. Its methods lie here for what the
+//! job tells, in `life` for the life of the server process, in `from_server` for what that says, in `tree` for messages of other
+//! agents. Parts: `server` is the machine of the process's life, `asks` what is outstanding; `fences`, `modex`, `published`,
+//! `queries`, `events`, `libraries`; `control`, `requests` (checks), `begin`, `frames` and `absent` (misses ranks that never join)
+//! have no state.
+//!
+//! A request that is outstanding is answered, or the job ends; an unknown number, a second answer or a rank of another node
+//! breaks the rules, and ends this job alone.
+
+mod absent;
+mod asks;
+mod begin;
+mod control;
+mod events;
+mod fences;
+mod frames;
+mod from_server;
+mod libraries;
+mod life;
+mod modex;
+mod published;
+mod queries;
+mod requests;
+mod server;
+mod step;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use crate::exchange::{Exchanges, Site};
+use crate::groups::Stall;
+use crate::io::Output;
+use crate::job::effect::Effects;
+use crate::job::facts::View;
+use crate::time::Instant;
+pub use absent::{awaited_in_library, is_awaited_in_library};
+use asks::{Asks, Waits};
+use bytes::Bytes;
+use events::Events;
+use fences::Fences;
+pub use fences::OF_SERVERS;
+use libraries::Libraries;
+use modex::Modex;
+pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
+use published::Published;
+use queries::Queries;
+use server::Server;
+use step::{Step, Steps};
+use wireup_wire::collective::{Collective, RoundTag, Tag};
+use wireup_wire::frame::Frame;
+use wireup_wire::group::Group;
+use wireup_wire::ids::{Epoch, LocalRank, NodeId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
+use wireup_wire::modex::{Between, Up};
+use wireup_wire::peer::{Cause, Departed, Opened};
+use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
+
+/// A node's part of a collecting fence is compressed from so many bytes on: what the libraries pack repeats the job's name and the
+/// keys for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less than half.
+const COMPRESS_MIN: u32 = 256;
+
+/// Where servers' fences differ from the ranks' own collectives: how much one may bring where the root may choose, and what is
+/// compressed.
+pub fn site_of_servers(site: &Site, modex: wireup_wire::job::Modex) -> Site {
+    let collect_max = match modex {
+        wireup_wire::job::Modex::Auto => Some(MODEX_COLLECT_BYTES_MAX),
+        wireup_wire::job::Modex::Full | wireup_wire::job::Modex::Direct => None,
+    };
+    let compress_min = if site.compress_min == 0 { COMPRESS_MIN } else { site.compress_min };
+    Site { collect_max, compress_min, ..site.clone() }
+}
+
+pub struct Pmix {
+    server: Server,
+    asks: Asks,
+    fences: Fences,
+    modex: Modex,
+    /// At the root.
+    published: Published,
+    queries: Queries,
+    events: Events,
+    libraries: Libraries,
+}
+
+impl Pmix {
+    /// Of a job that offers PMIx; `None` for others.
+    pub fn new(spec: &JobSpec, site: Site, children: usize) -> Option<Box<Pmix>> {
+        spec.options.pmi.has_pmix().then(|| {
+            Box::new(Pmix {
+                server: Server::default(),
+                asks: Asks::default(),
+                fences: Fences::new(site, children),
+                modex: Modex::default(),
+                published: Published::default(),
+                queries: Queries::default(),
+                events: Events::default(),
+                libraries: Libraries::default(),
+            })
+        })
+    }
+
+    /// A rank here is gone: its server process, and whoever waits for such news, are told.
+    pub fn on_rank_gone(&mut self, view: &View<'_>, local: LocalRank, out: &mut Effects) {
+        let process = &view.ranks[local.index()];
+        self.modex.on_departed(process.rank, view.now);
+        self.tell(view, &ToServer::Gone { rank: process.rank }, out);
+        for message in self.events.on_gone(process) {
+            self.say(view, message, out);
+        }
+    }
+
+    /// A rank here will enter nothing any more.
+    pub fn on_member_departed(&mut self, view: &View<'_>, local: LocalRank, departed: Departed, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_departed(view.facts, local, departed, steps));
+    }
+
+    /// A rank of the subtree enters no more. True if that is news.
+    pub fn on_departed(&mut self, departed: Departed) -> bool {
+        self.fences.whole.on_departed(departed)
+    }
+
+    /// Nobody is left below a child, and nothing more will come of it.
+    pub fn on_child_done(&mut self, view: &View<'_>, child: usize, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| {
+            pmix.fences.subsets.on_child_done(view.facts, child, steps);
+            pmix.queries.on_child_done(view.facts, child, steps);
+        });
+    }
+
+    /// A subtree has opened this library.
+    pub fn on_opened(&mut self, view: &View<'_>, opened: Opened, out: &mut Effects) {
+        if let Err(problem) = self.libraries.on_opened(view.facts, opened) {
+            out.fail_here(Cause::PmixServer { problem });
+        }
+    }
+
+    /// A frame of a fence of the whole job, along the tree: of a child, or (`None`) of the parent.
+    pub fn on_exchange(
+        &mut self,
+        view: &View<'_>,
+        child: Option<usize>,
+        epoch: Epoch,
+        tag: Tag,
+        payload: Bytes,
+        out: &mut Effects,
+    ) {
+        self.step(view, out, |pmix, steps| pmix.fences.whole.on_frame(view, child, epoch, tag, payload, steps));
+    }
+
+    /// The same, of another node's agent, straight.
+    pub fn on_direct(
+        &mut self,
+        view: &View<'_>,
+        from: NodeId,
+        epoch: Epoch,
+        tag: RoundTag,
+        payload: Bytes,
+        out: &mut Effects,
+    ) {
+        self.step(view, out, |pmix, steps| pmix.fences.whole.on_direct(view, from, epoch, tag, payload, steps));
+    }
+
+    /// A frame of a barrier of servers, along the tree; the group was read, and its payload is what follows.
+    pub fn on_group(&mut self, view: &View<'_>, child: Option<usize>, group: Group, frame: Frame, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_frame(view, child, group, frame, steps));
+    }
+
+    /// A message of another node's agent, straight.
+    pub fn on_between(&mut self, view: &View<'_>, from: NodeId, message: Between, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| pmix.modex.on_between(view, from, message, steps));
+        self.flush(view, out);
+    }
+
+    /// Sends what was wanted of other nodes, and what they wanted, since the last time.
+    pub fn flush(&mut self, view: &View<'_>, out: &mut Effects) {
+        self.modex.flush(view.facts, out);
+    }
+
+    /// What is due by now.
+    pub fn on_tick(&mut self, view: &View<'_>, out: &mut Effects) {
+        self.check_server(view, out);
+        self.check_asks(view, out);
+        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_tick(view, steps));
+        self.modex.on_tick(view.now);
+        self.end_if_emptied(view, out);
+        self.flush(view, out);
+        for told in self.published.take_late(view.now) {
+            self.answer_node(view, told, out);
+        }
+    }
+
+    /// Answers those whose patience is over. Others may wait for the same fence: the root is told.
+    fn check_asks(&mut self, view: &View<'_>, out: &mut Effects) {
+        while let Some((id, waits)) = self.asks.overdue(view.now) {
+            self.answer(view, id, Answer::Status(Status::Timeout), out);
+            if let Waits::Fence(epoch) = waits {
+                self.say(view, Up::GiveUp { epoch }, out);
+            }
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        let machine = self.server.deadline().into_iter().chain(self.asks.deadline());
+        let fences = self.fences.subsets.groups().deadline();
+        machine.chain(fences).chain(self.modex.deadline()).chain(self.published.deadline()).min()
+    }
+
+    /// Lets a part act, and does what it wants done.
+    fn step(&mut self, view: &View<'_>, out: &mut Effects, act: impl FnOnce(&mut Pmix, &mut Steps)) {
+        let mut steps = Steps::default();
+        act(self, &mut steps);
+        for step in steps {
+            match step {
+                Step::Answer { id, answer } => self.answer(view, id, answer, out),
+                Step::Tell(message) => self.tell(view, &message, out),
+                Step::Up(message) => self.say(view, message, out),
+                Step::All(message) => self.say_to_all(view, message, out),
+                Step::AnswerNode(told) => self.answer_node(view, told, out),
+                Step::FailServer(problem) => self.fail_server(view, problem, out),
+                Step::Job(effect) => out.push(effect),
+            }
+        }
+    }
+
+    /// Tells the server process something; a process that is gone or has not begun is told nothing.
+    fn tell(&mut self, view: &View<'_>, message: &ToServer, out: &mut Effects) {
+        if self.server.listens() {
+            let job = view.facts.id();
+            pieces(message).into_iter().for_each(|bytes| out.output(Output::PmixSend { job, bytes }));
+        }
+    }
+
+    /// Answers a request, unless it was answered: its patience may have ended before.
+    fn answer(&mut self, view: &View<'_>, id: u64, answer: Answer, out: &mut Effects) {
+        if self.asks.finish(id).is_some() {
+            self.tell(view, &ToServer::Answer { id, answer }, out);
+        }
+    }
+
+    /// What the subtree has opened, for the parent.
+    pub fn opened(&self) -> Option<Opened> {
+        self.libraries.opened().cloned()
+    }
+
+    /// Fences of the whole job, for a stall report.
+    pub fn exchanges(&self) -> &Exchanges {
+        self.fences.whole.exchanges()
+    }
+
+    /// Whether a frame belongs to a fence that was given up: it came too late.
+    pub fn is_given_up(&self, epoch: Epoch) -> bool {
+        self.fences.whole.is_given_up(epoch)
+    }
+
+    /// A fence of the whole job that cannot complete, and how many ranks here wait in it.
+    pub fn broken(&self) -> Option<((Departed, Epoch, Collective), u32)> {
+        Some((self.fences.whole.broken()?, self.exchanges().arrived()))
+    }
+
+    /// Who is missing was asked.
+    pub fn on_asked(&mut self) {
+        self.fences.whole.on_asked();
+        self.fences.subsets.on_asked();
+    }
+
+    /// When a wait of `after_ns` is over.
+    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
+        let groups = self.fences.subsets.groups().stall_deadline(after_ns);
+        self.exchanges().stall_deadline(after_ns).into_iter().chain(groups).min()
+    }
+
+    /// Barriers of some ranks, for a stall report.
+    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
+        self.fences.subsets.groups().stalls()
+    }
+
+    /// What the ranks here have left behind.
+    pub fn take_remains(&mut self) -> Remains {
+        self.modex.take_remains()
+    }
+
+    /// Requests that are not answered, for the simulator's checkers.
+    pub fn outstanding(&self) -> usize {
+        self.asks.len()
+    }
+}

@@ -1,0 +1,109 @@
+//! Questions about the job: its name, its processes.
+//!
+//! ```text
+//!   asks ── Up::Ask ──► root ── Down::Procs ──► all, down the tree
+//!                        ◄─────── Up::Procs ──   joined at each hop
+//! ```
+//!
+//! Below a child that is done all ranks have left, with exit code 0 as long as the job lives: the root fills them in.
+
+use super::frames::{self, EVERYBODY};
+use super::step::{Step, Steps};
+use crate::job::effect::Effect;
+use crate::job::facts::{Facts, View};
+use crate::job::processes::{Life, Process};
+use std::collections::BTreeMap;
+use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_wire::modex::{Down, Up};
+use wireup_wire::peer;
+use wireup_wire::pmix::{Answer, Proc, ProcState};
+
+/// The questions under way at one agent.
+#[derive(Default)]
+pub struct Queries {
+    open: BTreeMap<u32, Query>,
+    next: u32,
+    /// At the root: who asked.
+    askers: BTreeMap<u32, (NodeId, u64)>,
+}
+
+struct Query {
+    procs: Vec<Proc>,
+    /// By child: its answer is missing.
+    waits: Vec<bool>,
+}
+
+impl Queries {
+    /// At the root: somebody wants to know of all processes.
+    pub fn begin(&mut self, view: &View<'_>, node: NodeId, id: u64, steps: &mut Steps) {
+        let query = self.next;
+        self.next = query.wrapping_add(1);
+        self.askers.insert(query, (node, id));
+        self.on_query(view, query, steps);
+    }
+
+    /// The subtree is asked for its processes.
+    pub fn on_query(&mut self, view: &View<'_>, query: u32, steps: &mut Steps) {
+        let payload = peer::encode(&Down::Procs { query }).into();
+        frames::down(view, EVERYBODY, &payload).for_each(|effect| steps.job(effect));
+        let procs = processes_here(view);
+        let waits = view.children.iter().map(|child| child.done.is_none()).collect();
+        self.open.insert(query, Query { procs, waits });
+        self.finish(view.facts, steps);
+    }
+
+    /// A child's subtree answers.
+    pub fn on_processes(&mut self, facts: &Facts, child: AgentId, query: u32, procs: Vec<Proc>, steps: &mut Steps) {
+        let Some(child) = facts.child_index(child) else { return };
+        if let Some(query) = self.open.get_mut(&query)
+            && std::mem::replace(&mut query.waits[child], false)
+        {
+            query.procs.extend(procs);
+        }
+        self.finish(facts, steps);
+    }
+
+    /// A child has nothing more to say.
+    pub fn on_child_done(&mut self, facts: &Facts, child: usize, steps: &mut Steps) {
+        self.open.values_mut().for_each(|query| query.waits[child] = false);
+        self.finish(facts, steps);
+    }
+
+    fn finish(&mut self, facts: &Facts, steps: &mut Steps) {
+        for (query, Query { procs, .. }) in self.open.extract_if(.., |_, query| !query.waits.contains(&true)) {
+            if !facts.root {
+                steps.job(Effect::Up(frames::up(facts, &Up::Procs { query, procs })));
+            } else if let Some((node, id)) = self.askers.remove(&query) {
+                let procs = all_processes(facts, procs);
+                steps.push(Step::AnswerNode((node, id, Answer::ProcTable { procs })));
+            }
+        }
+    }
+}
+
+pub fn processes_here(view: &View<'_>) -> Vec<Proc> {
+    let node = view.facts.own_node();
+    let state = |process: &Process| match process.life {
+        Life::Planned => ProcState::Planned,
+        Life::Running if process.spoke_pmi => ProcState::Connected,
+        Life::Running => ProcState::Running,
+        Life::Gone { exit } => ProcState::Gone(exit),
+    };
+    let all = view.ranks.iter();
+    all.map(|process| Proc { rank: process.rank, node, pid: process.pid, state: state(process) }).collect()
+}
+
+/// In the order of ranks; who did not answer has left.
+fn all_processes(facts: &Facts, known: Vec<Proc>) -> Vec<Proc> {
+    let gone = |rank| {
+        let node = facts.mapping.place(rank).map_or(NodeId(0), |(node, _)| node);
+        Proc { rank, node, pid: 0, state: ProcState::Gone(Some(0)) }
+    };
+    let mut all: Vec<Proc> = (0..facts.job_size).map(|rank| gone(Rank(rank))).collect();
+    for proc in known {
+        if let Some(place) = all.get_mut(proc.rank.index()) {
+            *place = proc;
+        }
+    }
+    all
+}

@@ -1,0 +1,131 @@
+//! What the server process says, looked through before anything is done about it: ranks are of this node or of this job, sets
+//! are in order, lengths are within bounds.
+
+use crate::job::facts::{Facts, View};
+use crate::time::Instant;
+use wireup_wire::group::{Members, Run};
+use wireup_wire::ids::Rank;
+use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, STDIO_CHUNK_MAX};
+use wireup_wire::pmix::{Ask, FromServer, Set};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Looks a message through that is no request.
+///
+/// # Errors
+/// How it breaks the rules.
+pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
+    match message {
+        FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
+            is_here(facts, *rank)
+        }
+        FromServer::Log { rank, text, .. } => {
+            is_here(facts, *rank)?;
+            at_most(text.len(), STDIO_CHUNK_MAX, "it brings more text at once than a rank may write")
+        }
+        FromServer::Raise { from, to, infos, .. } => {
+            is_here(facts, *from)?;
+            if infos.len() > PMIX_BLOB_BYTES_MAX || !is_in_order(facts, to) {
+                return Err("it raises an event that is too long, or for ranks that there are not".into());
+            }
+            Ok(())
+        }
+        FromServer::Ready { .. }
+        | FromServer::Failed { .. }
+        | FromServer::Ask { .. }
+        | FromServer::Modex { .. }
+        | FromServer::Watch => Ok(()),
+    }
+}
+
+/// Looks a request through, its set apart.
+///
+/// # Errors
+/// How it breaks the rules.
+pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
+    match ask {
+        Ask::Fence { data, .. } => {
+            at_most(data.len(), PENDING_PUT_BYTES_MAX, "ranks have committed more than 64 MiB between two fences")
+        }
+        Ask::Group { data, .. } => {
+            at_most(data.len(), PMIX_BLOB_BYTES_MAX, "a rank brings more than 64 MiB to a group")
+        }
+        Ask::Publish { from, .. }
+        | Ask::Lookup { from, .. }
+        | Ask::Unpublish { from, .. }
+        | Ask::Control { from, .. } => {
+            let here = facts.local_of(*from).is_some();
+            here.then_some(()).ok_or_else(|| format!("it speaks for rank {from}, which is not here"))
+        }
+        Ask::Modex { .. } | Ask::ProcTable { .. } | Ask::Namespaces => Ok(()),
+    }
+}
+
+fn is_here(facts: &Facts, rank: Rank) -> Result<(), String> {
+    let here = facts.local_of(rank).is_some();
+    here.then_some(()).ok_or_else(|| format!("it speaks of rank {rank}, which is not here"))
+}
+
+fn at_most(len: usize, max: usize, problem: &str) -> Result<(), String> {
+    if len <= max { Ok(()) } else { Err(problem.into()) }
+}
+
+/// The ranks of a set that has one here; `None`: it has none, or is no set of ranks of the job.
+pub fn members(view: &View<'_>, set: &Set) -> Option<Members> {
+    let members = match set {
+        Set::All => return Some(Members::World),
+        Set::Ranks(ranks) if !is_in_order(view.facts, set) || ranks.is_empty() => return None,
+        Set::Ranks(ranks) if ranks.len() == view.facts.job_size as usize => return Some(Members::World),
+        Set::Ranks(ranks) => Members::List(runs(ranks)),
+    };
+    let here = view.ranks.iter().any(|process| members.contains(process.rank));
+    here.then_some(members)
+}
+
+fn is_in_order(facts: &Facts, set: &Set) -> bool {
+    match set {
+        Set::All => true,
+        Set::Ranks(ranks) => {
+            ranks.is_sorted_by(|one, next| one < next) && ranks.last().is_none_or(|last| last.0 < facts.job_size)
+        }
+    }
+}
+
+/// When a client's patience ends; never where it has named no time.
+pub fn until(now: Instant, timeout_s: Option<u32>) -> Option<Instant> {
+    timeout_s.filter(|seconds| *seconds > 0).map(|seconds| now + u64::from(seconds) * SECOND_NS)
+}
+
+/// Consecutive ranks as one.
+fn runs(ranks: &[Rank]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some(last) if rank.0 == last.first + last.count => last.count += 1,
+            Some(_) | None => runs.push(Run { first: rank.0, count: 1 }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_run() {
+        let ranks: Vec<Rank> = [1, 2, 3, 7, 9, 10].map(Rank).into();
+        let run = |first, count| Run { first, count };
+        assert_eq!(runs(&ranks), [run(1, 3), run(7, 1), run(9, 2)]);
+        assert_eq!(until(Instant(5), Some(0)), None);
+        assert_eq!(until(Instant(5), Some(2)), Some(Instant(2_000_000_005)));
+    }
+
+    #[test]
+    fn a_set_is_of_ranks_of_the_job_in_order() {
+        let facts = Facts::for_test(2, 2, 0);
+        let set = |ranks: &[u32]| is_in_order(&facts, &Set::Ranks(ranks.iter().copied().map(Rank).collect()));
+        assert!(set(&[0, 3]) && set(&[]) && is_in_order(&facts, &Set::All));
+        assert!(!set(&[0, 4]) && !set(&[1, 0]) && !set(&[1, 1]));
+    }
+}

@@ -1,0 +1,216 @@
+//! The life of the server process of this node.
+//!
+//! ```text
+//!          Start            Ready           RanksGone            End             Gone
+//!   None ────────► Starting ──────► Serving ─────────► Emptying ─────► Ending ─────────► Gone
+//!                     │ Kill           │ Kill             │ Kill          │ Kill          ▲
+//!                     └────────────────┴────────┬─────────┴───────────────┘               │
+//!                                               ▼                      Gone               │
+//!                                             Killed ─────────────────────────────────────┘
+//! ```
+//!
+//! It is killed when it does not begin in time, breaks the rules or does not leave in time, and when the job ends before it serves.
+//! `Gone` may come in every state: the process has ended, or could not be started. While it is `Emptying`, what its ranks have
+//! committed is fetched for other nodes. The end of a killed process is waited for, but not for ever.
+
+use crate::time::Instant;
+use wireup_wire::pmix::Unpacker;
+
+#[derive(Default)]
+pub struct Server {
+    phase: Phase,
+    pub unpacker: Unpacker,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Phase {
+    /// No process was started: no ranks are here.
+    #[default]
+    None,
+    Starting {
+        until: Instant,
+    },
+    Serving,
+    /// No rank is left; what they have committed is being fetched.
+    Emptying,
+    Ending {
+        until: Instant,
+    },
+    Killed {
+        until: Instant,
+    },
+    Gone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// It is started, and is to be ready by then.
+    Start { until: Instant },
+    /// It says that it serves.
+    Ready,
+    /// No rank is left here.
+    RanksGone,
+    /// It is told to leave by then.
+    End { until: Instant },
+    /// It is killed, and is to be gone by then.
+    Kill { until: Instant },
+    /// It is gone, or its end is not waited for any more.
+    Gone,
+}
+
+/// The event changes nothing in this state, or breaks the rules: the caller knows which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+impl Phase {
+    fn next(self, event: Event) -> Result<Phase, Refused> {
+        match (self, event) {
+            (Phase::None, Event::Start { until }) => Ok(Phase::Starting { until }),
+            (Phase::Starting { .. }, Event::Ready) => Ok(Phase::Serving),
+            (Phase::Serving, Event::RanksGone) => Ok(Phase::Emptying),
+            (Phase::Emptying, Event::End { until }) => Ok(Phase::Ending { until }),
+            (
+                Phase::Starting { .. } | Phase::Serving | Phase::Emptying | Phase::Ending { .. },
+                Event::Kill { until },
+            ) => Ok(Phase::Killed { until }),
+            (
+                Phase::None
+                | Phase::Starting { .. }
+                | Phase::Serving
+                | Phase::Emptying
+                | Phase::Ending { .. }
+                | Phase::Killed { .. },
+                Event::Gone,
+            ) => Ok(Phase::Gone),
+            (Phase::None, Event::Ready | Event::RanksGone | Event::End { .. } | Event::Kill { .. })
+            | (Phase::Starting { .. }, Event::Start { .. } | Event::RanksGone | Event::End { .. })
+            | (Phase::Serving, Event::Start { .. } | Event::Ready | Event::End { .. })
+            | (Phase::Emptying, Event::Start { .. } | Event::Ready | Event::RanksGone)
+            | (Phase::Ending { .. }, Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. })
+            | (
+                Phase::Killed { .. },
+                Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. } | Event::Kill { .. },
+            )
+            | (
+                Phase::Gone,
+                Event::Start { .. }
+                | Event::Ready
+                | Event::RanksGone
+                | Event::End { .. }
+                | Event::Kill { .. }
+                | Event::Gone,
+            ) => Err(Refused),
+        }
+    }
+}
+
+impl Server {
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// # Errors
+    /// The event does not change this state.
+    pub fn on(&mut self, event: Event) -> Result<(), Refused> {
+        self.phase = self.phase.next(event)?;
+        Ok(())
+    }
+
+    /// It serves ranks, so it hears of them.
+    pub fn listens(&self) -> bool {
+        matches!(self.phase, Phase::Serving | Phase::Emptying)
+    }
+
+    pub fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. })
+    }
+
+    /// What it says is read.
+    pub fn speaks(&self) -> bool {
+        !matches!(self.phase, Phase::None | Phase::Killed { .. } | Phase::Gone)
+    }
+
+    /// Its end is waited for.
+    pub fn is_there(&self) -> bool {
+        !matches!(self.phase, Phase::None | Phase::Gone)
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Starting { until } | Phase::Ending { until } | Phase::Killed { until } => Some(until),
+            Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Instant = Instant(1);
+
+    const EVENTS: [(&str, Event); 6] = [
+        ("Start", Event::Start { until: T }),
+        ("Ready", Event::Ready),
+        ("RanksGone", Event::RanksGone),
+        ("End", Event::End { until: T }),
+        ("Kill", Event::Kill { until: T }),
+        ("Gone", Event::Gone),
+    ];
+
+    const PHASES: [Phase; 7] = [
+        Phase::None,
+        Phase::Starting { until: T },
+        Phase::Serving,
+        Phase::Emptying,
+        Phase::Ending { until: T },
+        Phase::Killed { until: T },
+        Phase::Gone,
+    ];
+
+    fn name(phase: Phase) -> &'static str {
+        match phase {
+            Phase::None => "None",
+            Phase::Starting { .. } => "Starting",
+            Phase::Serving => "Serving",
+            Phase::Emptying => "Emptying",
+            Phase::Ending { .. } => "Ending",
+            Phase::Killed { .. } => "Killed",
+            Phase::Gone => "Gone",
+        }
+    }
+
+    #[test]
+    fn the_machine_is_as_drawn() {
+        let cell = |phase: Phase, event| phase.next(event).map_or("-", name);
+        let row = |phase| {
+            let cells: String = EVENTS.iter().map(|(_, event)| format!("{:>10}", cell(phase, *event))).collect();
+            format!("{:<9}{cells}\n", name(phase))
+        };
+        let head: String = EVENTS.iter().map(|(name, _)| format!("{name:>10}")).collect();
+        let matrix = format!("{:<9}{head}\n", "") + &PHASES.map(row).concat();
+        let expected = [
+            "              Start     Ready RanksGone       End      Kill      Gone",
+            "None       Starting         -         -         -         -      Gone",
+            "Starting          -   Serving         -         -    Killed      Gone",
+            "Serving           -         -  Emptying         -    Killed      Gone",
+            "Emptying          -         -         -    Ending    Killed      Gone",
+            "Ending            -         -         -         -    Killed      Gone",
+            "Killed            -         -         -         -         -      Gone",
+            "Gone              -         -         -         -         -         -",
+            "",
+        ];
+        assert_eq!(matrix, expected.join("\n"), "\n{matrix}");
+    }
+
+    #[test]
+    fn a_process_is_waited_for_in_states_that_end_by_themselves() {
+        for phase in PHASES {
+            let server = Server { phase, unpacker: Unpacker::default() };
+            let ends = matches!(phase, Phase::Starting { .. } | Phase::Ending { .. } | Phase::Killed { .. });
+            assert_eq!(server.deadline().is_some(), ends, "{phase:?}");
+            assert!(!server.speaks() || server.is_there(), "{phase:?}");
+            assert!(!server.listens() || server.speaks(), "{phase:?}");
+        }
+    }
+}

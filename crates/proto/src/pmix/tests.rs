@@ -1,0 +1,426 @@
+//! The PMIx of a job without a job: a hand-made view goes in, effects come out.
+
+use super::*;
+use crate::io::ExitStatus;
+use crate::job::children::Children;
+use crate::job::effect::Effect;
+use crate::job::facts::Facts;
+use crate::job::interface::Act;
+use crate::job::processes::{Life, Process};
+use wireup_wire::frame::Kind;
+use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
+use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
+use wireup_wire::modex::{Blob, Down};
+use wireup_wire::peer;
+use wireup_wire::pmix::{Ask, FromServer, Item, Keep, Range, Set, Unpacker, pack};
+
+const T: Instant = Instant(1_000);
+
+/// One of two nodes, each with two ranks.
+struct Bench {
+    facts: Facts,
+    ranks: Vec<Process>,
+    children: Children,
+    pmix: Pmix,
+    is_ending: bool,
+    now: Instant,
+}
+
+fn site(me: u32) -> Site {
+    Site {
+        root: me == 0,
+        local_size: 2,
+        children: usize::from(me == 0),
+        scheme: ExchangeScheme::Tree,
+        compress_min: 0,
+        peers: vec![NodeId(0), NodeId(1)],
+        place: Some(me),
+        collect_max: None,
+    }
+}
+
+impl Bench {
+    fn new(me: u32, pmi: PmiFlavour) -> Bench {
+        let facts = Facts::for_test_of(2, 2, me, pmi);
+        let running = |rank| {
+            let mut process = Process::new(rank, 0);
+            process.life = Life::Running;
+            process
+        };
+        let pmix = Pmix::new(&facts.spec, site(me), facts.below.len()).expect("it offers PMIx");
+        Bench {
+            ranks: facts.mapping.ranks_of(NodeId(me)).map(running).collect(),
+            children: Children::new(&facts.below),
+            facts,
+            pmix: *pmix,
+            is_ending: false,
+            now: T,
+        }
+    }
+
+    /// Its server process serves.
+    fn serving(me: u32) -> Bench {
+        let mut bench = Bench::new(me, PmiFlavour::Pmix);
+        bench.act(|pmix, view, out| pmix.begin(view, out));
+        bench.says(&ready());
+        bench
+    }
+
+    fn act<T>(&mut self, act: impl FnOnce(&mut Pmix, &View<'_>, &mut Effects) -> T) -> Vec<Effect> {
+        let Bench { facts, ranks, children, pmix, is_ending, now } = self;
+        let view = View { now: *now, facts, ranks, children, is_ending: *is_ending };
+        let mut out = Effects::default();
+        act(pmix, &view, &mut out);
+        out.into_vec()
+    }
+
+    /// The server process says this.
+    fn says(&mut self, message: &FromServer) -> Vec<Effect> {
+        self.act(|pmix, view, out| {
+            pmix.on_bytes(&pack(message));
+            while pmix.read(view, out) {}
+            pmix.flush(view, out);
+        })
+    }
+
+    fn asks(&mut self, id: u64, ask: Ask) -> Vec<Effect> {
+        self.says(&FromServer::Ask { id, ask })
+    }
+
+    fn tick(&mut self, now: Instant) -> Vec<Effect> {
+        self.now = now;
+        self.act(|pmix, view, out| pmix.on_tick(view, out))
+    }
+
+    fn gone(&mut self) -> Vec<Effect> {
+        self.act(|pmix, view, out| pmix.on_gone(view, ExitStatus::Exited(0), "", out))
+    }
+
+    /// A frame of the tree: of the child at the root, else of the parent.
+    fn frame(&mut self, frame: &Frame) -> Vec<Effect> {
+        let child = self.facts.root.then_some(0);
+        self.act(|pmix, view, out| match frame.kind {
+            Kind::PmixUp => pmix.on_up(view, AgentId(1), frame, out),
+            Kind::PmixDown => pmix.on_down(view, frame, out),
+            Kind::GroupUp | Kind::GroupDown => {
+                let (group, len) = Group::decode(&frame.payload, 4).expect("our own");
+                let frame = Frame { payload: frame.payload.slice(len..), ..frame.clone() };
+                pmix.on_group(view, child, group, frame, out);
+            }
+            other => panic!("{other:?}"),
+        })
+    }
+}
+
+fn ready() -> FromServer {
+    FromServer::Ready { version: "4.2.2".into(), env: vec![Vec::new(); 2] }
+}
+
+fn fence(set: Set, data: &'static str) -> Ask {
+    Ask::Fence { set, collect: true, data: data.into(), timeout_s: None }
+}
+
+fn ranks(ranks: &[u32]) -> Set {
+    Set::Ranks(ranks.iter().copied().map(Rank).collect())
+}
+
+/// What the server process is told.
+fn told(effects: &[Effect]) -> Vec<ToServer> {
+    let mut unpacker = Unpacker::default();
+    for effect in effects {
+        if let Effect::Act(Act::Do(Output::PmixSend { bytes, .. })) = effect {
+            unpacker.push(bytes);
+        }
+    }
+    std::iter::from_fn(|| unpacker.next().expect("our own message")).collect()
+}
+
+/// The frames for other agents.
+fn frames(effects: Vec<Effect>) -> Vec<Frame> {
+    let frame = |effect| match effect {
+        Effect::Up(frame) | Effect::Act(Act::ToAgent(_, frame)) => Some(frame),
+        _ => None,
+    };
+    effects.into_iter().filter_map(frame).collect()
+}
+
+fn failures(effects: &[Effect]) -> Vec<&Cause> {
+    effects.iter().filter_map(|effect| if let Effect::FailHere(cause) = effect { Some(cause) } else { None }).collect()
+}
+
+fn answered(id: u64, status: Status) -> Vec<ToServer> {
+    vec![ToServer::Answer { id, answer: Answer::Status(status) }]
+}
+
+#[test]
+fn what_libraries_pack_is_compressed_sooner() {
+    let mut site = site(0);
+    let of_servers = site_of_servers(&site, ModexOption::Full);
+    assert_eq!((of_servers.compress_min, of_servers.collect_max), (COMPRESS_MIN, None));
+    site.compress_min = 7;
+    assert_eq!(site_of_servers(&site, ModexOption::Auto).compress_min, 7, "as the user has it");
+}
+
+#[test]
+fn ranks_are_started_when_their_server_is_ready() {
+    let mut bench = Bench::new(1, PmiFlavour::Pmix);
+    let begun = bench.act(|pmix, view, out| pmix.begin(view, out));
+    assert!(matches!(&begun[..], [Effect::Act(Act::Do(Output::StartPmix(plan)))] if plan.begin.node == NodeId(1)));
+    assert!(bench.pmix.is_starting() && bench.pmix.is_there() && !bench.pmix.serves());
+    assert!(matches!(&bench.says(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
+    assert!(!bench.pmix.is_starting() && bench.pmix.serves());
+    assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
+    assert_eq!(bench.pmix.deadline(), None);
+}
+
+#[test]
+fn a_server_that_cannot_serve_ends_the_job_once() {
+    let failed = FromServer::Failed { problem: "no library".into() };
+    let mut bench = Bench::new(0, PmiFlavour::Pmix);
+    bench.act(|pmix, view, out| pmix.begin(view, out));
+    let effects = bench.says(&failed);
+    assert!(matches!(
+        &effects[..],
+        [Effect::Act(Act::Do(Output::StopPmix { .. })), Effect::FailHere(Cause::PmixServer { .. }), Effect::GiveHeldUp]
+    ));
+    assert!(bench.says(&failed).is_empty(), "a killed process is not heard");
+    assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
+    assert!(!bench.pmix.is_there());
+}
+
+#[test]
+fn where_ranks_may_do_without_they_do() {
+    let mut bench = Bench::new(1, PmiFlavour::Both);
+    bench.act(|pmix, view, out| pmix.begin(view, out));
+    let effects = bench.tick(T + PMIX_START_NS_MAX);
+    let kinds = |effects: &[Effect]| {
+        let [stop, note, ready] = effects else { return false };
+        matches!(stop, Effect::Act(Act::Do(Output::StopPmix { .. })))
+            && matches!(note, Effect::ControlUp(peer::Control::Note(peer::Note::NoPmix { .. })))
+            && matches!(ready, Effect::ServerReady(env) if env.is_empty())
+    };
+    assert!(kinds(&effects));
+    assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
+    // The kernel cannot end the process: that is waited for, but not for ever.
+    let due = bench.pmix.deadline().expect("its end is waited for");
+    assert!(matches!(&bench.tick(due)[..], [Effect::ServerGone]));
+}
+
+#[test]
+fn a_server_that_ends_under_its_ranks_ends_the_job() {
+    let mut bench = Bench::serving(0);
+    bench.asks(1, fence(Set::All, "a"));
+    let effects = bench.gone();
+    assert!(matches!(&effects[..], [Effect::FailHere(Cause::PmixServer { .. }), Effect::ServerGone]));
+    assert_eq!(bench.pmix.outstanding(), 0);
+}
+
+#[test]
+fn a_server_leaves_when_its_ranks_have() {
+    let mut bench = Bench::serving(1);
+    bench.ranks[0].spoke_pmix = true;
+    let effects = bench.act(|pmix, view, out| assert!(pmix.on_ranks_gone(view, out)));
+    assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(2) }], "others may still want it");
+    let blob = FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() };
+    assert_eq!(told(&bench.says(&blob)), [ToServer::End]);
+    assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
+    let effects = bench.tick(T + PMIX_END_NS_MAX);
+    assert!(matches!(effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. }))]), "it did not leave in time");
+    assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
+    assert!(bench.act(|pmix, view, out| assert!(!pmix.on_ranks_gone(view, out))).is_empty());
+}
+
+#[test]
+fn a_job_that_ends_early_does_not_wait_for_its_server() {
+    let mut bench = Bench::new(0, PmiFlavour::Pmix);
+    bench.act(|pmix, view, out| pmix.begin(view, out));
+    let effects = bench.act(|pmix, view, out| pmix.on_kill(view, out));
+    assert!(matches!(&effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. })), Effect::GiveHeldUp]));
+    assert!(bench.act(|pmix, view, out| pmix.on_kill(view, out)).is_empty());
+}
+
+/// A fence of all: what this node brings goes up; what comes down is the answer.
+#[test]
+fn a_fence_of_all_is_an_exchange() {
+    let mut bench = Bench::serving(1);
+    let effects = bench.asks(7, fence(Set::All, "mine"));
+    let up = effects.into_iter().find_map(|effect| match effect {
+        Effect::Exchange(crate::exchange::Do::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
+        _ => None,
+    });
+    let (epoch, tag, payload) = up.expect("the ranks of this node are in");
+    assert_eq!(epoch, Epoch(0));
+    let mut root = Bench::serving(0);
+    assert!(told(&root.asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
+    let effects = root.act(|pmix, view, out| pmix.on_exchange(view, Some(0), epoch, tag, payload, out));
+    assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
+    let down = effects.into_iter().find_map(|effect| match effect {
+        Effect::Exchange(crate::exchange::Do::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
+        _ => None,
+    });
+    let (epoch, tag, payload) = down.expect("the root has all");
+    let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, None, epoch, tag, payload, out));
+    assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Traced(_))));
+    assert_eq!((bench.pmix.outstanding(), bench.pmix.exchanges().open()), (0, 0));
+}
+
+#[test]
+fn a_fence_of_all_is_over_for_all_when_one_gives_it_up() {
+    let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
+    let ask = Ask::Fence { set: Set::All, collect: true, data: "d".into(), timeout_s: Some(2) };
+    let up: Vec<Frame> = frames(bench.asks(1, ask)).into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
+    assert_eq!(up.iter().map(|frame| root.frame(frame).len()).collect::<Vec<_>>(), [0], "the root knows of it");
+    let departed = Departed {
+        rank: Rank(0),
+        pid: 7,
+        node: NodeId(0),
+        epoch: Epoch(0),
+        modex_epoch: Epoch(0),
+        finalized: true,
+        deserted: false,
+        exit: Some(0),
+    };
+    assert!(bench.pmix.on_departed(departed));
+    assert_eq!(bench.pmix.broken(), None, "the fence ends by itself");
+    let due = bench.pmix.deadline().expect("patience ends");
+    let effects = bench.tick(due);
+    assert_eq!(told(&effects), answered(1, Status::Timeout));
+    let up = frames(effects).pop().expect("the root is told");
+    let down = frames(root.frame(&up)).pop().expect("the root tells all");
+    assert!(told(&bench.frame(&down)).is_empty(), "it was answered");
+    assert!(bench.pmix.is_given_up(Epoch(0)));
+}
+
+#[test]
+fn a_fence_of_some_brings_their_data_along() {
+    let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
+    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the member here is in");
+    assert!(told(&root.asks(2, fence(ranks(&[0, 3]), "a"))).is_empty());
+    let effects = root.frame(&up);
+    assert!(matches!(&told(&effects)[..], [ToServer::Answer { id: 2, answer: Answer::Fenced { .. } }]));
+    let down = frames(effects).pop().expect("it is over");
+    assert!(matches!(&told(&bench.frame(&down))[..], [ToServer::Answer { id: 1, answer: Answer::Fenced { .. } }]));
+}
+
+#[test]
+fn a_fence_of_some_is_answered_when_a_member_has_left() {
+    let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
+    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the member here is in");
+    root.frame(&up);
+    let departed = Departed {
+        rank: Rank(0),
+        pid: 7,
+        node: NodeId(0),
+        epoch: Epoch(0),
+        modex_epoch: Epoch(0),
+        finalized: true,
+        deserted: false,
+        exit: Some(0),
+    };
+    let effects = root.act(|pmix, view, out| pmix.on_member_departed(view, LocalRank(0), departed, out));
+    let down = frames(effects).pop().expect("the others are not to wait");
+    assert_eq!(told(&bench.frame(&down)), answered(1, Status::RankGone));
+}
+
+#[test]
+fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
+    let (mut wants, mut has) = (Bench::serving(1), Bench::serving(0));
+    let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
+    let between = |effects| {
+        let message = |frame: Frame| peer::decode::<Between>(&frame.payload).expect("our own");
+        frames(effects).into_iter().map(message).collect::<Vec<_>>()
+    };
+    let want = between(wants.asks(1, modex(0))).pop().expect("it is asked");
+    assert_eq!(want, Between::Want { ranks: vec![Rank(0)] });
+    assert!(between(wants.asks(2, modex(1))).is_empty(), "one is under way");
+    let effects = has.act(|pmix, view, out| pmix.on_between(view, NodeId(1), want, out));
+    assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(0) }]);
+    let taken = between(effects).pop().expect("it was read");
+    let next = between(wants.act(|pmix, view, out| pmix.on_between(view, NodeId(0), taken, out)));
+    assert_eq!(next, [Between::Want { ranks: vec![Rank(1)] }]);
+    let have = between(has.says(&FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() }));
+    let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "card".into() };
+    assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
+    let effects =
+        wants.act(|pmix, view, out| pmix.on_between(view, NodeId(0), have.into_iter().next().expect("one"), out));
+    assert_eq!(told(&effects), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
+    assert_eq!(told(&wants.asks(3, modex(2))), answered(3, Status::BadParam), "its own rank");
+}
+
+#[test]
+fn a_rank_elsewhere_finds_what_was_published_at_the_root() {
+    let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
+    let keys = vec!["port".into()];
+    let lookup = Ask::Lookup { from: Rank(2), keys, range: Range::Session, wait: 1, timeout_s: None };
+    let up = frames(bench.asks(5, lookup)).pop().expect("the root is asked");
+    assert!(root.frame(&up).is_empty(), "nothing is there yet");
+    let item = Item { key: "port".into(), value: "x".into() };
+    let publish = Ask::Publish { from: Rank(0), items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
+    let effects = root.asks(6, publish);
+    assert_eq!(told(&effects), answered(6, Status::Ok));
+    let down = frames(effects).pop().expect("it is told");
+    assert!(matches!(peer::decode::<Down>(&down.payload), Ok(Down::Answer { id: 5, .. })));
+    let found = Answer::Found { items: vec![(Rank(0), item)] };
+    assert_eq!(told(&bench.frame(&down)), [ToServer::Answer { id: 5, answer: found }]);
+}
+
+#[test]
+fn the_processes_of_all_nodes_are_joined_on_the_way() {
+    let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
+    let down = frames(root.asks(4, Ask::ProcTable { here: false })).pop().expect("the child is asked");
+    let up = frames(bench.frame(&down)).pop().expect("it answers");
+    let [ToServer::Answer { id: 4, answer: Answer::ProcTable { procs } }] = &told(&root.frame(&up))[..] else {
+        panic!("it has all")
+    };
+    let places: Vec<_> = procs.iter().map(|proc| (proc.rank.0, proc.node.0)).collect();
+    assert_eq!(places, [(0, 0), (1, 0), (2, 1), (3, 1)]);
+}
+
+#[test]
+fn who_breaks_the_rules_ends_the_job_once() {
+    let ask = |id, ask| FromServer::Ask { id, ask };
+    let lookup = Ask::Lookup { from: Rank(3), keys: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };
+    let raise = FromServer::Raise {
+        from: Rank(0),
+        code: wireup_wire::pmix::Event::Library(1),
+        affected: None,
+        to: ranks(&[1, 0]),
+        infos: Bytes::new(),
+    };
+    let broken = [
+        ready(),
+        FromServer::Connected { rank: Rank(2) },
+        FromServer::Finalized { rank: Rank(9) },
+        FromServer::Abort { rank: Rank(2), code: 1, message: String::new() },
+        FromServer::Modex { ticket: 3, status: Status::Ok, blob: Bytes::new() },
+        FromServer::Log { rank: Rank(0), stream: 1, text: vec![0; wireup_wire::limits::STDIO_CHUNK_MAX + 1] },
+        raise,
+        ask(1, lookup),
+        ask(1, fence(ranks(&[2, 3]), "")),
+        ask(1, fence(ranks(&[0, 4]), "")),
+        ask(1, fence(ranks(&[]), "")),
+        // The number is outstanding.
+        ask(77, Ask::Modex { rank: Rank(2), timeout_s: None }),
+    ];
+    for message in broken {
+        let mut bench = Bench::serving(0);
+        bench.asks(77, fence(Set::All, "d"));
+        let effects = bench.says(&message);
+        let [Cause::PmixServer { .. }] = failures(&effects)[..] else { panic!("{message:?}") };
+        assert!(told(&effects).is_empty(), "{message:?}");
+        assert!(matches!(effects[0], Effect::Act(Act::Do(Output::StopPmix { .. }))), "{message:?}");
+        assert_eq!((bench.says(&message).len(), bench.pmix.outstanding()), (0, 0), "{message:?}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_message_end_the_job_once() {
+    let mut bench = Bench::serving(0);
+    let effects = bench.act(|pmix, view, out| {
+        pmix.on_bytes(&[0xff; 64]);
+        while pmix.read(view, out) {}
+    });
+    assert!(matches!(failures(&effects)[..], [Cause::PmixServer { .. }]));
+}

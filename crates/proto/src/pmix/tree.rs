@@ -1,0 +1,156 @@
+//! Messages of a job's PMIx along the job's tree: requests come up to the root from any node, answers and orders go down.
+//!
+//! Answers are routed along the tree to their node; what is for all is passed on to all children. An agent that is no root
+//! passes everything on as it is, but for the processes of its subtree, which it joins (`queries`).
+
+use super::control::{control, signal_some};
+use super::events::News;
+use super::frames::{self, EVERYBODY};
+use super::published::{Lookup, Told};
+use super::step::Step;
+use super::{Pmix, requests};
+use crate::job::effect::{Effect, Effects};
+use crate::job::facts::View;
+use bytes::Bytes;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::modex::{Down, Up};
+use wireup_wire::peer::{self, Cause};
+use wireup_wire::pmix::{Answer, Ask};
+
+impl Pmix {
+    /// A frame of a child.
+    pub fn on_up(&mut self, view: &View<'_>, child: AgentId, frame: &Frame, out: &mut Effects) {
+        match peer::decode::<Up>(&frame.payload) {
+            Ok(Up::Procs { query, procs }) => {
+                self.step(view, out, |pmix, steps| pmix.queries.on_processes(view.facts, child, query, procs, steps));
+            }
+            Ok(message) if view.facts.root => self.at_root(view, message, out),
+            Ok(message) => {
+                if let Up::Impatient { epoch } = message {
+                    self.fences.whole.on_impatient(epoch);
+                }
+                out.push(Effect::Up(view.facts.frame(Kind::PmixUp, 0, 0, frame.payload.clone())));
+            }
+            Err(error) => fail_frame(&error.to_string(), out),
+        }
+    }
+
+    /// A frame of the parent.
+    pub fn on_down(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
+        match peer::decode::<Down>(&frame.payload) {
+            // Where a query begins, children are asked when it is known which are left.
+            Ok(Down::Procs { query }) => {
+                self.step(view, out, |pmix, steps| pmix.queries.on_query(view, query, steps));
+            }
+            Ok(message) => {
+                let to_me = frame.arg == view.facts.me.0;
+                if !to_me {
+                    frames::down(view, frame.arg, &frame.payload).for_each(|effect| out.push(effect));
+                }
+                if to_me || frame.arg == EVERYBODY {
+                    self.on_root_says(view, message, out);
+                }
+            }
+            Err(error) => fail_frame(&error.to_string(), out),
+        }
+    }
+
+    /// Something of this node for the root, which is a node like the others.
+    pub(super) fn say(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
+        if view.facts.root {
+            self.at_root(view, message, out);
+        } else {
+            out.push(Effect::Up(frames::up(view.facts, &message)));
+        }
+    }
+
+    /// Something that was told to the root, which this is.
+    fn at_root(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
+        match message {
+            Up::Ask { node, id, ask } => self.serve(view, node, id, ask, out),
+            Up::Left { rank } => self.published.on_left(rank),
+            Up::Watch => {
+                if self.events.watch() {
+                    self.say_to_all(view, Down::Watched, out);
+                }
+            }
+            Up::Event { code, from, affected, to, infos } => {
+                self.say_to_all(view, Down::Event { code, from, affected, to, infos }, out);
+            }
+            Up::Impatient { epoch } => self.fences.whole.on_impatient(epoch),
+            Up::GiveUp { epoch } => {
+                self.step(view, out, |pmix, steps| pmix.fences.whole.on_give_up(epoch, steps));
+            }
+            // It is a child's alone, and was handled.
+            Up::Procs { .. } => {}
+        }
+    }
+
+    /// From the root to all nodes, itself included.
+    pub(super) fn say_to_all(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
+        let payload = peer::encode(&message).into();
+        frames::down(view, EVERYBODY, &payload).for_each(|effect| out.push(effect));
+        self.on_root_says(view, message, out);
+    }
+
+    /// What the root says to this node.
+    fn on_root_says(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
+        match message {
+            Down::Answer { id, answer, .. } => self.answer(view, id, answer, out),
+            Down::Watched => drop(self.events.watch()),
+            Down::Event { code, from, affected, to, infos } => {
+                if let Some(message) = (News { code, from, affected, to, infos }).for_server(view.facts) {
+                    self.tell(view, &message, out);
+                }
+            }
+            Down::Over { epoch, status } => {
+                self.step(view, out, |pmix, steps| pmix.fences.whole.on_over(view, epoch, status, steps));
+            }
+            Down::Signal { ranks, signal } => signal_some(view, &ranks, signal, out),
+            // It was handled as a frame: its root does not ask itself.
+            Down::Procs { .. } => {}
+        }
+    }
+
+    /// The root answers a node's request.
+    pub(super) fn answer_node(&mut self, view: &View<'_>, (node, id, answer): Told, out: &mut Effects) {
+        if Some(node) == view.facts.node {
+            return self.answer(view, id, answer, out);
+        }
+        let Some(spec) = view.facts.spec.nodes.get(node.index()) else { return };
+        let payload = Bytes::from(peer::encode(&Down::Answer { node, id, answer }));
+        frames::down(view, spec.agent.0, &payload).for_each(|effect| out.push(effect));
+    }
+
+    /// A request that the root serves.
+    fn serve(&mut self, view: &View<'_>, node: NodeId, id: u64, ask: Ask, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| match ask {
+            Ask::Publish { from, items, range, keep } => {
+                let status = pmix.published.publish(from, node, items, range, keep);
+                steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
+                pmix.published.take_found().into_iter().for_each(|told| steps.push(Step::AnswerNode(told)));
+            }
+            Ask::Lookup { keys, range, wait, timeout_s, .. } => {
+                let until = requests::until(view.now, timeout_s);
+                let told = pmix.published.look_up(Lookup { node, id, keys, range, wait, until });
+                told.into_iter().for_each(|told| steps.push(Step::AnswerNode(told)));
+            }
+            Ask::Unpublish { from, keys, range } => {
+                let status = pmix.published.unpublish(from, node, &keys, range);
+                steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
+            }
+            Ask::ProcTable { .. } => pmix.queries.begin(view, node, id, steps),
+            Ask::Control { from, set, action } => {
+                let status = control(view.facts, node, from, set, action, steps);
+                steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
+            }
+            // These are not for the root.
+            Ask::Fence { .. } | Ask::Group { .. } | Ask::Modex { .. } | Ask::Namespaces => {}
+        });
+    }
+}
+
+fn fail_frame(problem: &str, out: &mut Effects) {
+    out.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}") });
+}
