@@ -22,7 +22,7 @@ pub mod spread;
 #[cfg(test)]
 mod tests;
 
-use crate::kvs::Mark;
+use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;
 use spread::Spread;

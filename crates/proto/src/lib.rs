@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod arena;
 mod children;
 pub mod clock_offset;
 mod digest;
@@ -15,20 +14,18 @@ mod groups;
 mod input;
 pub mod io;
 mod job;
-mod kvs;
 pub mod launcher;
 pub mod launcher_io;
 mod links;
 pub mod memory;
-mod node_attrs;
 mod outbox;
 mod output;
 mod plan;
-mod pmi_link;
-mod pmi_state;
+mod pmi_server;
 mod pmix;
 pub mod starts;
 mod text;
+mod ticket;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig, Holds};
@@ -37,5 +34,6 @@ pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
+pub use pmi_server::arena;
 pub use starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

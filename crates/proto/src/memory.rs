@@ -4,7 +4,7 @@
 //! [`Heap`] where nobody is there to receive it. It is written once, while it is made, and never changes after that; it is
 //! gone with its last owner. The formats in it are `wireup_wire::shared`.
 
-use crate::arena::Arena;
+use crate::pmi_server::arena::Arena;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};

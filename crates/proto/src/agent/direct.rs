@@ -5,7 +5,8 @@
 
 use super::Agent;
 use crate::io::LinkId;
-use crate::job::{JobInput, Remains, modex_frame, modex_gone};
+use crate::job::JobInput;
+use crate::pmix::{Remains, modex_frame, modex_gone};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Hop;

@@ -20,7 +20,7 @@ mod one;
 #[cfg(test)]
 mod tests;
 
-use crate::pmi_link::Ticket;
+use crate::ticket::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
 use one::Exchange;

@@ -432,7 +432,7 @@ fn stalls_name_who_is_missing() {
 #[test]
 fn marks_are_few() {
     let mut groups = Groups::new(0);
-    let mut kvs = crate::kvs::Kvs::default();
+    let mut kvs = crate::pmi_server::kvs::Kvs::default();
     kvs.put(b"k", b"v");
     for rank in 0..3 * MARKS_MAX as u32 {
         let of = group(&format!("{rank}:0"), u32::MAX);

@@ -4,14 +4,15 @@
 //! soon as the last is over at the node. Frames and collectives are those of any job, so what is measured is what jobs get. A tenth of
 //! each size's iterations goes before those that count. One agent tells: the first of the two, or that of the first node.
 
-use super::{Context, Job};
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
 use crate::exchange::{Entry, Site};
-use crate::pmi_link::Ticket;
+use crate::ticket::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId};
-use wireup_wire::job::{AgentBench, BenchStep, BenchTask, JobSpec};
+use wireup_wire::job::{AgentBench, BenchStep, BenchTask};
 use wireup_wire::peer::{Control, Note};
 
 /// `stream` of a [`Kind::Bench`] frame.
@@ -51,7 +52,8 @@ enum Next {
 
 impl Bench {
     /// This node's part, if it has one.
-    pub fn new(spec: &JobSpec, node: Option<NodeId>, site: &Site) -> Option<Bench> {
+    pub fn new(facts: &Facts, site: &Site) -> Option<Bench> {
+        let (spec, node) = (&facts.spec, facts.node);
         let AgentBench { task, steps } = spec.options.bench.as_ref()?;
         let agent = |node: NodeId| spec.nodes.get(node.index()).map(|node| node.agent);
         let part = match *task {
@@ -107,80 +109,63 @@ impl Bench {
     }
 }
 
-impl Job {
+impl Bench {
     /// Begins what is to be measured.
-    pub(super) fn begin_bench(&mut self, cx: &mut Context<'_>) {
-        match self.bench.as_mut().map(|bench| bench.part) {
-            Some(Part::First { other }) => self.send_there(other, cx),
-            Some(Part::Among { .. }) => self.gather(cx),
-            Some(Part::Second { .. }) | None => {}
+    pub fn begin(&self, facts: &Facts, out: &mut Effects) {
+        match self.part {
+            Part::First { other } => self.send_there(facts, other, out),
+            Part::Among { .. } => self.gather(out),
+            Part::Second { .. } => {}
         }
     }
 
-    fn send_there(&mut self, other: AgentId, cx: &mut Context<'_>) {
-        let message = self.bench.as_ref().map(|bench| bench.message.clone()).unwrap_or_default();
-        cx.send_child(other, self.bench_frame(THERE, message));
+    fn send_there(&self, facts: &Facts, other: AgentId, out: &mut Effects) {
+        out.to_agent(other, facts.frame(Kind::Bench, THERE, 0, self.message.clone()));
     }
 
     /// A message of the other agent.
-    pub fn on_bench(&mut self, from: AgentId, frame: Frame, cx: &mut Context<'_>) {
-        let Some(bench) = &mut self.bench else { return };
-        match (bench.part, frame.stream) {
+    pub fn on_frame(&mut self, now: Instant, facts: &Facts, from: AgentId, frame: Frame, out: &mut Effects) {
+        match (self.part, frame.stream) {
             (Part::Second { other }, THERE) if from == other => {
-                let answer = self.bench_frame(BACK, frame.payload);
-                cx.send_child(other, answer);
+                out.to_agent(other, facts.frame(Kind::Bench, BACK, 0, frame.payload));
             }
-            (Part::Second { other }, OVER) if from == other => self.end_bench(cx),
-            (Part::First { other }, BACK) if from == other => {
-                if self.bench_goes_on(cx) {
-                    self.send_there(other, cx);
-                } else {
-                    cx.send_child(other, self.bench_frame(OVER, Bytes::new()));
-                }
-            }
+            (Part::Second { other }, OVER) if from == other => out.push(Effect::BenchOver),
+            (Part::First { other }, BACK) if from == other => match self.go_on(now, facts, out) {
+                Next::Again => self.send_there(facts, other, out),
+                Next::Over => out.to_agent(other, facts.frame(Kind::Bench, OVER, 0, Bytes::new())),
+            },
             (Part::First { .. } | Part::Second { .. } | Part::Among { .. }, _) => {}
         }
     }
 
     /// The node's only rank, which has not started, enters the next allgather.
-    fn gather(&mut self, cx: &mut Context<'_>) {
-        let Some(value) = self.bench.as_ref().map(|bench| bench.message.clone()) else { return };
+    fn gather(&self, out: &mut Effects) {
+        let value = self.message.clone();
         let entry = Entry::Allgather { max_len: value.len() as u32, shared: false, value };
-        self.on_enter(LocalRank(0), entry, Ticket::Lazy, cx);
+        out.push(Effect::Enter { local: LocalRank(0), entry, ticket: Ticket::Lazy });
     }
 
-    /// An allgather is over; `false`: it is none that is measured.
-    pub(super) fn on_bench_gathered(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.bench.as_ref().is_some_and(|bench| matches!(bench.part, Part::Among { .. })) {
-            return false;
+    /// Whether the collectives of the job are being measured.
+    pub fn gathers(&self) -> bool {
+        matches!(self.part, Part::Among { .. })
+    }
+
+    /// An allgather is over.
+    pub fn on_gathered(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {
+        if self.go_on(now, facts, out) == Next::Again {
+            self.gather(out);
         }
-        if self.bench_goes_on(cx) {
-            self.gather(cx);
-        }
-        true
     }
 
     /// One more is measured; whether another one follows.
-    fn bench_goes_on(&mut self, cx: &mut Context<'_>) -> bool {
-        let agent = self.facts.me;
-        let Some(bench) = &mut self.bench else { return false };
-        let (next, note) = bench.on_iteration(cx.now, agent);
-        if let Some(note) = note.filter(|_| bench.part != Part::Among { tells: false }) {
-            cx.control_up(self.id(), &Control::Note(note));
+    fn go_on(&mut self, now: Instant, facts: &Facts, out: &mut Effects) -> Next {
+        let (next, note) = self.on_iteration(now, facts.me);
+        if let Some(note) = note.filter(|_| self.part != Part::Among { tells: false }) {
+            out.push(Effect::ControlUp(Control::Note(note)));
         }
         if next == Next::Over {
-            self.end_bench(cx);
+            out.push(Effect::BenchOver);
         }
-        next == Next::Again
-    }
-
-    /// Nothing is left to measure: the ranks start.
-    fn end_bench(&mut self, cx: &mut Context<'_>) {
-        self.bench = None;
-        self.spawn_held(cx);
-    }
-
-    fn bench_frame(&self, stream: u16, payload: Bytes) -> Frame {
-        Frame { kind: Kind::Bench, class: Class::Exchange, stream, job: self.id().0, arg: 0, payload }
+        next
     }
 }

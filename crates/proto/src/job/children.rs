@@ -1,16 +1,17 @@
 //! The agents below this one in the job's tree, and how far the job is with each.
 
-use super::{Context, Job, Up};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, Done};
+use wireup_wire::peer::Done;
 
 /// The children that run more of the job, in the order of `Facts::below`.
 pub struct Children(Vec<Child>);
 
-impl Children {
-    pub fn new(below: &[AgentId]) -> Self {
-        Children(below.iter().map(|agent| Child { agent: *agent, started: None, done: None }).collect())
-    }
+/// A child agent's share of the job.
+pub struct Child {
+    pub agent: AgentId,
+    /// How many ranks of its subtree have started.
+    pub started: Option<u32>,
+    pub done: Option<Done>,
 }
 
 impl std::ops::Deref for Children {
@@ -21,65 +22,88 @@ impl std::ops::Deref for Children {
     }
 }
 
-impl std::ops::DerefMut for Children {
-    fn deref_mut(&mut self) -> &mut [Child] {
-        &mut self.0
+impl Child {
+    /// Nothing more will come of it.
+    fn end(&mut self) {
+        self.started.get_or_insert(0);
+        self.done.get_or_insert_default();
     }
 }
 
-/// A child agent's share of the job.
-pub struct Child {
-    pub agent: AgentId,
-    pub started: Option<u32>,
-    pub done: Option<Done>,
+impl Children {
+    pub fn new(below: &[AgentId]) -> Self {
+        Children(below.iter().map(|agent| Child { agent: *agent, started: None, done: None }).collect())
+    }
+
+    fn get_mut(&mut self, agent: AgentId) -> Option<&mut Child> {
+        self.0.iter_mut().find(|child| child.agent == agent)
+    }
+
+    pub fn on_started(&mut self, agent: AgentId, ranks: u32) {
+        if let Some(child) = self.get_mut(agent) {
+            child.started = Some(ranks);
+        }
+    }
+
+    pub fn on_done(&mut self, agent: AgentId, done: Done) {
+        if let Some(child) = self.get_mut(agent) {
+            child.done = Some(done);
+        }
+    }
+
+    /// A child agent is lost with all its ranks, or was never there and nothing more will be learnt about those behind it.
+    pub fn on_lost(&mut self, agent: AgentId) {
+        if let Some(child) = self.get_mut(agent) {
+            child.end();
+        }
+    }
+
+    /// Whether all have said that their ranks run, or will never say it.
+    pub fn have_started(&self) -> bool {
+        self.iter().all(|child| child.started.is_some())
+    }
+
+    /// Ranks that have started below.
+    pub fn ranks_started(&self) -> u32 {
+        self.iter().filter_map(|child| child.started).sum()
+    }
+
+    pub fn are_done(&self) -> bool {
+        self.iter().all(|child| child.done.is_some())
+    }
+
+    /// Gives up those that are not done and that `which` holds for; says who that was.
+    pub fn give_up(&mut self, which: impl Fn(AgentId) -> bool) -> Vec<AgentId> {
+        let late = self.0.iter_mut().filter(|child| child.done.is_none() && which(child.agent));
+        late.map(|child| {
+            child.end();
+            child.agent
+        })
+        .collect()
+    }
 }
 
-impl Job {
-    /// The children that run more of it.
-    pub fn child_agents(&self) -> impl Iterator<Item = AgentId> {
-        self.children.iter().map(|child| child.agent)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_given_up_counts_as_started_and_done() {
+        let mut children = Children::new(&[AgentId(1), AgentId(2)]);
+        children.on_started(AgentId(1), 4);
+        children.on_done(AgentId(1), Done { ranks: 4, ..Done::default() });
+        assert!(!children.have_started() && !children.are_done());
+        assert_eq!(children.give_up(|_| true), [AgentId(2)]);
+        assert!(children.have_started() && children.are_done());
+        assert_eq!(children.ranks_started(), 4);
     }
 
-    /// What another agent is to this one in the job's tree: its parent (`Some(None)`), a child, or nothing.
-    pub fn side(&self, agent: AgentId) -> Option<Option<AgentId>> {
-        if self.up == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
-    }
-
-    /// Which link a job's frames go to is the agents' tree alone; a link that is not in it sends nothing.
-    pub fn has_child(&self, agent: AgentId) -> bool {
-        self.child_index(agent).is_some()
-    }
-
-    pub(super) fn child_index(&self, agent: AgentId) -> Option<usize> {
-        self.children.iter().position(|child| child.agent == agent)
-    }
-
-    pub(super) fn child_mut(&mut self, agent: AgentId) -> Option<&mut Child> {
-        self.children.iter_mut().find(|child| child.agent == agent)
-    }
-
-    /// A child agent is lost with all its ranks.
-    pub fn on_child_lost(&mut self, agent: AgentId) {
-        if let Some(child) = self.child_mut(agent) {
-            child.started.get_or_insert(0);
-            child.done.get_or_insert_default();
-        }
-    }
-
-    /// A child agent was never there. `settled`: nothing more will be learnt about those behind it.
-    pub fn on_child_missing(&mut self, agent: AgentId, settled: bool) {
-        if let Some(child) = self.child_mut(agent) {
-            // Until then the job is not over: who is missing is yet to be named.
-            if settled {
-                child.done.get_or_insert_default();
-                child.started.get_or_insert(0);
-            }
-        }
-    }
-
-    pub(super) fn forward_down(&self, message: &Control, cx: &mut Context<'_>) {
-        for child in self.children.iter() {
-            cx.control_child(child.agent, self.id(), message);
-        }
+    #[test]
+    fn the_end_of_a_child_keeps_what_it_has_said() {
+        let mut children = Children::new(&[AgentId(1)]);
+        children.on_started(AgentId(1), 4);
+        children.on_lost(AgentId(1));
+        assert_eq!((children.ranks_started(), children.are_done()), (4, true));
+        children.on_lost(AgentId(9));
     }
 }

@@ -1,306 +1,165 @@
-//! The collectives of a job as its agent carries them out: frames in and out, answers to the ranks, what cannot complete.
+//! The collectives of a job as its agent carries them out: frames in and out, who departed, what cannot complete.
+//!
+//! The ranks' own epochs are here; those of PMIx servers are the `pmix` part's. What either needs next comes back as
+//! `Effect::Exchange` and becomes frames here.
 
-use super::array::Laid;
-use super::interface::Act;
-use super::processes::Life;
-use super::{Context, Job};
-use crate::arena;
-use crate::exchange::{Do, Entering, Entry, Finished, Outcome};
-use crate::io::Output;
-use crate::pmi_link::{Ticket, Told};
-use crate::pmix::is_awaited_in_library;
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use crate::exchange::{Do, Entering, Exchanges, Site};
+use crate::time::Instant;
 use bytes::Bytes;
-use wireup_wire::block;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
-use wireup_wire::frame::{Class, Frame, Kind};
-use wireup_wire::ids::{AgentId, Epoch, LocalRank};
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{Epoch, NodeId};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
-use wireup_wire::peer::{Cause, Control, Departed};
+use wireup_wire::peer::{Cause, ExchangeTraffic};
 
-impl Job {
-    pub(super) fn on_enter(&mut self, local: LocalRank, entry: Entry, ticket: Ticket, cx: &mut Context<'_>) {
-        let (kvs, rank) = (&mut self.kvs, self.processes[local.index()].rank);
-        let mut next = Vec::new();
-        let entering = Entering { local, rank, entry, ticket };
-        self.exchanges.enter(cx.now, entering, || kvs.take_pending(), &mut next);
-        self.carry_out(next, cx);
+pub struct Collectives {
+    pub exchanges: Exchanges,
+    traffic: ExchangeTraffic,
+}
+
+/// A collective's frame, read as far as an agent must to hand it on.
+pub enum Arrived {
+    Tree { child: Option<usize>, epoch: Epoch, tag: Tag, payload: Bytes },
+    Direct { node: NodeId, epoch: Epoch, tag: RoundTag, payload: Bytes },
+}
+
+impl Arrived {
+    pub fn collective(&self) -> Collective {
+        match self {
+            Arrived::Tree { tag, .. } => tag.collective,
+            Arrived::Direct { tag, .. } => tag.collective,
+        }
     }
 
-    /// Begins the links that the first exchange will want, while ranks are still starting (S3: early wireup).
-    pub(super) fn wire_up(&self, cx: &mut Context<'_>) {
-        let options = &self.facts.spec.options;
+    pub fn epoch(&self) -> Epoch {
+        match self {
+            Arrived::Tree { epoch, .. } | Arrived::Direct { epoch, .. } => *epoch,
+        }
+    }
+
+    /// Hands it to the epochs that it belongs to.
+    pub fn give_to(self, now: Instant, exchanges: &mut Exchanges) -> Vec<Do> {
+        let mut next = Vec::new();
+        match self {
+            Arrived::Tree { child: Some(child), epoch, tag, payload } => {
+                exchanges.on_up(now, child, epoch, tag, payload, &mut next);
+            }
+            Arrived::Tree { child: None, epoch, tag, payload } => {
+                exchanges.on_down(now, epoch, tag, payload, &mut next);
+            }
+            Arrived::Direct { node, epoch, tag, payload } => {
+                exchanges.on_direct(now, node, epoch, tag, payload, &mut next);
+            }
+        }
+        next
+    }
+}
+
+/// What exchanges need next, then a look whether something became impossible.
+pub fn carry(next: Vec<Do>, out: &mut Effects) {
+    next.into_iter().for_each(|next| out.push(Effect::Exchange(next)));
+    out.push(Effect::CheckBroken);
+}
+
+/// What the job's collectives must know of this node.
+pub fn site(facts: &Facts) -> Site {
+    let Facts { spec, mapping, .. } = facts;
+    let all = (0..spec.nodes.len() as u32).map(NodeId);
+    let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
+    let place = facts.node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
+    Site {
+        root: facts.root,
+        local_size: facts.local_size(),
+        children: facts.below.len(),
+        scheme: spec.options.exchange,
+        compress_min: spec.options.exchange_compress,
+        peers,
+        place,
+        collect_max: None,
+    }
+}
+
+impl Collectives {
+    pub fn new(site: Site) -> Self {
+        Collectives { exchanges: Exchanges::new(site), traffic: ExchangeTraffic::default() }
+    }
+
+    pub fn traffic(&self) -> ExchangeTraffic {
+        self.traffic
+    }
+
+    /// A rank here starts its next collective. `pending` gives the pairs put on this node so far.
+    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Effects) {
+        let mut next = Vec::new();
+        self.exchanges.enter(now, entering, pending, &mut next);
+        carry(next, out);
+    }
+
+    /// The links that the first exchange will want, to be begun while ranks are still starting (S3: early wireup).
+    pub fn first_links(&self, facts: &Facts) -> Option<Vec<wireup_wire::ids::AgentId>> {
+        let options = &facts.spec.options;
         let scheme = match (options.early_wireup, options.exchange) {
-            (EarlyWireup::No, _) => return,
+            (EarlyWireup::No, _) => return None,
             (EarlyWireup::Yes, ExchangeScheme::Auto) => ExchangeScheme::Bruck,
             (EarlyWireup::Auto | EarlyWireup::Yes, scheme) => scheme,
         };
         let algorithm = match scheme {
-            ExchangeScheme::Auto | ExchangeScheme::Tree => return,
+            ExchangeScheme::Auto | ExchangeScheme::Tree => return None,
             ExchangeScheme::Ring => Algorithm::Ring,
             ExchangeScheme::Bruck => Algorithm::Bruck,
         };
-        let agents =
-            self.exchanges.receivers(algorithm).into_iter().map(|node| self.facts.spec.nodes[node.index()].agent);
-        cx.out.act(Act::Prepare(agents.collect()));
+        let receivers = self.exchanges.receivers(algorithm).into_iter();
+        Some(receivers.map(|node| facts.agent_of(node)).collect())
     }
 
-    /// A frame along the tree: a child's, or (`None`) the parent's.
-    pub(super) fn on_exchange(&mut self, from: Option<AgentId>, frame: Frame, cx: &mut Context<'_>) {
-        let (epoch, mut next) = (Epoch(frame.arg), Vec::new());
+    /// A frame along the tree, of a child or of the parent.
+    pub fn on_tree_frame(&self, child: Option<usize>, frame: Frame, out: &mut Effects) -> Option<Arrived> {
         let Some(tag) = Tag::from_stream(frame.stream) else {
-            return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
+            let problem = format!("an exchange frame of unknown kind {:#x}", frame.stream);
+            out.fail_here(Cause::Pmi { problem });
+            return None;
         };
-        if tag.collective == Collective::Modex && !self.takes_modex(epoch) {
-            return;
-        }
-        let child = from.map(|agent| self.child_index(agent));
-        let bytes = frame.payload.len();
-        match child {
-            Some(None) => return,
-            Some(Some(_)) => self.traffic.up.count_in(bytes),
-            None => self.traffic.down.count_in(bytes),
-        }
-        let child = child.flatten();
-        if tag.collective == Collective::Modex {
-            let payload = frame.payload;
-            self.with_pmix(cx, |pmix, view, out| pmix.on_exchange(view, child, epoch, tag, payload, out));
-            return;
-        }
-        match child {
-            Some(child) => self.exchanges.on_up(cx.now, child, epoch, tag, frame.payload, &mut next),
-            None => self.exchanges.on_down(cx.now, epoch, tag, frame.payload, &mut next),
-        }
-        self.carry_out(next, cx);
+        Some(Arrived::Tree { child, epoch: Epoch(frame.arg), tag, payload: frame.payload })
     }
 
     /// A frame of another node's agent, straight.
-    pub fn on_direct(&mut self, from: AgentId, frame: Frame, cx: &mut Context<'_>) {
-        let (epoch, tag) = (Epoch(frame.arg), RoundTag::from_stream(frame.stream));
-        let Some(node) = self.node_of(from) else { return };
-        if tag.collective == Collective::Modex && !self.takes_modex(epoch) {
-            return;
+    pub fn on_direct_frame(&self, node: NodeId, frame: Frame) -> Arrived {
+        let tag = RoundTag::from_stream(frame.stream);
+        Arrived::Direct { node, epoch: Epoch(frame.arg), tag, payload: frame.payload }
+    }
+
+    /// Counts what arrived, for the profile.
+    pub fn count(&mut self, arrived: &Arrived) {
+        match arrived {
+            Arrived::Tree { child: Some(_), payload, .. } => self.traffic.up.count_in(payload.len()),
+            Arrived::Tree { child: None, payload, .. } => self.traffic.down.count_in(payload.len()),
+            Arrived::Direct { payload, .. } => self.traffic.direct.count_in(payload.len()),
         }
-        self.traffic.direct.count_in(frame.payload.len());
-        if tag.collective == Collective::Modex {
-            let payload = frame.payload;
-            self.with_pmix(cx, |pmix, view, out| pmix.on_direct(view, node, epoch, tag, payload, out));
-            return;
-        }
-        let mut next = Vec::new();
-        self.exchanges.on_direct(cx.now, node, epoch, tag, frame.payload, &mut next);
-        self.carry_out(next, cx);
     }
 
-    /// Whether there are PMIx fences, and this one was not given up.
-    fn takes_modex(&self, epoch: Epoch) -> bool {
-        self.pmix.as_ref().is_some_and(|pmix| !pmix.is_given_up(epoch))
-    }
-
-    /// A link beside the tree that the job wants could not be made, or broke.
-    pub fn fail_direct(&mut self, agent: AgentId, problem: &str, cx: &mut Context<'_>) {
-        let name = self.facts.spec.nodes.iter().find(|node| node.agent == agent).map(|node| node.name.clone());
-        let host = name.unwrap_or_else(|| format!("agent {agent}"));
-        self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
-    }
-
-    /// Frames that came before the job were too many.
-    pub fn fail_early(&mut self, problem: String, cx: &mut Context<'_>) {
-        self.fail_exchange(problem, cx);
-    }
-
-    pub(super) fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
-        for one in next {
-            self.carry_out_one(one, cx);
-        }
-        self.check_broken(cx);
-    }
-
-    pub(super) fn carry_out_one(&mut self, one: Do, cx: &mut Context<'_>) {
-        match one {
+    /// What an exchange needs next.
+    pub fn carry_out(&mut self, facts: &Facts, next: Do, out: &mut Effects) {
+        match next {
             Do::Up { epoch, tag, payload } => {
                 self.traffic.up.count_out(payload.len());
-                let frame = self.exchange_frame(Kind::ExchangeUp, tag.to_stream(), epoch, payload);
-                cx.send_up(frame);
+                out.push(Effect::Up(facts.frame(Kind::ExchangeUp, tag.to_stream(), epoch.0, payload)));
             }
-            Do::Down { epoch, child, tag, payload } => self.send_down(epoch, child, tag, &payload, cx),
+            Do::Down { epoch, child, tag, payload } => {
+                let frame = facts.frame(Kind::ExchangeDown, tag.to_stream(), epoch.0, payload);
+                let children = child.map_or(0..facts.below.len(), |index| index..index + 1);
+                for agent in &facts.below[children] {
+                    self.traffic.down.count_out(frame.payload.len());
+                    out.to_agent(*agent, frame.clone());
+                }
+            }
             Do::Direct { epoch, node, tag, payload } => {
                 self.traffic.direct.count_out(payload.len());
-                let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
-                let agent = self.facts.spec.nodes[node.index()].agent;
-                cx.out.act(Act::ToAgent(agent, frame));
+                out.to_agent(facts.agent_of(node), facts.frame(Kind::Direct, tag.to_stream(), epoch.0, payload));
             }
-            Do::Finish(finished) => self.on_finished(*finished, cx),
-            Do::Fail { problem } => self.fail_exchange(problem, cx),
-        }
-    }
-
-    fn send_down(&mut self, epoch: Epoch, child: Option<usize>, tag: Tag, payload: &Bytes, cx: &mut Context<'_>) {
-        let frame = self.exchange_frame(Kind::ExchangeDown, tag.to_stream(), epoch, payload.clone());
-        let children = match child {
-            Some(index) => index..index + 1,
-            None => 0..self.children.len(),
-        };
-        for child in &self.children[children] {
-            self.traffic.down.count_out(payload.len());
-            cx.send_child(child.agent, frame.clone());
-        }
-    }
-
-    fn exchange_frame(&self, kind: Kind, stream: u16, epoch: Epoch, payload: Bytes) -> Frame {
-        Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg: epoch.0, payload }
-    }
-
-    fn fail_exchange(&mut self, problem: String, cx: &mut Context<'_>) {
-        self.fail_here(Cause::Pmi { problem }, cx);
-    }
-
-    /// A collective is over: what it brought is put in place, and the ranks here are told.
-    fn on_finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
-        let Finished { waiting, outcome, trace, .. } = finished;
-        if self.on_bench_gathered(cx) {
-            return;
-        }
-        match outcome {
-            Outcome::Pairs(blocks) => match self.publish(blocks, cx) {
-                Ok(()) => self.answer_fence(waiting, cx),
-                Err(problem) => self.fail_exchange(problem, cx),
-            },
-            Outcome::Values { max_len, shared, blocks } => {
-                let readers: Vec<LocalRank> = waiting.iter().map(|(local, _)| *local).collect();
-                let arenas = (&mut self.arenas, &readers[..]);
-                match super::array::build(&self.facts.mapping, (max_len, shared), &blocks, arenas, cx.memory) {
-                    Ok(laid) => self.answer_allgather(waiting, &laid, cx),
-                    Err(problem) => self.fail_exchange(problem, cx),
-                }
-            }
-            Outcome::Places(places) => {
-                for (local, ticket) in waiting {
-                    let mut reply = Vec::new();
-                    let told = Told::Place(&places[local.index()]);
-                    self.processes[local.index()].link.answer(&ticket, &told, &mut reply);
-                    if !reply.is_empty() {
-                        let (job, bytes) = (self.facts.spec.job, reply.into());
-                        cx.out.push(Output::Reply { job, local, bytes, shares: Vec::new() });
-                    }
-                }
-            }
-        }
-        if let Some(part) = &mut self.trace {
-            part.fences.push(trace);
-        }
-    }
-
-    /// What all nodes' pairs are after a fence.
-    fn publish(&mut self, parts: Vec<Bytes>, cx: &mut Context<'_>) -> Result<(), String> {
-        let mut pairs = Vec::new();
-        let mut heard = vec![false; self.facts.spec.nodes.len()];
-        for block in parts.into_iter().flat_map(block::blocks) {
-            let block = block.map_err(|error| error.to_string())?;
-            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
-            if !known {
-                return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
-            }
-            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
-        }
-        self.kvs.commit(pairs, cx.memory).map_err(|error| error.to_string())
-    }
-
-    fn answer_fence(&mut self, waiting: Vec<(LocalRank, Ticket)>, cx: &mut Context<'_>) {
-        let told = Told::Fence { version: self.kvs.version() };
-        let (mut reply, mut shared) = (Vec::new(), Bytes::new());
-        let mut waiters = Vec::new();
-        for (local, ticket) in waiting {
-            reply.clear();
-            let link = &mut self.processes[local.index()].link;
-            link.answer(&ticket, &told, &mut reply);
-            if link.may_resume() {
-                waiters.push(local);
-            }
-            if shared != reply {
-                // Most ranks get the very same words.
-                shared = Bytes::copy_from_slice(&reply);
-            }
-            if !shared.is_empty() {
-                cx.out.push(Output::Reply {
-                    job: self.facts.spec.job,
-                    local,
-                    bytes: shared.clone(),
-                    shares: Vec::new(),
-                });
-            }
-        }
-        for local in waiters {
-            self.on_client_bytes(local, &[], cx);
-        }
-    }
-
-    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, laid: &Laid, cx: &mut Context<'_>) {
-        for (local, ticket) in waiting {
-            let link = &mut self.processes[local.index()].link;
-            let (told, share) = match laid {
-                Laid::Apart(array) => (Told::Array { place: None, new: false }, Some(array)),
-                Laid::Place(place) => {
-                    let new = link.see_arena(arena::number_of(*place));
-                    (Told::Array { place: Some(*place), new }, self.arenas.shared().filter(|_| new))
-                }
-            };
-            let mut reply = Vec::new();
-            link.answer(&ticket, &told, &mut reply);
-            if !reply.is_empty() {
-                let shares = share.cloned().into_iter().collect();
-                cx.out.push(Output::Reply { job: self.facts.spec.job, local, bytes: reply.into(), shares });
-            }
-        }
-    }
-
-    /// A rank here will enter no more collectives.
-    pub(super) fn depart(&mut self, local: LocalRank, cx: &mut Context<'_>) {
-        let departed = self.departed(local);
-        self.arenas.on_gone(local);
-        self.groups.on_departed(local, departed);
-        self.check_group_broken(cx);
-        self.with_pmix(cx, |pmix, view, out| pmix.on_member_departed(view, local, departed, out));
-        self.on_departed(departed, cx);
-    }
-
-    /// What is to be told of a rank here that enters no more.
-    pub(super) fn departed(&self, local: LocalRank) -> Departed {
-        let process = &self.processes[local.index()];
-        let exit = match process.life {
-            Life::Gone { exit } => exit,
-            Life::Planned | Life::Running => None,
-        };
-        let awaited = process.spoke_pmi || is_awaited_in_library(&self.processes, local);
-        Departed {
-            rank: process.rank,
-            pid: process.pid,
-            node: self.facts.node.unwrap_or_default(),
-            epoch: self.exchanges.next_of(local),
-            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.exchanges().next_of(local)),
-            finalized: process.finalized,
-            deserted: awaited && !process.finalized && exit.is_some(),
-            exit,
-        }
-    }
-
-    pub(super) fn on_departed(&mut self, departed: Departed, cx: &mut Context<'_>) {
-        let news =
-            self.exchanges.on_departed(departed) | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(departed));
-        if news && self.facts.root {
-            self.ends.on_departed(cx.now, departed);
-        } else if news {
-            cx.control_up(self.id(), &Control::Departed(departed));
-        }
-        self.check_broken(cx);
-    }
-
-    pub(super) fn check_broken(&mut self, cx: &mut Context<'_>) {
-        let of_ranks = self.exchanges.broken().map(|broken| (broken, self.exchanges.arrived()));
-        let broken = of_ranks.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.broken()));
-        if let Some(((departed, epoch, collective), waiting)) = broken {
-            let (exit, finalized) = (departed.exit, departed.finalized);
-            let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };
-            self.fail_departed(&departed, cause, cx);
+            Do::Finish(finished) => out.push(Effect::Finished(finished)),
+            Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
         }
     }
 }

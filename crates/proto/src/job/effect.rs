@@ -1,12 +1,13 @@
 //! What the parts of a job want done: by the agent, or by another part. The router (`Job`) carries it out.
 
 use super::interface::Act;
-use crate::exchange::{self, Entry};
+use crate::exchange::{self, Entry, Finished};
 use crate::io::{Output, Stream};
 use crate::outbox::control_frame;
-use crate::pmi_link::Ticket;
+use crate::ticket::Ticket;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
@@ -35,6 +36,8 @@ pub enum Effect {
         departed: Departed,
         cause: Cause,
     },
+    /// Something that is no node's fault ends the job.
+    FailBy(Cause),
     /// All ranks of the subtree are to end: gently, and by force after that time.
     Kill {
         grace_ns: u64,
@@ -47,7 +50,32 @@ pub enum Effect {
         by_pmix: bool,
     },
     /// A rank here has said goodbye.
-    Finalized(LocalRank),
+    Finalized {
+        local: LocalRank,
+        by_pmix: bool,
+    },
+    /// A rank here is gone.
+    RankGone(LocalRank),
+    /// It has left with exit code 0.
+    LeftWell(LocalRank),
+    /// The last rank here is gone.
+    AllGone,
+    StreamEnded {
+        local: LocalRank,
+        stream: Stream,
+    },
+    /// What a rank says by PMI cannot be read any more.
+    ClientUnreadable {
+        local: LocalRank,
+        problem: String,
+    },
+    /// A rank's get that waited for its lazy fences can be answered.
+    Resume(LocalRank),
+    /// A rank has done with a place in the arena.
+    Freed {
+        local: LocalRank,
+        place: u32,
+    },
     /// A rank here enters no more collectives.
     Depart(LocalRank),
     /// A rank of the subtree does not.
@@ -64,6 +92,14 @@ pub enum Effect {
     },
     /// What a collective, of ranks or of PMIx servers, needs next.
     Exchange(exchange::Do),
+    /// A collective of ranks is over.
+    Finished(Box<Finished>),
+    /// The barrier of a group is over: these wait here. What the members' nodes have put comes first.
+    GroupOver {
+        group: Group,
+        waiting: Vec<LocalRank>,
+        pairs: Bytes,
+    },
     /// Somebody may wait for a rank that has departed.
     CheckBroken,
     /// A rank wrote, or something was written for it.
@@ -74,8 +110,18 @@ pub enum Effect {
     },
     /// The PMIx server serves, and what it wants in each rank's environment; none: ranks do without it.
     ServerReady(Vec<Vec<Vec<u8>>>),
-    /// Ranks that wait for their server are not started any more.
+    /// Ranks that wait for their server are not started any more: the job is being ended.
+    DropHeld,
+    /// The same: their server is of no use.
     GiveHeldUp,
+    /// Nothing is left to measure: the ranks start.
+    BenchOver,
+    /// The kill did not reach everybody in time.
+    GiveUp,
+    /// Who has not arrived is to be told.
+    Survey(Option<Collective>),
+    /// The next message of the PMIx server is read.
+    ReadServer,
     /// The PMIx server is gone, and no rank that is gone too will still say goodbye to it.
     ServerGone,
     /// For the profile: a collective is over.
@@ -102,6 +148,10 @@ impl Effects {
     /// A note for a person, along the session's tree.
     pub fn note(&mut self, job: JobId, note: Note) {
         self.push(Effect::Act(Act::NoteUp(control_frame(job, &Control::Note(note)))));
+    }
+
+    pub fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.0.extend(effects);
     }
 
     pub fn fail_here(&mut self, cause: Cause) {

@@ -1,8 +1,9 @@
 //! What one agent knows of a job from its beginning to its end, and what its parts may look at.
 
 use super::children::Children;
-use super::processes::Process;
-use super::{JobTree, agents_of};
+use super::members::{agents_of, participants};
+use super::ranks::Process;
+use super::tree::JobTree;
 use crate::groups::spread::{Spread, Way};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -13,6 +14,8 @@ use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::group::Members;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
+#[cfg(test)]
+use wireup_wire::job::PmiFlavour;
 
 /// Never changes.
 pub struct Facts {
@@ -42,6 +45,19 @@ pub struct View<'a> {
 }
 
 impl Facts {
+    pub fn new(spec: Arc<JobSpec>, mapping: &Mapping, me: AgentId, tree: JobTree) -> Facts {
+        Facts {
+            mapping: Arc::new(mapping.clone()),
+            job_size: spec.job_size(),
+            me,
+            node: spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32)),
+            root: me == AgentId(0),
+            below: participants(&spec, mapping, &tree),
+            tree,
+            spec,
+        }
+    }
+
     pub fn id(&self) -> JobId {
         self.spec.job
     }
@@ -49,6 +65,11 @@ impl Facts {
     /// This node; one without ranks of the job is called 0.
     pub fn own_node(&self) -> NodeId {
         self.node.unwrap_or_default()
+    }
+
+    /// Ranks on this node.
+    pub fn local_size(&self) -> u32 {
+        self.node.map_or(0, |node| self.mapping.local_size(node))
     }
 
     /// Name of this node.
@@ -111,36 +132,26 @@ impl Facts {
 
 #[cfg(test)]
 impl Facts {
-    /// Of a job with PMIx on nodes that are all below node 0; node 1's agent is called 1.
+    /// A job on so many nodes of one tree with fan-out 2, as agent `me` knows it.
     pub fn for_test(nodes: u32, ppn: u32, me: u32) -> Facts {
-        Facts::for_test_of(nodes, ppn, me, wireup_wire::job::PmiFlavour::Pmix)
+        Facts::for_test_of(nodes, ppn, me, PmiFlavour::default())
     }
 
-    pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: wireup_wire::job::PmiFlavour) -> Facts {
+    /// The same, with what its ranks are offered.
+    pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
         use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
-        let name = |node| NodeSpec { agent: AgentId(node), name: format!("n{node}"), shared: false };
-        let argv = vec![b"a".to_vec()];
+        let node = |node| NodeSpec { agent: AgentId(node), name: format!("n{node}"), shared: false };
         let spec = JobSpec {
             job: JobId(1),
             nspace: "s-1".into(),
-            nodes: (0..nodes).map(name).collect(),
+            nodes: (0..nodes).map(node).collect(),
             blocks: vec![Block { first_node: 0, nodes, ppn }],
-            apps: vec![AppSpec { ranks: nodes * ppn, argv, cwd: b"/".to_vec(), env: Vec::new() }],
+            apps: vec![AppSpec { ranks: nodes * ppn, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
             env: Vec::new(),
             options: JobOptions { pmi, ..JobOptions::default() },
         };
-        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("it places all ranks");
-        let tree = JobTree::whole(AgentId(me), wireup_coll::tree::Tree::new(nodes, nodes.max(2)));
-        let below = super::members::participants(&spec, &mapping, &tree);
-        Facts {
-            job_size: spec.job_size(),
-            spec: Arc::new(spec),
-            mapping: Arc::new(mapping),
-            me: AgentId(me),
-            node: Some(NodeId(me)),
-            root: me == 0,
-            tree,
-            below,
-        }
+        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("all ranks have a place");
+        let tree = JobTree::whole(AgentId(me), wireup_coll::tree::Tree::new(nodes, 2));
+        Facts::new(spec.into(), &mapping, AgentId(me), tree)
     }
 }

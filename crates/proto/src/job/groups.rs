@@ -1,183 +1,206 @@
-//! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
+//! Barriers of groups as this agent carries them out: frames in and out, answers, departed members.
+//!
+//! Who is in and who is waited for is `crate::groups`. PMIx servers have barriers of their own, told apart by a bit of `stream`.
 
-use super::{Context, Job};
-use crate::groups::{Do, Left};
-use crate::io::Output;
-use crate::pmix::OF_SERVERS;
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use crate::groups::{Do, Groups, Left, Stall};
+use crate::pmi_server::kvs::Mark;
+use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::group::{Group, Members};
-use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
-use wireup_wire::limits::STALL_NAMES_MAX;
-use wireup_wire::peer::{Cause, Failure, GroupStall};
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
 /// `stream` of a frame down: the barrier is over; members are waited for.
 pub const OVER: u16 = 0;
 pub const ASK: u16 = 1;
+/// Bit of a frame's `stream`: the barrier is one of PMIx servers.
+pub const OF_SERVERS: u16 = 2;
 
-impl Job {
-    pub(super) fn on_enter_group(&mut self, local: LocalRank, group: Group, cx: &mut Context<'_>) {
-        let pairs = self.kvs.pending_since(self.groups.mark(&group.members));
-        let Job { groups, facts, .. } = self;
+pub struct Barriers {
+    groups: Groups,
+    traffic: ExchangeTraffic,
+}
+
+/// A frame of a barrier with its group read off; its payload is what follows.
+pub struct Arrived {
+    /// The child that sends it; none: the parent.
+    pub child: Option<usize>,
+    pub group: Group,
+    pub frame: Frame,
+}
+
+impl Arrived {
+    /// # Errors
+    /// In words: no agent of ours sends such a frame.
+    pub fn read(facts: &Facts, child: Option<usize>, mut frame: Frame) -> Result<Arrived, String> {
+        let (group, len) = Group::decode(&frame.payload, facts.job_size).map_err(|malformed| malformed.to_string())?;
+        if group.members == Members::Node {
+            return Err("the barrier of a node's ranks reached another node".into());
+        }
+        frame.payload = frame.payload.split_off(len);
+        Ok(Arrived { child, group, frame })
+    }
+
+    pub fn is_of_servers(&self) -> bool {
+        self.frame.stream & OF_SERVERS != 0
+    }
+
+    /// Hands it to the barriers that it belongs to.
+    pub fn give_to(self, now: Instant, facts: &Facts, groups: &mut Groups, next: &mut Vec<Do>) {
+        let Arrived { child, group, frame } = self;
         let members = group.members.clone();
         let spread = || facts.spread(&members);
-        let mut next = Vec::new();
-        groups.enter(cx.now, group, spread, local, pairs, &mut next);
-        self.carry_out_groups(next, cx);
+        match (child, frame.stream & !OF_SERVERS) {
+            (Some(child), _) => groups.on_up(now, child, group, spread, frame.payload, next),
+            (None, ASK) => groups.on_ask(now, group, spread, frame.arg, next),
+            (None, _) => groups.on_down(group, frame.payload, next),
+        }
+    }
+}
+
+/// A barrier's frame: the group, then what the members' nodes bring.
+pub fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
+    let mut payload = Vec::new();
+    group.encode(&mut payload);
+    payload.extend_from_slice(pairs);
+    facts.frame(kind, stream, arg, payload.into())
+}
+
+impl Barriers {
+    pub fn new(children: usize) -> Self {
+        Barriers { groups: Groups::new(children), traffic: ExchangeTraffic::default() }
     }
 
-    /// A frame along the tree: a child's, or (`None`) the parent's.
-    pub(super) fn on_group(&mut self, from: Option<AgentId>, mut frame: Frame, cx: &mut Context<'_>) {
-        let group = match Group::decode(&frame.payload, self.facts.job_size) {
-            Ok((group, len)) if group.members != Members::Node => {
-                let pairs = frame.payload.split_off(len);
-                frame.payload = pairs;
-                group
-            }
-            Ok(_) => return self.fail_group("the barrier of a node's ranks reached another node".into(), cx),
-            Err(malformed) => return self.fail_group(malformed.to_string(), cx),
-        };
-        if frame.stream & OF_SERVERS != 0 {
-            let child = from.map(|agent| self.child_index(agent));
-            if child != Some(None) {
-                self.with_pmix(cx, |pmix, view, out| pmix.on_group(view, child.flatten(), group, frame, out));
-            }
-            return;
-        }
-        let bytes = frame.payload.len();
-        let child = from.map(|agent| self.child_index(agent));
-        let Job { groups, facts, traffic, .. } = self;
+    pub fn traffic(&self) -> ExchangeTraffic {
+        self.traffic
+    }
+
+    pub fn open(&self) -> usize {
+        self.groups.open()
+    }
+
+    /// Up to where these ranks have seen what is put on this node.
+    pub fn mark(&mut self, members: &Members) -> &mut Mark {
+        self.groups.mark(members)
+    }
+
+    /// A rank here enters; `pairs` are what was put here and the group has not seen.
+    pub fn enter(
+        &mut self,
+        now: Instant,
+        facts: &Facts,
+        local: LocalRank,
+        group: Group,
+        pairs: Bytes,
+        out: &mut Effects,
+    ) {
         let members = group.members.clone();
-        let spread = || facts.spread(&members);
         let mut next = Vec::new();
-        match (child, frame.stream) {
-            (Some(None), _) => return,
-            (Some(Some(child)), _) => {
-                traffic.up.count_in(bytes);
-                groups.on_up(cx.now, child, group, spread, frame.payload, &mut next);
-            }
-            (None, ASK) => groups.on_ask(cx.now, group, spread, frame.arg, &mut next),
-            (None, _) => {
-                traffic.down.count_in(bytes);
-                groups.on_down(group, frame.payload, &mut next);
-            }
+        self.groups.enter(now, group, || facts.spread(&members), local, pairs, &mut next);
+        self.carry_out(facts, next, out);
+    }
+
+    pub fn on_frame(&mut self, now: Instant, facts: &Facts, arrived: Arrived, out: &mut Effects) {
+        let (bytes, stream) = (arrived.frame.payload.len(), arrived.frame.stream);
+        match arrived.child {
+            Some(_) => self.traffic.up.count_in(bytes),
+            None if stream == ASK => {}
+            None => self.traffic.down.count_in(bytes),
         }
-        self.carry_out_groups(next, cx);
-    }
-
-    pub(super) fn check_groups(&mut self, cx: &mut Context<'_>) {
         let mut next = Vec::new();
-        self.groups.on_tick(cx.now, &mut next);
-        self.carry_out_groups(next, cx);
+        arrived.give_to(now, facts, &mut self.groups, &mut next);
+        self.carry_out(facts, next, out);
     }
 
-    fn carry_out_groups(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
+    pub fn on_tick(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {
+        let mut next = Vec::new();
+        self.groups.on_tick(now, &mut next);
+        self.carry_out(facts, next, out);
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.groups.deadline()
+    }
+
+    /// A rank here enters nothing any more.
+    pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, out: &mut Effects) {
+        self.groups.on_departed(local, departed);
+        self.check_broken(facts, out);
+    }
+
+    /// Nobody is left below a child.
+    pub fn on_child_done(&mut self, facts: &Facts, child: usize, out: &mut Effects) {
+        self.groups.on_child_done(child);
+        self.check_broken(facts, out);
+    }
+
+    pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
+        self.groups.stall_deadline(after_ns)
+    }
+
+    pub fn on_asked(&mut self) {
+        self.groups.on_asked();
+    }
+
+    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
+        self.groups.stalls()
+    }
+
+    fn carry_out(&mut self, facts: &Facts, next: Vec<Do>, out: &mut Effects) {
         for one in next {
             match one {
                 Do::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
-                    let frame = self.group_frame(Kind::GroupUp, OVER, 0, &group, &pairs);
-                    cx.send_up(frame);
+                    out.push(Effect::Up(frame(facts, Kind::GroupUp, OVER, 0, &group, &pairs)));
                 }
                 Do::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
-                    let frame = self.group_frame(Kind::GroupDown, OVER, 0, &group, &pairs);
-                    cx.send_child(self.children[child].agent, frame);
+                    out.to_agent(facts.below[child], frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs));
                 }
                 Do::Ask { group, child, seen } => {
-                    let frame = self.group_frame(Kind::GroupDown, ASK, seen, &group, &[]);
-                    cx.send_child(self.children[child].agent, frame);
+                    out.to_agent(facts.below[child], frame(facts, Kind::GroupDown, ASK, seen, &group, &[]));
                 }
-                Do::Over { group, waiting, pairs } => self.on_group_over(&group, waiting, pairs, cx),
-                Do::Fail { problem } => self.fail_group(problem, cx),
+                Do::Over { group, waiting, pairs } => out.push(Effect::GroupOver { group, waiting, pairs }),
+                Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
             }
         }
-        self.check_group_broken(cx);
+        self.check_broken(facts, out);
     }
 
-    pub(super) fn group_frame(&self, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
-        let mut payload = Vec::new();
-        group.encode(&mut payload);
-        payload.extend_from_slice(pairs);
-        Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg, payload: payload.into() }
-    }
-
-    fn on_group_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, cx: &mut Context<'_>) {
-        if let Err(error) = self.kvs.commit(vec![pairs], cx.memory) {
-            return self.fail_group(error.to_string(), cx);
-        }
-        for local in waiting {
-            let mut reply = Vec::new();
-            self.processes[local.index()].link.answer_group(group.tag, &mut reply);
-            if !reply.is_empty() {
-                cx.out.push(Output::Reply { job: self.id(), local, bytes: reply.into(), shares: Vec::new() });
-            }
-        }
-    }
-
-    fn fail_group(&mut self, problem: String, cx: &mut Context<'_>) {
-        self.fail_here(Cause::Pmi { problem }, cx);
-    }
-
-    pub(super) fn check_group_broken(&mut self, cx: &mut Context<'_>) {
-        let Some((left, group)) = self.groups.broken() else {
-            return;
-        };
+    /// Members that others wait for and that will not come end the job.
+    fn check_broken(&self, facts: &Facts, out: &mut Effects) {
+        let Some((left, group)) = self.groups.broken() else { return };
         let words = words(group);
         match left {
             Left::Here(departed) => {
                 let cause = Cause::LeftGroup { group: words, exit: departed.exit };
-                self.fail_departed(&departed, cause, cx);
+                out.push(Effect::FailDeparted { departed, cause });
             }
             Left::Below(child) => {
-                let (rank, node) = self.member_below(&group.members, child);
+                let (rank, node) = member_below(facts, &group.members, child);
                 // Who leaves otherwise has failed the job already.
                 let cause = Cause::LeftGroup { group: words, exit: Some(0) };
-                let host = self.facts.spec.nodes[node.index()].name.clone();
-                self.fail(Failure { node, host, rank: Some(rank), pid: None, cause }, cx);
+                out.push(Effect::Fail(Failure { node, host: facts.name_of(node), rank: Some(rank), pid: None, cause }));
             }
         }
-    }
-
-    /// Nobody is left below a child.
-    pub(super) fn on_child_done(&mut self, agent: AgentId, cx: &mut Context<'_>) {
-        if let Some(child) = self.child_index(agent) {
-            self.groups.on_child_done(child);
-            self.check_group_broken(cx);
-            self.with_pmix(cx, |pmix, view, out| pmix.on_child_done(view, child, out));
-        }
-    }
-
-    /// The first member below a child.
-    fn member_below(&self, members: &Members, child: usize) -> (Rank, NodeId) {
-        let agent = self.children[child].agent;
-        let mut all = (0..self.facts.job_size).map(Rank).filter(|rank| members.contains(*rank));
-        let place = |rank| Some((rank, self.facts.mapping.place(rank)?.0));
-        let is_below = |node: NodeId| {
-            let way = self.facts.tree.next_hop(self.facts.spec.nodes[node.index()].agent);
-            way == Hop::Child(agent)
-        };
-        let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
-        found.expect("a child that is waited for has members below it")
-    }
-
-    /// For a stall report.
-    pub(super) fn group_stalls(&self) -> Vec<GroupStall> {
-        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.stalls());
-        let stalls = self.groups.stalls().chain(of_servers).take(STALL_NAMES_MAX);
-        let who = |local: &LocalRank| (self.processes[local.index()].rank, self.processes[local.index()].pid);
-        stalls
-            .map(|stall| GroupStall {
-                group: words(&stall.group),
-                arrived: stall.arrived,
-                missing: stall.missing.iter().take(STALL_NAMES_MAX).map(who).collect(),
-                missing_count: stall.missing.len() as u32,
-            })
-            .collect()
     }
 }
 
-fn words(group: &Group) -> String {
+/// The first member below a child.
+fn member_below(facts: &Facts, members: &Members, child: usize) -> (Rank, NodeId) {
+    let agent = facts.below[child];
+    let mut all = (0..facts.job_size).map(Rank).filter(|rank| members.contains(*rank));
+    let place = |rank| Some((rank, facts.mapping.place(rank)?.0));
+    let is_below = |node: NodeId| facts.tree.next_hop(facts.agent_of(node)) == Hop::Child(agent);
+    let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
+    found.expect("a child that is waited for has members below it")
+}
+
+/// A group, for a person.
+pub fn words(group: &Group) -> String {
     format!("{} (tag {})", group.members, group.tag)
 }

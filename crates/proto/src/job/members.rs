@@ -1,6 +1,6 @@
 //! Which agents have ranks of a job, and which nodes of it they are.
 
-use super::{Job, JobTree};
+use super::tree::JobTree;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, NodeId};
@@ -26,25 +26,4 @@ pub fn participants(spec: &JobSpec, mapping: &Mapping, tree: &JobTree) -> Vec<Ag
     children.sort_unstable();
     children.dedup();
     children
-}
-
-impl Job {
-    /// The agents with ranks of it.
-    pub fn agents(&self) -> Vec<AgentId> {
-        agents_of(&self.facts.spec, &self.facts.mapping)
-    }
-
-    pub fn has_agent(&self, agent: AgentId) -> bool {
-        let mut nodes = self.facts.spec.nodes.iter().enumerate();
-        nodes.any(|(index, node)| node.agent == agent && self.facts.mapping.local_size(NodeId(index as u32)) > 0)
-    }
-
-    pub(super) fn node_of(&self, agent: AgentId) -> Option<NodeId> {
-        self.facts.spec.nodes.iter().position(|node| node.agent == agent).map(|index| NodeId(index as u32))
-    }
-
-    /// Name of this node.
-    pub(super) fn host(&self) -> String {
-        self.facts.node.map(|node| self.facts.spec.nodes[node.index()].name.clone()).unwrap_or_default()
-    }
 }

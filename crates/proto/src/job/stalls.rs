@@ -7,111 +7,121 @@
 //!
 //! Cost: for each question one message down to each agent and one up from it.
 
-use super::{Context, Job};
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use super::groups::words;
+use super::ranks::Process;
+use crate::exchange::Exchanges;
+use crate::groups::Stall;
 use crate::time::Instant;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::{STALL_NAMES_MAX, STALL_PAUSE_NS};
-use wireup_wire::peer::{Control, StallReport};
+use wireup_wire::peer::{Control, GroupStall, StallReport};
 
 /// At the root: the question that waits until it may be asked.
 #[derive(Default)]
-pub struct Asking {
+pub struct Stalls {
     not_before: Instant,
     waiting: Option<Option<Collective>>,
 }
 
-impl Asking {
-    fn deadline(&self) -> Option<Instant> {
+impl Stalls {
+    pub fn deadline(&self) -> Option<Instant> {
         self.waiting.is_some().then_some(self.not_before)
     }
 
-    /// The question, if it may be asked now.
-    fn take(&mut self, now: Instant) -> Option<Option<Collective>> {
-        let question = self.waiting.take_if(|_| now >= self.not_before)?;
-        self.not_before = now + STALL_PAUSE_NS;
-        Some(question)
+    /// Somebody wants to know who is missing, in `collective` if that is known. `first`: the first one under way here.
+    pub fn ask(
+        &mut self,
+        now: Instant,
+        facts: &Facts,
+        collective: Option<Collective>,
+        first: Option<Collective>,
+        out: &mut Effects,
+    ) {
+        if facts.root {
+            let waiting = self.waiting.flatten();
+            self.waiting = Some(waiting.or(collective));
+            self.ask_if_due(now, out);
+        } else {
+            out.push(Effect::ControlUp(Control::StallAsk { collective: collective.or(first) }));
+        }
+    }
+
+    pub fn ask_if_due(&mut self, now: Instant, out: &mut Effects) {
+        if let Some(collective) = self.waiting.take_if(|_| now >= self.not_before) {
+            self.not_before = now + STALL_PAUSE_NS;
+            out.push(Effect::Survey(collective));
+        }
     }
 }
 
-impl Job {
-    /// A wait became long: the root asks everybody.
-    pub(super) fn check_stall(&mut self, cx: &mut Context<'_>) {
-        if self.wait_deadline().is_some_and(|due| cx.now >= due) {
-            self.mark_asked();
-            self.ask_stall(None, cx);
+/// What this node says of `collective`, whose epochs are `exchanges`; nothing if no ranks are here.
+pub fn report(
+    facts: &Facts,
+    ranks: &[Process],
+    collective: Option<Collective>,
+    exchanges: &Exchanges,
+    groups: impl Iterator<Item = Stall>,
+) -> Option<StallReport> {
+    let node = facts.node.filter(|_| !ranks.is_empty())?;
+    let missing = || {
+        let all = ranks.iter().enumerate();
+        all.filter(|(index, _)| !exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
+    };
+    // A node whose ranks have all arrived waits for others: its absent ranks are none.
+    Some(StallReport {
+        node,
+        host: facts.host(),
+        epoch: exchanges.base(),
+        collective,
+        arrived: exchanges.arrived(),
+        missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
+        missing_count: missing().count() as u32,
+        groups: groups.take(STALL_NAMES_MAX).map(|stall| group_stall(ranks, &stall)).collect(),
+    })
+}
+
+fn group_stall(ranks: &[Process], stall: &Stall) -> GroupStall {
+    let who = |local: &LocalRank| (ranks[local.index()].rank, ranks[local.index()].pid);
+    GroupStall {
+        group: words(&stall.group),
+        arrived: stall.arrived,
+        missing: stall.missing.iter().take(STALL_NAMES_MAX).map(who).collect(),
+        missing_count: stall.missing.len() as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surveys(out: &mut Effects) -> usize {
+        let mut count = 0;
+        while let Some(effect) = out.pop() {
+            count += usize::from(matches!(effect, Effect::Survey(_)));
         }
-        self.ask_if_due(cx);
+        count
     }
 
-    fn ask_if_due(&mut self, cx: &mut Context<'_>) {
-        if let Some(collective) = self.asking.take(cx.now) {
-            self.on_stall_ask(collective, cx);
-        }
+    #[test]
+    fn the_root_asks_once_in_a_while() {
+        let (facts, mut stalls, mut out) = (Facts::for_test(2, 2, 0), Stalls::default(), Effects::default());
+        stalls.ask(Instant(1), &facts, None, None, &mut out);
+        assert_eq!(surveys(&mut out), 1);
+        stalls.ask(Instant(2), &facts, Some(Collective::Fence), None, &mut out);
+        assert_eq!(surveys(&mut out), 0, "too soon");
+        let due = stalls.deadline().expect("it is asked later");
+        stalls.ask_if_due(due, &mut out);
+        assert_eq!((surveys(&mut out), stalls.deadline()), (1, None));
     }
 
-    pub(super) fn stall_deadline(&self) -> Option<Instant> {
-        self.wait_deadline().into_iter().chain(self.asking.deadline()).min()
-    }
-
-    fn wait_deadline(&self) -> Option<Instant> {
-        let after_ns = self.facts.spec.options.stall_report_ns;
-        let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.stall_deadline(after_ns));
-        let of_ranks = self.exchanges.stall_deadline(after_ns).into_iter().chain(self.groups.stall_deadline(after_ns));
-        of_ranks.chain(of_servers).min()
-    }
-
-    /// Somebody wants to know who is missing.
-    pub(super) fn ask_stall(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
-        if self.facts.root {
-            let waiting = self.asking.waiting.flatten();
-            self.asking.waiting = Some(waiting.or(collective));
-            self.ask_if_due(cx);
-        } else {
-            let collective = collective.or(self.first_collective());
-            cx.control_up(self.id(), &Control::StallAsk { collective });
-        }
-    }
-
-    fn mark_asked(&mut self) {
-        self.exchanges.on_asked();
-        self.groups.on_asked();
-        if let Some(pmix) = &mut self.pmix {
-            pmix.on_asked();
-        }
-    }
-
-    fn first_collective(&self) -> Option<Collective> {
-        self.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.exchanges().first()))
-    }
-
-    pub(super) fn on_stall_ask(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
-        let collective = collective.or(self.first_collective());
-        self.mark_asked();
-        self.forward_down(&Control::StallAsk { collective }, cx);
-        let Some(node) = self.facts.node.filter(|_| !self.processes.is_empty()) else {
-            return;
-        };
-        // A node's PMIx server does not tell which of its ranks are in: all are, or none.
-        let exchanges = match &self.pmix {
-            Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
-            _ => &self.exchanges,
-        };
-        let missing = || {
-            let all = self.processes.iter().enumerate();
-            all.filter(|(index, _)| !exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
-        };
-        // A node whose ranks have all arrived waits for others: its absent ranks are none.
-        let report = StallReport {
-            node,
-            host: self.host(),
-            epoch: exchanges.base(),
-            collective,
-            arrived: exchanges.arrived(),
-            missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
-            missing_count: missing().count() as u32,
-            groups: self.group_stalls(),
-        };
-        cx.control_up(self.id(), &Control::Stall(report));
+    #[test]
+    fn others_pass_the_question_up() {
+        let (facts, mut stalls, mut out) = (Facts::for_test(2, 2, 1), Stalls::default(), Effects::default());
+        stalls.ask(Instant(1), &facts, None, Some(Collective::Ring), &mut out);
+        let up = out.pop();
+        assert!(matches!(up, Some(Effect::ControlUp(Control::StallAsk { collective: Some(Collective::Ring) }))));
     }
 }

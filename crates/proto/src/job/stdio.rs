@@ -1,102 +1,175 @@
-//! Bytes of standard input, output and error through this agent.
+//! Standard input, output and error of a job through one agent.
+//!
+//! Output of the ranks here and of children goes up as credit allows; input from above goes to whoever reads it. The streams
+//! themselves are `crate::output` and `crate::input`; this part turns them into frames.
 
-use super::{Context, Job};
-use crate::input::Sink;
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use crate::input::{InputSpread, Sink};
 use crate::io::{Output, Stream};
+use crate::output::{OutputStream, Style};
+use crate::time::Instant;
 use bytes::Bytes;
+use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Class, Frame, Kind};
-use wireup_wire::ids::{AgentId, LocalRank};
+use wireup_wire::ids::{AgentId, LocalRank, Rank};
 use wireup_wire::job::StdinTarget;
 use wireup_wire::peer::Cause;
 
-impl Job {
-    pub fn on_stdio_bytes(&mut self, local: LocalRank, stream: Stream, bytes: &Bytes, cx: &Context<'_>) {
-        let Some(process) = self.processes.get(local.index()) else {
-            return;
-        };
-        // Who reads the terminal may prompt; others' lines stay whole.
-        let prompt = self.facts.spec.options.stdin == StdinTarget::One(process.rank)
-            || self.facts.spec.options.pty.is_some_and(|pty| pty.rank == process.rank);
-        self.output[stream as usize - 1].on_bytes(cx.now, local, process.rank, bytes, prompt);
+pub struct Stdio {
+    output: [OutputStream; 2],
+    input: InputSpread,
+}
+
+impl Stdio {
+    pub fn new(facts: &Facts) -> Self {
+        let options = &facts.spec.options;
+        let style =
+            Style { label: options.label, split: options.split_output, whole_lines_only: options.line_buffered };
+        let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
+        Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input: InputSpread::new(sinks(facts)) }
     }
 
-    pub(super) fn on_child_output(&mut self, agent: AgentId, frame: Frame) {
-        if let (Some(child), 1..=2) = (self.child_index(agent), frame.stream) {
+    /// A rank here wrote.
+    pub fn on_bytes(&mut self, now: Instant, facts: &Facts, at: (LocalRank, Rank), stream: Stream, bytes: &Bytes) {
+        let (local, rank) = at;
+        let options = &facts.spec.options;
+        // Who reads the terminal may prompt; others' lines stay whole.
+        let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
+        self.stream(stream).on_bytes(now, local, rank, bytes, prompt);
+    }
+
+    /// A rank's stream ended.
+    pub fn on_ended(&mut self, (local, rank): (LocalRank, Rank), stream: Stream) {
+        self.stream(stream).on_closed(local, rank);
+    }
+
+    fn stream(&mut self, stream: Stream) -> &mut OutputStream {
+        &mut self.output[stream as usize - 1]
+    }
+
+    /// A child's output; a stream that there is not comes from no agent of ours.
+    pub fn on_child_output(&mut self, child: usize, frame: Frame) {
+        if let 1..=2 = frame.stream {
             self.output[frame.stream as usize - 1].on_child(child, frame.arg, frame.payload);
         }
     }
 
-    pub(super) fn on_output_credit(&mut self, frame: &Frame) {
+    pub fn on_output_credit(&mut self, frame: &Frame) {
         if let 1..=2 = frame.stream {
             self.output[frame.stream as usize - 1].on_credit(frame.arg);
         }
     }
 
     /// Sends what the credit allows, grants the children what was sent, reads the ranks or leaves them.
-    pub(super) fn flush_output(&mut self, cx: &mut Context<'_>) {
-        let job = self.facts.spec.job;
+    pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
+        let job = facts.id();
         for output in &mut self.output {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
-                cx.send_up(stdio_frame(Kind::Output, stream as u16, job.0, ready.arg, ready.bytes));
+                let frame = frame(facts, Kind::Output, stream as u16, ready.arg, ready.bytes);
+                out.push(Effect::Up(frame));
                 if let Some(child) = ready.from {
-                    let credit = stdio_frame(Kind::OutputCredit, stream as u16, job.0, granted, Bytes::new());
-                    cx.send_child(self.children[child].agent, credit);
+                    let credit = credit(facts, Kind::OutputCredit, stream as u16, granted);
+                    out.to_agent(facts.below[child], credit);
                 }
             }
             if let Some(on) = output.poll_reading() {
-                cx.out.push(Output::ReadStdio { job, stream, on });
+                out.output(Output::ReadStdio { job, stream, on });
             }
         }
     }
 
     /// Standard input from above. The root sees to it that all others get no more than a window.
-    pub(super) fn on_input(&mut self, frame: Frame, cx: &mut Context<'_>) {
-        if self.facts.root && !self.input.has_room(frame.payload.len()) {
+    pub fn on_input(&mut self, facts: &Facts, frame: Frame, out: &mut Effects) {
+        if facts.root && !self.input.has_room(frame.payload.len()) {
             let problem = "it sent more standard input than the ranks had room for".into();
-            return self.fail_by(Cause::Launcher { problem }, cx);
+            return out.push(Effect::FailBy(Cause::Launcher { problem }));
         }
         for sink in self.input.on_bytes(frame.payload.len()) {
             match sink {
                 Sink::Local(local) => {
-                    self.tell_ranks(
-                        Output::Write { job: self.facts.spec.job, local, bytes: frame.payload.clone() },
-                        cx,
-                    );
+                    let bytes = frame.payload.clone();
+                    out.push(Effect::ForRanks(Output::Write { job: facts.id(), local, bytes }));
                 }
-                Sink::Child(child) => {
-                    let agent = self.children[child].agent;
-                    cx.send_child(agent, frame.clone());
-                }
+                Sink::Child(child) => out.to_agent(facts.below[child], frame.clone()),
             }
         }
     }
 
-    pub fn on_stdin_taken(&mut self, local: LocalRank, bytes: u32, cx: &mut Context<'_>) {
-        let credit = self.input.on_taken(Sink::Local(local), bytes);
-        self.send_input_credit(credit, cx);
+    /// A rank here, or a child's subtree, took some of it.
+    pub fn on_taken(&mut self, facts: &Facts, sink: Sink, bytes: u32, out: &mut Effects) {
+        let granted = self.input.on_taken(sink, bytes);
+        grant_input(facts, granted, out);
     }
 
-    pub(super) fn on_input_credit(&mut self, agent: AgentId, bytes: u32, cx: &mut Context<'_>) {
-        if let Some(child) = self.child_index(agent) {
-            let credit = self.input.on_taken(Sink::Child(child), bytes);
-            self.send_input_credit(credit, cx);
-        }
+    /// A rank here reads no more.
+    pub fn on_rank_gone(&mut self, facts: &Facts, local: LocalRank, out: &mut Effects) {
+        let granted = self.input.on_gone(Sink::Local(local));
+        grant_input(facts, granted, out);
     }
 
-    pub(super) fn send_input_credit(&mut self, credit: u32, cx: &mut Context<'_>) {
-        if credit > 0 {
-            cx.send_up(stdio_frame(Kind::InputCredit, 0, self.facts.spec.job.0, credit, Bytes::new()));
-        }
+    /// Nobody reads the output any more.
+    pub fn discard(&mut self) {
+        self.output.iter_mut().for_each(OutputStream::discard);
+    }
+
+    /// Whether no output waits here.
+    pub fn is_flushed(&self) -> bool {
+        self.output.iter().all(OutputStream::is_empty)
+    }
+
+    pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
+        self.output.iter_mut().for_each(|stream| stream.on_tick(now, &rank_of));
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.output.iter().filter_map(OutputStream::deadline).min()
+    }
+
+    /// Bytes of output held here, for the simulator's checkers.
+    pub fn held_bytes(&self) -> usize {
+        self.output.iter().map(OutputStream::held_bytes).sum()
     }
 }
 
-fn stdio_frame(kind: Kind, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
-    // Credit must not wait behind the very bytes that it is about.
-    let class = match kind {
-        Kind::OutputCredit | Kind::InputCredit => Class::Control,
-        _ => Class::Stdio,
-    };
-    Frame { kind, class, stream, job, arg, payload }
+fn grant_input(facts: &Facts, bytes: u32, out: &mut Effects) {
+    if bytes > 0 {
+        out.push(Effect::Up(credit(facts, Kind::InputCredit, 0, bytes)));
+    }
+}
+
+fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, payload: Bytes) -> Frame {
+    Frame { kind, class: Class::Stdio, stream, job: facts.id().0, arg, payload }
+}
+
+/// Credit must not wait behind the very bytes that it is about.
+fn credit(facts: &Facts, kind: Kind, stream: u16, bytes: u32) -> Frame {
+    Frame { class: Class::Control, ..frame(facts, kind, stream, bytes, Bytes::new()) }
+}
+
+/// Who takes standard input at this agent.
+fn sinks(facts: &Facts) -> Vec<Sink> {
+    let options = &facts.spec.options;
+    match options.stdin {
+        StdinTarget::None => Vec::new(),
+        StdinTarget::One(_) if options.stdin_inherit => Vec::new(),
+        StdinTarget::All => {
+            let locals = (0..facts.local_size()).map(|local| Sink::Local(LocalRank(local as u16)));
+            locals.chain((0..facts.below.len()).map(Sink::Child)).collect()
+        }
+        StdinTarget::One(rank) => sink_of(facts, rank).into_iter().collect(),
+    }
+}
+
+/// The way of standard input to the one rank that reads it.
+fn sink_of(facts: &Facts, rank: Rank) -> Option<Sink> {
+    let (node, local) = facts.mapping.place(rank)?;
+    let child = |agent: AgentId| facts.child_index(agent).map(Sink::Child);
+    match facts.tree.next_hop(facts.agent_of(node)) {
+        Hop::Here => Some(Sink::Local(local)),
+        Hop::Child(agent) => child(agent),
+        Hop::Parent => None,
+    }
 }

@@ -11,9 +11,18 @@
 //!
 //! With all agents in the job both are the same. Cost: a list of the job's agents.
 
-use super::Up;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;
+
+/// Where a job's frames go from here towards its launcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Up {
+    /// This agent is the root.
+    Launcher,
+    Agent(AgentId),
+    /// The way is lost.
+    Nowhere,
+}
 
 pub struct JobTree {
     me: AgentId,

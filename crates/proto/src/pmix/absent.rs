@@ -5,7 +5,7 @@
 //! goodbye: it is no failure if the job is over soon. Open MPI's own launchers have the same rule: if one process calls init, all
 //! must.
 
-use crate::job::processes::{Life, Process};
+use crate::job::ranks::{Life, Process};
 use wireup_wire::ids::LocalRank;
 
 /// A rank here that has joined may wait inside the library for this one, which is gone and has not.
@@ -13,11 +13,6 @@ pub fn is_awaited_in_library(ranks: &[Process], local: LocalRank) -> bool {
     let process = &ranks[local.index()];
     let joined = |other: &Process| other.spoke_pmix && !other.finalized && other.life == Life::Running;
     process.life == Life::Gone { exit: Some(0) } && !process.spoke_pmi && ranks.iter().any(joined)
-}
-
-/// The first such rank.
-pub fn awaited_in_library(ranks: &[Process]) -> Option<LocalRank> {
-    (0..ranks.len() as u16).map(LocalRank).find(|local| is_awaited_in_library(ranks, *local))
 }
 
 #[cfg(test)]
@@ -30,13 +25,14 @@ mod tests {
         let mut ranks = [0, 1, 2].map(|rank| Process::new(Rank(rank), 0));
         ranks.iter_mut().for_each(|process| process.life = Life::Running);
         ranks[1].life = Life::Gone { exit: Some(0) };
-        assert_eq!(awaited_in_library(&ranks), None, "nobody has joined");
+        let awaited = |ranks: &[Process]| (0..3).map(LocalRank).find(|local| is_awaited_in_library(ranks, *local));
+        assert_eq!(awaited(&ranks), None, "nobody has joined");
         (ranks[2].spoke_pmi, ranks[2].spoke_pmix) = (true, true);
-        assert_eq!(awaited_in_library(&ranks), Some(LocalRank(1)));
+        assert_eq!(awaited(&ranks), Some(LocalRank(1)));
         ranks[1].life = Life::Gone { exit: None };
-        assert_eq!(awaited_in_library(&ranks), None, "its signal says enough");
+        assert_eq!(awaited(&ranks), None, "its signal says enough");
         ranks[1].life = Life::Gone { exit: Some(0) };
         ranks[2].finalized = true;
-        assert_eq!(awaited_in_library(&ranks), None, "nobody waits any more");
+        assert_eq!(awaited(&ranks), None, "nobody waits any more");
     }
 }

@@ -4,7 +4,7 @@
 //! leave well are not: the end of a job would cost a message from each rank to each node.
 
 use crate::job::facts::Facts;
-use crate::job::processes::{Life, Process};
+use crate::job::ranks::{Life, Process};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use wireup_wire::ids::Rank;

@@ -1,8 +1,8 @@
 //! Frames of a job's PMIx along the job's tree.
 
+use crate::job::Act;
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
-use crate::job::interface::Act;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::AgentId;

@@ -17,16 +17,25 @@ use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Ask, FromServer, Keep};
 
 impl Pmix {
-    /// Bytes of the server process: `read` gives what they say.
-    pub fn on_bytes(&mut self, bytes: &[u8]) {
+    /// Bytes of the server process.
+    pub fn on_bytes(&mut self, view: &View<'_>, bytes: &[u8], out: &mut Effects) {
         if self.server.speaks() {
             self.server.unpacker.push(bytes);
+            self.read_on(view, out);
         }
     }
 
-    /// Handles the next message of the server process; false: there is none. One at a time, since what it brings about is done
-    /// before the next is read.
-    pub fn read(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
+    /// Handles the next message of the server process. One at a time: what it brings about is done before the next is read.
+    pub fn read_on(&mut self, view: &View<'_>, out: &mut Effects) {
+        if self.read(view, out) {
+            out.push(Effect::ReadServer);
+        } else {
+            self.flush(view, out);
+        }
+    }
+
+    /// False: there is no message.
+    fn read(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
         if !self.server.speaks() {
             return false;
         }
@@ -67,7 +76,7 @@ impl Pmix {
             FromServer::Connected { rank } => out.push(Effect::Connected { local: local(rank), by_pmix: true }),
             FromServer::Finalized { rank } => {
                 self.modex.on_departed(rank, view.now);
-                out.push(Effect::Finalized(local(rank)));
+                out.push(Effect::Finalized { local: local(rank), by_pmix: true });
             }
             FromServer::Abort { rank, code, message } => {
                 out.push(Effect::FailRank { local: local(rank), cause: Cause::Aborted { code, message } });

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn libraries_of_one_series_understand_each_other() {
-        let facts = Facts::for_test(2, 2, 0);
+        let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Pmix);
         assert_eq!(told(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
         let (result, _) = told(&facts, ["4.2.2", "5.0.1"]);
         let problem = result.expect_err("two series");

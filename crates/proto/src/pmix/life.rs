@@ -15,7 +15,7 @@ use wireup_wire::pmix::ToServer;
 
 impl Pmix {
     /// Starts the process; the ranks wait for it.
-    pub fn begin(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub fn start(&mut self, view: &View<'_>, out: &mut Effects) {
         let until = view.now + PMIX_START_NS_MAX;
         if self.server.on(Event::Start { until }).is_ok() {
             out.output(Output::StartPmix(Box::new(begin::plan(view))));
@@ -88,7 +88,7 @@ impl Pmix {
     }
 
     /// The process could not be started.
-    pub fn on_start_failed(&mut self, view: &View<'_>, error: &SpawnError, out: &mut Effects) {
+    pub fn on_failed(&mut self, view: &View<'_>, error: &SpawnError, out: &mut Effects) {
         let reason = std::io::Error::from_raw_os_error(error.errno);
         self.cannot_serve(view, format!("{}: {reason} ({})", error.what, error.step.words()), out);
         self.forget_server(view);
@@ -97,19 +97,19 @@ impl Pmix {
 
     /// Nothing more will come of the process.
     fn forget_server(&mut self, view: &View<'_>) {
-        self.on_server_lost();
+        self.on_keeper_lost();
         self.modex.on_unserved(view.now);
     }
 
     /// The keeper is gone, and its processes with it; or the end of the process is not waited for any more.
-    pub fn on_server_lost(&mut self) {
+    pub fn on_keeper_lost(&mut self) {
         // It may be gone already.
         let _ = self.server.on(Event::Gone);
         self.asks.clear();
     }
 
-    /// No rank is left here: the process cleans up and leaves. True if that is waited for.
-    pub fn on_ranks_gone(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
+    /// No rank is left here: the process cleans up and leaves.
+    pub fn end(&mut self, view: &View<'_>, out: &mut Effects) {
         match self.server.phase() {
             Phase::Serving => {
                 self.asks.clear();
@@ -125,7 +125,6 @@ impl Pmix {
             Phase::Starting { .. } => self.stop(view, out),
             Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
-        self.is_there()
     }
 
     /// Once nothing more is wanted of it.
@@ -150,7 +149,7 @@ impl Pmix {
     }
 
     /// The job is being ended: ranks that wait for the process are not started any more.
-    pub fn on_kill(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub fn drop_held(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.server.is_starting() {
             self.stop(view, out);
             out.push(Effect::GiveHeldUp);
@@ -169,20 +168,15 @@ impl Pmix {
             Phase::Ending { .. } => self.stop(view, out),
             Phase::Killed { .. } => {
                 // The kernel cannot end it now; the keeper goes on trying.
-                self.on_server_lost();
+                self.on_keeper_lost();
                 out.push(Effect::ServerGone);
             }
             Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => {}
         }
     }
 
-    /// Ranks may not be started yet.
-    pub fn is_starting(&self) -> bool {
-        self.server.is_starting()
-    }
-
     /// Ranks here may still say goodbye to it.
-    pub fn serves(&self) -> bool {
+    pub fn listens(&self) -> bool {
         self.server.listens()
     }
 

@@ -40,15 +40,15 @@ mod tree;
 use crate::exchange::{Exchanges, Site};
 use crate::groups::Stall;
 use crate::io::Output;
+use crate::job::collectives::Arrived;
 use crate::job::effect::Effects;
-use crate::job::facts::View;
+use crate::job::facts::{Facts, View};
+use crate::job::groups::Arrived as Barrier;
 use crate::time::Instant;
-pub use absent::{awaited_in_library, is_awaited_in_library};
+pub use absent::is_awaited_in_library;
 use asks::{Asks, Waits};
-use bytes::Bytes;
 use events::Events;
 use fences::Fences;
-pub use fences::OF_SERVERS;
 use libraries::Libraries;
 use modex::Modex;
 pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
@@ -56,11 +56,8 @@ use published::Published;
 use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
-use wireup_wire::collective::{Collective, RoundTag, Tag};
-use wireup_wire::frame::Frame;
-use wireup_wire::group::Group;
-use wireup_wire::ids::{Epoch, LocalRank, NodeId};
-use wireup_wire::job::JobSpec;
+use wireup_wire::collective::Collective;
+use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Up};
 use wireup_wire::peer::{Cause, Departed, Opened};
@@ -72,7 +69,7 @@ const COMPRESS_MIN: u32 = 256;
 
 /// Where servers' fences differ from the ranks' own collectives: how much one may bring where the root may choose, and what is
 /// compressed.
-pub fn site_of_servers(site: &Site, modex: wireup_wire::job::Modex) -> Site {
+fn site_of_servers(site: &Site, modex: wireup_wire::job::Modex) -> Site {
     let collect_max = match modex {
         wireup_wire::job::Modex::Auto => Some(MODEX_COLLECT_BYTES_MAX),
         wireup_wire::job::Modex::Full | wireup_wire::job::Modex::Direct => None,
@@ -95,12 +92,13 @@ pub struct Pmix {
 
 impl Pmix {
     /// Of a job that offers PMIx; `None` for others.
-    pub fn new(spec: &JobSpec, site: Site, children: usize) -> Option<Box<Pmix>> {
-        spec.options.pmi.has_pmix().then(|| {
+    pub fn new(facts: &Facts, site: &Site) -> Option<Box<Pmix>> {
+        let options = &facts.spec.options;
+        options.pmi.has_pmix().then(|| {
             Box::new(Pmix {
                 server: Server::default(),
                 asks: Asks::default(),
-                fences: Fences::new(site, children),
+                fences: Fences::new(site_of_servers(site, options.modex), facts.below.len()),
                 modex: Modex::default(),
                 published: Published::default(),
                 queries: Queries::default(),
@@ -125,7 +123,7 @@ impl Pmix {
         self.step(view, out, |pmix, steps| pmix.fences.subsets.on_departed(view.facts, local, departed, steps));
     }
 
-    /// A rank of the subtree enters no more. True if that is news.
+    /// A rank of the subtree enters no more, from `epoch` of the servers' fences on. True if that is news.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
         self.fences.whole.on_departed(departed)
     }
@@ -145,45 +143,25 @@ impl Pmix {
         }
     }
 
-    /// A frame of a fence of the whole job, along the tree: of a child, or (`None`) of the parent.
-    pub fn on_exchange(
-        &mut self,
-        view: &View<'_>,
-        child: Option<usize>,
-        epoch: Epoch,
-        tag: Tag,
-        payload: Bytes,
-        out: &mut Effects,
-    ) {
-        self.step(view, out, |pmix, steps| pmix.fences.whole.on_frame(view, child, epoch, tag, payload, steps));
+    /// A frame of a fence of the whole job that was not given up.
+    pub fn on_exchange(&mut self, view: &View<'_>, arrived: Arrived, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| pmix.fences.whole.on_frame(view, arrived, steps));
     }
 
-    /// The same, of another node's agent, straight.
-    pub fn on_direct(
-        &mut self,
-        view: &View<'_>,
-        from: NodeId,
-        epoch: Epoch,
-        tag: RoundTag,
-        payload: Bytes,
-        out: &mut Effects,
-    ) {
-        self.step(view, out, |pmix, steps| pmix.fences.whole.on_direct(view, from, epoch, tag, payload, steps));
-    }
-
-    /// A frame of a barrier of servers, along the tree; the group was read, and its payload is what follows.
-    pub fn on_group(&mut self, view: &View<'_>, child: Option<usize>, group: Group, frame: Frame, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_frame(view, child, group, frame, steps));
+    /// A frame of a barrier of servers.
+    pub fn on_group_frame(&mut self, view: &View<'_>, arrived: Barrier, out: &mut Effects) {
+        self.step(view, out, |pmix, steps| pmix.fences.subsets.on_frame(view, arrived, steps));
     }
 
     /// A message of another node's agent, straight.
-    pub fn on_between(&mut self, view: &View<'_>, from: NodeId, message: Between, out: &mut Effects) {
-        self.step(view, out, |pmix, steps| pmix.modex.on_between(view, from, message, steps));
+    pub fn on_between(&mut self, view: &View<'_>, from: AgentId, message: Between, out: &mut Effects) {
+        let Some(node) = view.facts.node_of(from) else { return };
+        self.step(view, out, |pmix, steps| pmix.modex.on_between(view, node, message, steps));
         self.flush(view, out);
     }
 
     /// Sends what was wanted of other nodes, and what they wanted, since the last time.
-    pub fn flush(&mut self, view: &View<'_>, out: &mut Effects) {
+    fn flush(&mut self, view: &View<'_>, out: &mut Effects) {
         self.modex.flush(view.facts, out);
     }
 
@@ -253,6 +231,11 @@ impl Pmix {
         self.libraries.opened().cloned()
     }
 
+    /// Collectives that are not over here.
+    pub fn open(&self) -> usize {
+        self.exchanges().open()
+    }
+
     /// Fences of the whole job, for a stall report.
     pub fn exchanges(&self) -> &Exchanges {
         self.fences.whole.exchanges()
@@ -281,7 +264,7 @@ impl Pmix {
     }
 
     /// Barriers of some ranks, for a stall report.
-    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
+    pub fn group_stalls(&self) -> impl Iterator<Item = Stall> {
         self.fences.subsets.groups().stalls()
     }
 

@@ -11,7 +11,7 @@ use super::frames::{self, EVERYBODY};
 use super::step::{Step, Steps};
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
-use crate::job::processes::{Life, Process};
+use crate::job::ranks::{Life, Process};
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};

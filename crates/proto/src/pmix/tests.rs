@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::io::ExitStatus;
+use crate::job::Act;
 use crate::job::children::Children;
 use crate::job::effect::Effect;
 use crate::job::facts::Facts;
-use crate::job::interface::Act;
-use crate::job::processes::{Life, Process};
+use crate::job::ranks::{Life, Process};
+use bytes::Bytes;
+use wireup_wire::frame::Frame;
 use wireup_wire::frame::Kind;
-use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::modex::{Blob, Down};
@@ -48,7 +50,7 @@ impl Bench {
             process.life = Life::Running;
             process
         };
-        let pmix = Pmix::new(&facts.spec, site(me), facts.below.len()).expect("it offers PMIx");
+        let pmix = Pmix::new(&facts, &site(me)).expect("it offers PMIx");
         Bench {
             ranks: facts.mapping.ranks_of(NodeId(me)).map(running).collect(),
             children: Children::new(&facts.below),
@@ -62,7 +64,7 @@ impl Bench {
     /// Its server process serves.
     fn serving(me: u32) -> Bench {
         let mut bench = Bench::new(me, PmiFlavour::Pmix);
-        bench.act(|pmix, view, out| pmix.begin(view, out));
+        bench.act(|pmix, view, out| pmix.start(view, out));
         bench.says(&ready());
         bench
     }
@@ -77,11 +79,16 @@ impl Bench {
 
     /// The server process says this.
     fn says(&mut self, message: &FromServer) -> Vec<Effect> {
-        self.act(|pmix, view, out| {
-            pmix.on_bytes(&pack(message));
-            while pmix.read(view, out) {}
-            pmix.flush(view, out);
-        })
+        self.brings(&pack(message))
+    }
+
+    fn brings(&mut self, bytes: &[u8]) -> Vec<Effect> {
+        let mut all = self.act(|pmix, view, out| pmix.on_bytes(view, bytes, out));
+        while let Some(Effect::ReadServer) = all.last() {
+            all.pop();
+            all.extend(self.act(|pmix, view, out| pmix.read_on(view, out)));
+        }
+        all
     }
 
     fn asks(&mut self, id: u64, ask: Ask) -> Vec<Effect> {
@@ -101,12 +108,11 @@ impl Bench {
     fn frame(&mut self, frame: &Frame) -> Vec<Effect> {
         let child = self.facts.root.then_some(0);
         self.act(|pmix, view, out| match frame.kind {
-            Kind::PmixUp => pmix.on_up(view, AgentId(1), frame, out),
-            Kind::PmixDown => pmix.on_down(view, frame, out),
+            Kind::PmixUp => pmix.on_frame(view, Some(AgentId(1)), frame, out),
+            Kind::PmixDown => pmix.on_frame(view, None, frame, out),
             Kind::GroupUp | Kind::GroupDown => {
-                let (group, len) = Group::decode(&frame.payload, 4).expect("our own");
-                let frame = Frame { payload: frame.payload.slice(len..), ..frame.clone() };
-                pmix.on_group(view, child, group, frame, out);
+                let arrived = Barrier::read(view.facts, child, frame.clone()).expect("our own");
+                pmix.on_group_frame(view, arrived, out);
             }
             other => panic!("{other:?}"),
         })
@@ -165,11 +171,11 @@ fn what_libraries_pack_is_compressed_sooner() {
 #[test]
 fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
-    let begun = bench.act(|pmix, view, out| pmix.begin(view, out));
+    let begun = bench.act(|pmix, view, out| pmix.start(view, out));
     assert!(matches!(&begun[..], [Effect::Act(Act::Do(Output::StartPmix(plan)))] if plan.begin.node == NodeId(1)));
-    assert!(bench.pmix.is_starting() && bench.pmix.is_there() && !bench.pmix.serves());
+    assert!(bench.pmix.is_there() && !bench.pmix.listens());
     assert!(matches!(&bench.says(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
-    assert!(!bench.pmix.is_starting() && bench.pmix.serves());
+    assert!(bench.pmix.listens());
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), None);
 }
@@ -178,7 +184,7 @@ fn ranks_are_started_when_their_server_is_ready() {
 fn a_server_that_cannot_serve_ends_the_job_once() {
     let failed = FromServer::Failed { problem: "no library".into() };
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, view, out| pmix.begin(view, out));
+    bench.act(|pmix, view, out| pmix.start(view, out));
     let effects = bench.says(&failed);
     assert!(matches!(
         &effects[..],
@@ -192,7 +198,7 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
 #[test]
 fn where_ranks_may_do_without_they_do() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
-    bench.act(|pmix, view, out| pmix.begin(view, out));
+    bench.act(|pmix, view, out| pmix.start(view, out));
     let effects = bench.tick(T + PMIX_START_NS_MAX);
     let kinds = |effects: &[Effect]| {
         let [stop, note, ready] = effects else { return false };
@@ -220,7 +226,7 @@ fn a_server_that_ends_under_its_ranks_ends_the_job() {
 fn a_server_leaves_when_its_ranks_have() {
     let mut bench = Bench::serving(1);
     bench.ranks[0].spoke_pmix = true;
-    let effects = bench.act(|pmix, view, out| assert!(pmix.on_ranks_gone(view, out)));
+    let effects = bench.act(|pmix, view, out| pmix.end(view, out));
     assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(2) }], "others may still want it");
     let blob = FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(told(&bench.says(&blob)), [ToServer::End]);
@@ -228,16 +234,16 @@ fn a_server_leaves_when_its_ranks_have() {
     let effects = bench.tick(T + PMIX_END_NS_MAX);
     assert!(matches!(effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. }))]), "it did not leave in time");
     assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
-    assert!(bench.act(|pmix, view, out| assert!(!pmix.on_ranks_gone(view, out))).is_empty());
+    assert!(bench.act(|pmix, view, out| pmix.end(view, out)).is_empty() && !bench.pmix.is_there());
 }
 
 #[test]
 fn a_job_that_ends_early_does_not_wait_for_its_server() {
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
-    bench.act(|pmix, view, out| pmix.begin(view, out));
-    let effects = bench.act(|pmix, view, out| pmix.on_kill(view, out));
+    bench.act(|pmix, view, out| pmix.start(view, out));
+    let effects = bench.act(|pmix, view, out| pmix.drop_held(view, out));
     assert!(matches!(&effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. })), Effect::GiveHeldUp]));
-    assert!(bench.act(|pmix, view, out| pmix.on_kill(view, out)).is_empty());
+    assert!(bench.act(|pmix, view, out| pmix.drop_held(view, out)).is_empty());
 }
 
 /// A fence of all: what this node brings goes up; what comes down is the answer.
@@ -251,16 +257,18 @@ fn a_fence_of_all_is_an_exchange() {
     });
     let (epoch, tag, payload) = up.expect("the ranks of this node are in");
     assert_eq!(epoch, Epoch(0));
+    let up = Arrived::Tree { child: Some(0), epoch, tag, payload };
     let mut root = Bench::serving(0);
     assert!(told(&root.asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
-    let effects = root.act(|pmix, view, out| pmix.on_exchange(view, Some(0), epoch, tag, payload, out));
+    let effects = root.act(|pmix, view, out| pmix.on_exchange(view, up, out));
     assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
     let down = effects.into_iter().find_map(|effect| match effect {
         Effect::Exchange(crate::exchange::Do::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
         _ => None,
     });
     let (epoch, tag, payload) = down.expect("the root has all");
-    let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, None, epoch, tag, payload, out));
+    let down = Arrived::Tree { child: None, epoch, tag, payload };
+    let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, down, out));
     assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Traced(_))));
     assert_eq!((bench.pmix.outstanding(), bench.pmix.exchanges().open()), (0, 0));
@@ -335,16 +343,16 @@ fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
     let want = between(wants.asks(1, modex(0))).pop().expect("it is asked");
     assert_eq!(want, Between::Want { ranks: vec![Rank(0)] });
     assert!(between(wants.asks(2, modex(1))).is_empty(), "one is under way");
-    let effects = has.act(|pmix, view, out| pmix.on_between(view, NodeId(1), want, out));
+    let effects = has.act(|pmix, view, out| pmix.on_between(view, AgentId(1), want, out));
     assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(0) }]);
     let taken = between(effects).pop().expect("it was read");
-    let next = between(wants.act(|pmix, view, out| pmix.on_between(view, NodeId(0), taken, out)));
+    let next = between(wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), taken, out)));
     assert_eq!(next, [Between::Want { ranks: vec![Rank(1)] }]);
     let have = between(has.says(&FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() }));
     let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "card".into() };
     assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
     let effects =
-        wants.act(|pmix, view, out| pmix.on_between(view, NodeId(0), have.into_iter().next().expect("one"), out));
+        wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), have.into_iter().next().expect("one"), out));
     assert_eq!(told(&effects), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
     assert_eq!(told(&wants.asks(3, modex(2))), answered(3, Status::BadParam), "its own rank");
 }
@@ -418,9 +426,6 @@ fn who_breaks_the_rules_ends_the_job_once() {
 #[test]
 fn bytes_that_are_no_message_end_the_job_once() {
     let mut bench = Bench::serving(0);
-    let effects = bench.act(|pmix, view, out| {
-        pmix.on_bytes(&[0xff; 64]);
-        while pmix.read(view, out) {}
-    });
+    let effects = bench.brings(&[0xff; 64]);
     assert!(matches!(failures(&effects)[..], [Cause::PmixServer { .. }]));
 }

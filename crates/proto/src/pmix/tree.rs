@@ -19,8 +19,15 @@ use wireup_wire::peer::{self, Cause};
 use wireup_wire::pmix::{Answer, Ask};
 
 impl Pmix {
-    /// A frame of a child.
-    pub fn on_up(&mut self, view: &View<'_>, child: AgentId, frame: &Frame, out: &mut Effects) {
+    /// A frame along the tree: of a child, or (`None`) of the parent.
+    pub fn on_frame(&mut self, view: &View<'_>, from: Option<AgentId>, frame: &Frame, out: &mut Effects) {
+        match from {
+            Some(child) => self.on_up(view, child, frame, out),
+            None => self.on_down(view, frame, out),
+        }
+    }
+
+    fn on_up(&mut self, view: &View<'_>, child: AgentId, frame: &Frame, out: &mut Effects) {
         match peer::decode::<Up>(&frame.payload) {
             Ok(Up::Procs { query, procs }) => {
                 self.step(view, out, |pmix, steps| pmix.queries.on_processes(view.facts, child, query, procs, steps));
@@ -36,8 +43,7 @@ impl Pmix {
         }
     }
 
-    /// A frame of the parent.
-    pub fn on_down(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
+    fn on_down(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
         match peer::decode::<Down>(&frame.payload) {
             // Where a query begins, children are asked when it is known which are left.
             Ok(Down::Procs { query }) => {

@@ -22,7 +22,7 @@ mod scan;
 mod tree;
 
 use super::{Do, Entering, Entry, Finished, Outcome, Site};
-use crate::pmi_link::Ticket;
+use crate::ticket::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::allgather::Direct;

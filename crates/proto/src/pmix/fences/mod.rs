@@ -22,9 +22,6 @@ pub use subsets::Subsets;
 pub use whole::Whole;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 
-/// Bit of a frame's `stream`: the barrier is one of PMIx servers.
-pub const OF_SERVERS: u16 = 2;
-
 /// The tag of fences; those of groups are others.
 const FENCE: i32 = 0;
 

@@ -2,12 +2,11 @@
 
 use super::super::step::Steps;
 use super::parts::{Came, came, gone, tag};
-use super::{FENCE, OF_SERVERS, too_much};
+use super::{FENCE, too_much};
 use crate::groups::{Do, Groups, Left};
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
-use crate::job::groups::{ASK, OVER};
-use crate::job::interface::Act;
+use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::block;
@@ -97,16 +96,10 @@ impl Subsets {
         u64::from(node.0 + 1) << 32 | u64::from(self.contexts)
     }
 
-    /// A frame along the tree, of a child or (`None`) of the parent; the group was read, and its payload is what follows.
-    pub fn on_frame(&mut self, view: &View<'_>, child: Option<usize>, group: Group, frame: Frame, steps: &mut Steps) {
-        let members = group.members.clone();
-        let spread = || view.facts.spread(&members);
+    /// A frame along the tree.
+    pub fn on_frame(&mut self, view: &View<'_>, arrived: Arrived, steps: &mut Steps) {
         let mut next = Vec::new();
-        match (child, frame.stream & !OF_SERVERS) {
-            (Some(child), _) => self.groups.on_up(view.now, child, group, spread, frame.payload, &mut next),
-            (None, ASK) => self.groups.on_ask(view.now, group, spread, frame.arg, &mut next),
-            (None, _) => self.groups.on_down(group, frame.payload, &mut next),
-        }
+        arrived.give_to(view.now, view.facts, &mut self.groups, &mut next);
         self.carry_out(view.facts, next, steps);
         self.excuse_departed(view.facts, steps);
     }
@@ -140,13 +133,16 @@ impl Subsets {
         for one in next {
             match one {
                 Do::Up { group, pairs } => {
-                    send(frame(facts, Kind::GroupUp, OVER, 0, &group, &pairs), Effect::Up, steps);
+                    let frame = frame(facts, Kind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
+                    send(frame, Effect::Up, steps);
                 }
                 Do::Down { group, child, pairs } => {
-                    send(frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs), to_child(facts, child), steps);
+                    let frame = frame(facts, Kind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
+                    send(frame, to_child(facts, child), steps);
                 }
                 Do::Ask { group, child, seen } => {
-                    send(frame(facts, Kind::GroupDown, ASK, seen, &group, &[]), to_child(facts, child), steps);
+                    let frame = frame(facts, Kind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]);
+                    send(frame, to_child(facts, child), steps);
                 }
                 Do::Over { group, pairs, .. } => self.on_over(&group, pairs, steps),
                 Do::Fail { problem } => steps.fail_here(Cause::Pmi { problem }),
@@ -169,16 +165,9 @@ impl Subsets {
     }
 }
 
-fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
-    let mut payload = Vec::new();
-    group.encode(&mut payload);
-    payload.extend_from_slice(pairs);
-    facts.frame(kind, stream | OF_SERVERS, arg, payload.into())
-}
-
 fn to_child(facts: &Facts, child: usize) -> impl FnOnce(Frame) -> Effect {
     let agent = facts.below[child];
-    move |frame| Effect::Act(Act::ToAgent(agent, frame))
+    move |frame| Effect::Act(crate::job::Act::ToAgent(agent, frame))
 }
 
 /// A frame that would be longer than any may be ends the job.

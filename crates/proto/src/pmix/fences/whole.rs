@@ -3,14 +3,15 @@
 use super::super::step::{Step, Steps};
 use super::too_much;
 use crate::exchange::{Do, Entering, Entry, Exchanges, Finished, Outcome, Site};
+use crate::job::collectives::Arrived;
 use crate::job::effect::Effect;
 use crate::job::facts::View;
-use crate::pmi_link::Ticket;
+use crate::ticket::Ticket;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::block;
-use wireup_wire::collective::{Collective, RoundTag, Tag};
-use wireup_wire::ids::{Epoch, LocalRank, NodeId};
+use wireup_wire::collective::Collective;
+use wireup_wire::ids::{Epoch, LocalRank};
 use wireup_wire::job::Modex;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::modex::{Down, Up};
@@ -99,36 +100,9 @@ impl Whole {
         (0..view.ranks.len() as u16).for_each(|local| self.exchanges.pass(LocalRank(local)));
     }
 
-    /// A frame along the tree: of a child, or (`None`) of the parent.
-    pub fn on_frame(
-        &mut self,
-        view: &View<'_>,
-        child: Option<usize>,
-        epoch: Epoch,
-        tag: Tag,
-        payload: Bytes,
-        steps: &mut Steps,
-    ) {
-        let mut next = Vec::new();
-        match child {
-            Some(child) => self.exchanges.on_up(view.now, child, epoch, tag, payload, &mut next),
-            None => self.exchanges.on_down(view.now, epoch, tag, payload, &mut next),
-        }
-        self.carry_out(next, steps);
-    }
-
-    /// A frame of another node's agent, straight.
-    pub fn on_direct(
-        &mut self,
-        view: &View<'_>,
-        from: NodeId,
-        epoch: Epoch,
-        tag: RoundTag,
-        payload: Bytes,
-        steps: &mut Steps,
-    ) {
-        let mut next = Vec::new();
-        self.exchanges.on_direct(view.now, from, epoch, tag, payload, &mut next);
+    /// A frame of another node's agent.
+    pub fn on_frame(&mut self, view: &View<'_>, arrived: Arrived, steps: &mut Steps) {
+        let next = arrived.give_to(view.now, &mut self.exchanges);
         self.carry_out(next, steps);
     }
 
@@ -161,9 +135,9 @@ impl Whole {
         }
     }
 
-    /// A rank of the subtree enters no more. True if that is news.
+    /// A rank of the subtree enters no more, from `epoch` on. True if that is news.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
-        self.exchanges.on_departed(Departed { epoch: departed.modex_epoch, ..departed })
+        self.exchanges.on_departed(departed)
     }
 
     /// A fence under way that cannot complete. Where somebody's patience ends it is over for all then, and nobody hangs.

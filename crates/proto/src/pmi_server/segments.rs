@@ -2,9 +2,8 @@
 //!
 //! It asks when a fence's version is newer than what it has mapped; look-ups are memory accesses of its own then.
 
-use super::Effect;
-use super::turn::Turn;
-use crate::kvs::KvsError;
+use super::kvs::KvsError;
+use super::turn::{Effect, Turn};
 use wireup_wire::pmi::{Envelope, Reply};
 
 impl Turn<'_, '_> {

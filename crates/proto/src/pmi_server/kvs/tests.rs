@@ -1,6 +1,6 @@
 use super::*;
-use crate::arena::Arena;
 use crate::memory::Heap;
+use crate::pmi_server::arena::Arena;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

@@ -1,43 +1,15 @@
 //! One request of a rank, answered or noted.
 
-use super::collectives::WaitingGet;
-use super::{Effect, Facts, Tables, Who};
-use crate::node_attrs::{Full, Parked};
-use crate::pmi_state::{Event, Refused, State};
+use super::node_attrs::{Full, Parked};
+use super::state::{Event, Refused, State};
+use super::turn::{Effect, Next, Turn};
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
-use wireup_wire::pmi::{Dialect, Envelope, Reply, Request, encode_reply};
+use wireup_wire::pmi::{Envelope, Reply, Request, encode_reply};
 
 /// The commands of our own clients, as they are now.
 const EXTENSION_VERSION: u32 = 1;
-
-/// What follows a request.
-pub enum Next {
-    Go,
-    /// Until the rank's lazy fences are complete.
-    Wait,
-    /// PMI-1, with this subversion.
-    Agreed(u32),
-    SwitchToPmi2,
-}
-
-/// One request being answered.
-pub struct Turn<'a, 't> {
-    pub state: &'a mut State,
-    pub outstanding: &'a mut u32,
-    pub has_put: &'a mut bool,
-    pub lazy: &'a mut u32,
-    pub waiting_get: &'a mut Option<WaitingGet>,
-    pub groups: &'a mut usize,
-    pub dialect: Dialect,
-    pub subversion: u32,
-    pub who: Who,
-    pub facts: &'a Facts<'a>,
-    pub tables: &'a mut Tables<'t>,
-    pub reply: &'a mut Vec<u8>,
-    pub effects: &'a mut Vec<Effect>,
-}
 
 impl Turn<'_, '_> {
     pub(super) fn on_request(&mut self, envelope: &Envelope<'_>) -> Next {

@@ -1,8 +1,14 @@
 //! One rank's conversations, as text.
 
-use super::segments::UNREADABLE;
+use super::super::collectives::Told;
+use super::super::kvs::Kvs;
+use super::super::node_attrs::NodeAttrs;
+use super::super::segments::UNREADABLE;
 use super::*;
 use crate::memory::Heap;
+use crate::memory::Shared;
+use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::segment::Segment;
 

@@ -1,107 +1,31 @@
 //! The server's half of one rank's PMI conversation: requests in, replies out.
 //!
-//! This file holds the conversation; `turn` answers one request of it. What concerns others than the asking rank is an [`Effect`],
-//! which the job applies. Replies are written into one buffer per input, so that a batch of requests is answered by one write.
+//! `requests` answers one request of it. What concerns others than the asking rank is an [`Effect`](super::turn::Effect), which the job applies. Replies
+//! are written into one buffer per input, so that a batch of requests is answered by one write.
 
-mod collectives;
-mod groups;
-mod segments;
-mod turn;
-mod walk;
-
-pub use collectives::{Ticket, Told};
-
-use crate::exchange::Entry;
-use crate::kvs::Kvs;
-use crate::memory::{Memory, Shared};
-use crate::node_attrs::{NodeAttrs, Parked};
-use crate::pmi_state::{Event, State};
-use collectives::WaitingGet;
-use turn::{Next, Turn};
-use wireup_wire::group::Group;
-use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::job::PmiVersion;
+use super::node_attrs::Parked;
+use super::state::{Event, State};
+use super::turn::{Effect, Facts, Next, Tables, Turn, WaitingGet, Who};
 use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
-
-/// What every client of the job on this node is told.
-pub struct Facts<'a> {
-    pub nspace: &'a str,
-    pub job_size: u32,
-    /// `PMI_process_mapping`, if it fits a value.
-    pub process_mapping: Option<&'a [u8]>,
-    /// Fences of text clients are answered at once where they may be.
-    pub lazy_fence: bool,
-    /// Which PMI-1 is spoken.
-    pub pmi_version: PmiVersion,
-}
-
-/// Who asks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who {
-    pub local: LocalRank,
-    pub rank: Rank,
-    pub appnum: u16,
-}
-
-/// The tables that a request may read or change.
-pub struct Tables<'a> {
-    pub kvs: &'a mut Kvs,
-    pub attrs: &'a mut NodeAttrs,
-    /// Makes what the rank reads itself.
-    pub memory: &'a mut dyn Memory,
-    /// Of such memory: goes to the rank along with the replies.
-    pub shares: Vec<Shared>,
-}
-
-/// What a request means for others.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Effect {
-    Initialised,
-    /// The rank starts its next collective.
-    Enter {
-        entry: Entry,
-        ticket: Ticket,
-    },
-    /// The rank enters the barrier of a group.
-    EnterGroup(Group),
-    /// The rank has done with what lies there in the arena.
-    Freed {
-        place: u32,
-    },
-    Finalized,
-    Abort {
-        code: i32,
-        message: String,
-    },
-    /// Gets of other ranks that a put has answered, with the value.
-    Woken {
-        parked: Vec<Parked>,
-        value: Vec<u8>,
-    },
-    /// The pairs of the fences cannot be read here: the job is over.
-    Unreadable {
-        problem: String,
-    },
-}
 
 pub struct PmiLink {
     reader: RequestReader,
-    state: State,
-    dialect: Dialect,
+    pub(super) state: State,
+    pub(super) dialect: Dialect,
     /// Of PMI-1.
-    subversion: u32,
+    pub(super) subversion: u32,
     /// Barriers of groups that the rank waits in.
-    groups: usize,
+    pub(super) groups: usize,
     /// Our own client's collectives that are under way.
-    outstanding: u32,
+    pub(super) outstanding: u32,
     /// The number of the arena that it knows; 0: none.
-    arena: u32,
+    pub(super) arena: u32,
     /// Something was put since the last fence.
     has_put: bool,
     /// Fences that were answered and are not complete.
-    lazy: u32,
+    pub(super) lazy: u32,
     /// Holds up what comes behind it.
-    waiting_get: Option<WaitingGet>,
+    pub(super) waiting_get: Option<WaitingGet>,
 }
 
 impl Default for PmiLink {

@@ -1,9 +1,7 @@
 //! The walk over all pairs by number (`getbyidx`): what fences have published, as look-ups would find it.
 
-use super::Effect;
-use super::collectives::WaitingGet;
 use super::segments::UNREADABLE;
-use super::turn::{Next, Turn};
+use super::turn::{Effect, Next, Turn, WaitingGet};
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply};
 
 impl Turn<'_, '_> {

@@ -4,7 +4,7 @@
 //! memory, and which each rank copies in one pass. A value longer than the maximum, from a node where that is larger, makes
 //! it packed too: the reader sees that it does not fit, and nothing is cut.
 
-use crate::arena::Arenas;
+use super::arena::Arenas;
 use crate::memory::{Memory, Shared};
 use bytes::Bytes;
 use std::cmp::Ordering;

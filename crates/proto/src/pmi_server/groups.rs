@@ -1,8 +1,8 @@
 //! Barriers of groups (PMI 1.2), as one rank asks for them.
 
-use super::turn::Turn;
-use super::{Effect, PmiLink};
-use crate::pmi_state::State;
+use super::connection::PmiLink;
+use super::state::State;
+use super::turn::{Effect, Turn};
 use wireup_wire::group::{Group, tag_of};
 use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_reply};

@@ -6,32 +6,16 @@
 //! on what the rank gets waits until all of its fences are complete; a get that waits holds up the requests behind it, so that
 //! answers keep their order.
 
+use super::connection::PmiLink;
 use super::segments::UNREADABLE;
-use super::turn::{Next, Turn};
-use super::{Effect, PmiLink};
+use super::state::{Event, State};
+use super::turn::{Effect, Next, Turn, WaitingGet};
 use crate::exchange::Entry;
-use crate::pmi_state::{Event, State};
+use crate::ticket::Ticket;
 use bytes::Bytes;
 use wireup_coll::scan::Place;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
-
-/// How a rank's collective is answered.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ticket {
-    /// A text client's fence, with its `thrid`.
-    Fence { thread: Option<Vec<u8>> },
-    /// Answered already.
-    Lazy,
-    /// Its node's PMIx server, which has entered for it, is answered.
-    Server,
-    /// A text client's ring.
-    Ring { thread: Option<Vec<u8>> },
-    /// Our own client's fence.
-    OwnFence { id: u32 },
-    /// Our own client's allgather.
-    Allgather { id: u32 },
-}
 
 /// What a rank is told when its collective is over.
 pub enum Told<'a> {
@@ -45,16 +29,6 @@ pub enum Told<'a> {
         new: bool,
     },
     Place(&'a Place),
-}
-
-/// A get behind a lazy fence.
-pub(super) enum WaitingGet {
-    Key {
-        key: Vec<u8>,
-        thread: Option<Vec<u8>>,
-    },
-    /// A step of the walk over all pairs.
-    Number(u32),
 }
 
 /// PMI 1.2's clients tell barriers by their tags; that of all ranks is none of a group's and has 0, as Hydra's.

@@ -1,0 +1,936 @@
+//! One job as one agent sees it: its own ranks, the children that run more of it, and the way up.
+//!
+//! ```text
+//!   JobInput ──► Job ──► one part ──► effects ──► Job ──► other parts … ──► acts for the agent
+//! ```
+//!
+//! This file only routes. A part takes its own state, what it may look at, and the input, and says by effects what follows; parts know
+//! nothing of each other. Each effect is carried out with all that follows from it before the next, so that frames keep the order in
+//! which they were caused, and nothing re-enters a part.
+
+mod bench;
+pub mod children;
+pub mod collectives;
+pub mod effect;
+pub mod facts;
+mod failure;
+pub mod groups;
+mod interface;
+mod lifecycle;
+mod members;
+mod profile;
+pub mod ranks;
+mod stalls;
+mod stdio;
+mod tree;
+
+use crate::exchange::{Entering, Finished};
+use crate::input::Sink;
+use crate::io::{Output, SignalTarget};
+use crate::outbox::control_frame;
+use crate::plan::{app_of, spawn_plan};
+use crate::pmi_server::PmiServer;
+use crate::pmix::{Pmix, Remains, is_awaited_in_library};
+use crate::time::Instant;
+use bench::Bench;
+use children::Children;
+use collectives::{Arrived, Collectives};
+use effect::{Effect, Effects};
+use facts::{Facts, View};
+use failure::Ends;
+use groups::{Arrived as Barrier, Barriers};
+pub use interface::{Act, Acts, JobInput, Turn};
+use lifecycle::{Lifecycle, Wait};
+pub use members::{agents_of, participants};
+pub use profile::Born;
+use profile::Profile;
+use ranks::{Life, Process, Ranks};
+use stalls::Stalls;
+use std::sync::Arc;
+use stdio::Stdio;
+pub use tree::{JobTree, Up};
+use wireup_coll::mapping::Mapping;
+use wireup_wire::collective::Collective;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, Epoch, LocalRank};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
+
+pub struct Job {
+    facts: Facts,
+    up: Up,
+    lifecycle: Lifecycle,
+    children: Children,
+    ranks: Ranks,
+    stdio: Stdio,
+    ends: Ends,
+    stalls: Stalls,
+    pmi: PmiServer,
+    collectives: Collectives,
+    barriers: Barriers,
+    pmix: Option<Box<Pmix>>,
+    profile: Option<Box<Profile>>,
+    /// What is measured before the ranks start.
+    bench: Option<Bench>,
+}
+
+impl Job {
+    /// A job that has not begun here. `hold`: its ranks wait for the link to the parent.
+    pub fn new(
+        spec: Arc<JobSpec>,
+        mapping: &Mapping,
+        me: AgentId,
+        tree: JobTree,
+        born: Born,
+        hold: bool,
+        now: Instant,
+    ) -> Job {
+        let facts = Facts::new(spec, mapping, me, tree);
+        let site = collectives::site(&facts);
+        let mut lifecycle = Lifecycle::new();
+        if hold {
+            lifecycle.wait_for(Wait::Link);
+        }
+        let process = |rank| Process::new(rank, app_of(&facts.spec, rank));
+        let ranks = facts.node.map(|node| mapping.ranks_of(node).map(process).collect()).unwrap_or_default();
+        Job {
+            up: facts.tree.up(),
+            lifecycle,
+            children: Children::new(&facts.below),
+            ranks: Ranks::new(ranks),
+            stdio: Stdio::new(&facts),
+            ends: Ends::default(),
+            stalls: Stalls::default(),
+            pmi: PmiServer::new(&facts),
+            bench: Bench::new(&facts, &site),
+            pmix: Pmix::new(&facts, &site),
+            collectives: Collectives::new(site),
+            barriers: Barriers::new(facts.below.len()),
+            profile: Profile::new(&facts, born, now),
+            facts,
+        }
+    }
+
+    /// Tells the job one thing that happened. True when it is over here and can be forgotten.
+    pub fn handle(&mut self, turn: &mut Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
+        let mut out = Effects::default();
+        self.on_input(turn, input, &mut out);
+        self.carry(turn, out, acts);
+        self.settle(turn, acts)
+    }
+
+    fn on_input(&mut self, turn: &mut Turn<'_>, input: JobInput, out: &mut Effects) {
+        let now = turn.now;
+        match input {
+            JobInput::Begin { lost } => self.begin(turn, lost, out),
+            JobInput::Linked => self.on_linked(now, out),
+            JobInput::ClockTold => {}
+            JobInput::Tick => self.on_tick(turn, out),
+            JobInput::Started { local, pid, spawn_ns, exec_ns } => {
+                self.on_started(local, pid, (spawn_ns, exec_ns), out);
+            }
+            JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
+            JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
+            JobInput::KeeperLost => self.on_keeper_lost(out),
+            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(turn, local, &bytes, out),
+            JobInput::ClientGone { local } => self.on_client_gone(now, local),
+            JobInput::StdioBytes { local, stream, bytes } => out.push(Effect::Stdio { local, stream, bytes }),
+            JobInput::StdioClosed { local, stream } => self.ranks.on_stream_closed(local, stream, out),
+            JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(&self.facts, Sink::Local(local), bytes, out),
+            JobInput::PmixBytes(bytes) => self.pmix(now, out, |pmix, view, out| pmix.on_bytes(view, &bytes, out)),
+            JobInput::PmixGone { status, stderr } => {
+                self.pmix(now, out, |pmix, view, out| pmix.on_gone(view, status, &stderr, out));
+            }
+            JobInput::PmixFailed(error) => self.pmix(now, out, |pmix, view, out| pmix.on_failed(view, &error, out)),
+            JobInput::Frame { from, frame } => self.on_frame(now, from, frame, out),
+            JobInput::ControlDown(message) => self.on_control_down(now, message, out),
+            JobInput::ControlUp { from, message } => self.on_control_up(turn, from, message, out),
+            JobInput::Direct { from, frame } => self.on_direct(now, from, frame, out),
+            JobInput::Between { from, message } => {
+                self.pmix(now, out, |pmix, view, out| pmix.on_between(view, from, message, out));
+            }
+            JobInput::Bench { from, frame } => {
+                if let Some(bench) = &mut self.bench {
+                    bench.on_frame(now, &self.facts, from, frame, out);
+                }
+            }
+            JobInput::FailHere(cause) => out.fail_here(cause),
+            JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
+            JobInput::LauncherGone => {
+                self.stdio.discard();
+                out.push(Effect::FailBy(Cause::Launcher { problem: "its launcher is gone".into() }));
+            }
+            JobInput::EarlyOverflow(problem) => out.fail_here(Cause::Pmi { problem }),
+            JobInput::NoDirectLink { agent, problem } => self.on_no_link(agent, problem, out),
+            JobInput::Missing(missing) => self.on_missing(turn, missing, out),
+            JobInput::ChildMissing { agent, settled, missing } => {
+                if settled {
+                    self.children.on_lost(agent);
+                }
+                if !missing.is_empty() {
+                    self.on_missing(turn, missing, out);
+                }
+            }
+            JobInput::ChildLost { agent, cause } => {
+                self.ends.fail_agent(&self.facts, agent, cause, out);
+                self.children.on_lost(agent);
+            }
+            JobInput::AgentFailed { agent, cause } => self.ends.fail_agent(&self.facts, agent, cause, out),
+            JobInput::AgentLost(agent) => self.on_agent_lost(agent, out),
+            JobInput::Abandon => self.abandon(out),
+        }
+    }
+
+    /// Does what parts want done.
+    fn carry(&mut self, turn: &mut Turn<'_>, mut effects: Effects, acts: &mut Acts) {
+        while let Some(effect) = effects.pop() {
+            let mut caused = Effects::default();
+            self.apply(turn, effect, acts, &mut caused);
+            effects.put_first(caused);
+        }
+    }
+
+    fn apply(&mut self, turn: &mut Turn<'_>, effect: Effect, acts: &mut Acts, out: &mut Effects) {
+        let (now, facts) = (turn.now, &self.facts);
+        match effect {
+            Effect::Act(act) => acts.act(act),
+            Effect::Up(frame) => match self.up {
+                Up::Launcher => acts.act(Act::ToLauncher(frame)),
+                Up::Agent(agent) => acts.act(Act::ToAgent(agent, frame)),
+                Up::Nowhere => {}
+            },
+            Effect::ControlUp(message) => out.push(Effect::Up(control_frame(facts.id(), &message))),
+            Effect::ControlDown(message) => {
+                let frame = control_frame(facts.id(), &message);
+                facts.below.iter().for_each(|child| out.to_agent(*child, frame.clone()));
+            }
+            Effect::ForRanks(output) => self.lifecycle.for_ranks(output, out),
+            Effect::Fail(failure) => self.ends.fail(facts, failure, out),
+            Effect::FailHere(cause) => self.ends.fail(facts, failure_here(facts, cause), out),
+            Effect::FailBy(cause) => self.ends.fail_by(facts, cause, out),
+            Effect::FailRank { local, cause } => {
+                let Process { rank, pid, .. } = self.ranks[local.index()];
+                let failure = failure_here(facts, cause);
+                self.ends.fail(facts, Failure { rank: Some(rank), pid: (pid != 0).then_some(pid), ..failure }, out);
+            }
+            Effect::FailDeparted { departed, cause } => {
+                let Departed { node, rank, pid, .. } = departed;
+                let host = facts.name_of(node);
+                self.ends.fail(facts, Failure { node, host, rank: Some(rank), pid: Some(pid), cause }, out);
+            }
+            Effect::Kill { grace_ns } => {
+                self.ends.kill(now, grace_ns, out);
+                self.lifecycle.on_kill();
+            }
+            Effect::Signal(signal) if self.ranks.are_busy() => {
+                let output = Output::Signal { job: facts.id(), target: SignalTarget::All, signal };
+                self.lifecycle.for_ranks(output, out);
+            }
+            Effect::Signal(_) => {}
+            Effect::DropHeld => self.pmix(now, out, |pmix, view, out| pmix.drop_held(view, out)),
+            Effect::GiveHeldUp => {
+                if self.lifecycle.drop_held() {
+                    self.ranks.give_up(out);
+                }
+            }
+            Effect::GiveUp => self.give_up(turn, out),
+            Effect::Connected { local, by_pmix } => {
+                self.ranks.on_connected(now, local, by_pmix);
+                if by_pmix {
+                    self.miss_absent(out);
+                }
+            }
+            Effect::Finalized { local, by_pmix } => {
+                self.ranks.on_finalized(now, local, by_pmix);
+                out.push(Effect::Depart(local));
+            }
+            Effect::RankGone(local) => {
+                self.pmi.on_gone(local);
+                self.pmix(now, out, |pmix, view, out| pmix.on_rank_gone(view, local, out));
+                self.stdio.on_rank_gone(&self.facts, local, out);
+            }
+            Effect::LeftWell(local) => {
+                let listens = self.pmix.as_ref().is_some_and(|pmix| pmix.listens());
+                self.ranks.on_left_well(now, local, listens, out);
+            }
+            Effect::AllGone | Effect::ServerGone => self.on_part_gone(now, effect, out),
+            Effect::StreamEnded { local, stream } => {
+                self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
+            }
+            Effect::ClientUnreadable { local, problem } => self.pmi.break_off(local, problem, out),
+            Effect::Resume(local) => self.on_client_bytes(turn, local, &[], out),
+            Effect::Freed { local, place } => self.pmi.on_freed(local, place),
+            Effect::Depart(local) => self.depart(now, local, out),
+            Effect::Departed(departed) => self.on_departed(now, departed, out),
+            Effect::Enter { local, entry, ticket } => {
+                let (pmi, rank) = (&mut self.pmi, self.ranks[local.index()].rank);
+                let entering = Entering { local, rank, entry, ticket };
+                self.collectives.enter(now, entering, || pmi.take_pending(), out);
+            }
+            Effect::EnterGroup { local, group } => {
+                let pairs = self.pmi.pending_since(self.barriers.mark(&group.members));
+                self.barriers.enter(now, facts, local, group, pairs, out);
+            }
+            Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
+            Effect::Finished(finished) => self.on_finished(turn, *finished, out),
+            Effect::GroupOver { group, waiting, pairs } => {
+                self.pmi.on_group_over(&group, waiting, pairs, turn.memory, out);
+            }
+            Effect::CheckBroken => self.check_broken(out),
+            Effect::Stdio { local, stream, bytes } => {
+                if let Some(process) = self.ranks.get(local.index()) {
+                    self.stdio.on_bytes(now, facts, (local, process.rank), stream, &bytes);
+                }
+            }
+            Effect::ServerReady(env) => {
+                self.lifecycle.add_env(env);
+                self.lifecycle.release(Wait::Server, out);
+            }
+            Effect::ReadServer => self.pmix(now, out, |pmix, view, out| pmix.read_on(view, out)),
+            Effect::BenchOver => {
+                self.bench = None;
+                self.lifecycle.release(Wait::Bench, out);
+            }
+            Effect::Survey(collective) => self.survey(collective, out),
+            Effect::Traced(trace) => {
+                if let Some(profile) = &mut self.profile {
+                    profile.on_collective(trace);
+                }
+            }
+        }
+    }
+
+    /// What a part may look at.
+    fn view<'a>(facts: &'a Facts, ranks: &'a Ranks, children: &'a Children, ends: &Ends, now: Instant) -> View<'a> {
+        View { now, facts, ranks, children, is_ending: ends.is_ending() }
+    }
+
+    /// Tells PMIx something, if the job offers it.
+    fn pmix(&mut self, now: Instant, out: &mut Effects, tell: impl FnOnce(&mut Pmix, &View<'_>, &mut Effects)) {
+        let Job { pmix, facts, ranks, children, ends, .. } = self;
+        if let Some(pmix) = pmix {
+            tell(pmix, &Job::view(facts, ranks, children, ends, now), out);
+        }
+    }
+
+    /// Ranks here are spawned at once, if nothing holds them up; the caller has told the children.
+    fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
+        if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
+            self.lifecycle.hold(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
+            if self.bench.is_some() {
+                self.lifecycle.wait_for(Wait::Bench);
+            }
+            if self.pmix.is_some() {
+                self.lifecycle.wait_for(Wait::Server);
+            }
+            self.pmix(turn.now, out, |pmix, view, out| pmix.start(view, out));
+            self.lifecycle.spawn_if_free(out);
+        }
+        if let Some(agents) = self.collectives.first_links(&self.facts) {
+            out.push(Effect::Act(Act::Prepare(agents)));
+        }
+        if let Some(bench) = &self.bench {
+            bench.begin(&self.facts, out);
+        }
+        for missing in lost {
+            self.children.on_lost(missing.agent);
+            self.on_missing(turn, vec![missing], out);
+        }
+    }
+
+    fn on_linked(&mut self, now: Instant, out: &mut Effects) {
+        self.lifecycle.release(Wait::Link, out);
+        if let Some(profile) = &mut self.profile {
+            profile.on_linked(now);
+        }
+    }
+
+    fn on_tick(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+        let Job { ranks, stdio, ends, barriers, facts, .. } = self;
+        stdio.on_tick(turn.now, |local| ranks[local.index()].rank);
+        ranks.on_tick(turn.now, out);
+        ends.on_tick(turn.now, facts, out);
+        barriers.on_tick(turn.now, facts, out);
+        self.check_stall(turn.now, out);
+        self.pmix(turn.now, out, |pmix, view, out| pmix.on_tick(view, out));
+    }
+
+    fn on_started(&mut self, local: LocalRank, pid: u32, (spawn_ns, exec_ns): (u64, u64), out: &mut Effects) {
+        if self.ranks.on_started(local, pid, spawn_ns, exec_ns)
+            && let Some(signal) = self.ends.signal_for_newcomers()
+        {
+            out.output(Output::Signal { job: self.facts.id(), target: SignalTarget::One(local), signal });
+        }
+    }
+
+    /// The keeper is gone, and the kernel ends the ranks: nothing more will be heard of them.
+    fn on_keeper_lost(&mut self, out: &mut Effects) {
+        self.ranks.give_up(out);
+        if let Some(pmix) = &mut self.pmix {
+            pmix.on_keeper_lost();
+        }
+        out.fail_here(Cause::KeeperLost);
+    }
+
+    fn on_client_bytes(&mut self, turn: &mut Turn<'_>, local: LocalRank, bytes: &[u8], out: &mut Effects) {
+        if let Some(process) = self.ranks.get(local.index()) {
+            self.pmi.on_bytes(&self.facts, (local, process), bytes, turn.memory, out);
+        }
+    }
+
+    fn on_client_gone(&mut self, now: Instant, local: LocalRank) {
+        if self.pmi.on_closed(local) {
+            self.ranks.on_socket_closed(now, local);
+        }
+    }
+
+    /// A frame of the exchange or stdio class, of `from` (`None`: from above).
+    fn on_frame(&mut self, now: Instant, from: Option<AgentId>, frame: Frame, out: &mut Effects) {
+        let child = from.map(|agent| self.facts.child_index(agent));
+        let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
+        match (child, frame.kind) {
+            (Some(_), Kind::ExchangeUp) | (None, Kind::ExchangeDown) => {
+                if let Some(arrived) = self.collectives.on_tree_frame(child, frame, out) {
+                    self.on_exchange(now, arrived, out);
+                }
+            }
+            (Some(_), Kind::GroupUp) | (None, Kind::GroupDown) => self.on_group(now, child, frame, out),
+            (Some(child), Kind::Output) => self.stdio.on_child_output(child, frame),
+            (None, Kind::OutputCredit) => self.stdio.on_output_credit(&frame),
+            (None, Kind::Input) => self.stdio.on_input(&self.facts, frame, out),
+            (Some(child), Kind::InputCredit) => {
+                self.stdio.on_taken(&self.facts, Sink::Child(child), frame.arg, out);
+            }
+            (Some(_), Kind::PmixUp) | (None, Kind::PmixDown) => {
+                self.pmix(now, out, |pmix, view, out| pmix.on_frame(view, from, &frame, out));
+            }
+            (Some(_), Kind::Trace) => out.push(Effect::Up(profile::frame(&self.facts, frame.payload))),
+            // Frames in the wrong direction come from no agent of ours: they change nothing.
+            (
+                _,
+                Kind::Control
+                | Kind::ExchangeUp
+                | Kind::ExchangeDown
+                | Kind::Output
+                | Kind::OutputCredit
+                | Kind::Input
+                | Kind::InputCredit
+                | Kind::Trace
+                | Kind::Direct
+                | Kind::Routed
+                | Kind::Pair
+                | Kind::Bench
+                | Kind::GroupUp
+                | Kind::GroupDown
+                | Kind::Modex
+                | Kind::PmixUp
+                | Kind::PmixDown,
+            ) => {}
+        }
+    }
+
+    /// A frame of another node's agent, straight.
+    fn on_direct(&mut self, now: Instant, from: AgentId, frame: Frame, out: &mut Effects) {
+        if let Some(node) = self.facts.node_of(from) {
+            self.on_exchange(now, self.collectives.on_direct_frame(node, frame), out);
+        }
+    }
+
+    fn on_exchange(&mut self, now: Instant, arrived: Arrived, out: &mut Effects) {
+        if arrived.collective() != Collective::Modex {
+            self.collectives.count(&arrived);
+            collectives::carry(arrived.give_to(now, &mut self.collectives.exchanges), out);
+        } else if self.pmix.as_ref().is_some_and(|pmix| !pmix.is_given_up(arrived.epoch())) {
+            // What comes for a fence that was given up comes too late.
+            self.collectives.count(&arrived);
+            self.pmix(now, out, |pmix, view, out| pmix.on_exchange(view, arrived, out));
+        }
+    }
+
+    fn on_group(&mut self, now: Instant, child: Option<usize>, frame: Frame, out: &mut Effects) {
+        match Barrier::read(&self.facts, child, frame) {
+            Ok(arrived) if arrived.is_of_servers() => {
+                self.pmix(now, out, |pmix, view, out| pmix.on_group_frame(view, arrived, out));
+            }
+            Ok(arrived) => self.barriers.on_frame(now, &self.facts, arrived, out),
+            Err(problem) => out.fail_here(Cause::Pmi { problem }),
+        }
+    }
+
+    /// A control message from above. What else there is does not come from there, or is about the session.
+    fn on_control_down(&mut self, now: Instant, message: Control, out: &mut Effects) {
+        match message {
+            Control::Signal { signal } => {
+                out.push(Effect::Signal(signal));
+                out.push(Effect::ControlDown(message));
+            }
+            Control::Kill { grace_ns } => out.push(Effect::Kill { grace_ns }),
+            Control::Resize { rows, columns } => {
+                self.resize(rows, columns, out);
+                out.push(Effect::ControlDown(message));
+            }
+            Control::StallAsk { collective } if self.facts.root => self.ask_stall(now, collective, out),
+            Control::StallAsk { collective } => out.push(Effect::Survey(collective)),
+            Control::Over { .. } => self.abandon(out),
+            Control::Launch(_)
+            | Control::Started { .. }
+            | Control::Failed(_)
+            | Control::Departed(_)
+            | Control::Done(_)
+            | Control::Stall(_)
+            | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
+            | Control::Missing(_)
+            | Control::Note(_)
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. }
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::EndSession { .. }
+            | Control::Start { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. }
+            | Control::Moved { .. } => {}
+        }
+    }
+
+    /// A control message of a child; the same holds.
+    fn on_control_up(&mut self, turn: &Turn<'_>, from: AgentId, message: Control, out: &mut Effects) {
+        let Some(child) = self.facts.child_index(from) else { return };
+        match message {
+            Control::Started { ranks, pmix } => {
+                self.children.on_started(from, ranks);
+                if let Some(opened) = pmix {
+                    self.pmix(turn.now, out, |pmix, view, out| pmix.on_opened(view, opened, out));
+                }
+            }
+            Control::Done(done) => self.on_child_done(turn.now, child, done, out),
+            Control::Failed(failure) => out.push(Effect::Fail(failure)),
+            Control::Departed(departed) => out.push(Effect::Departed(departed)),
+            Control::StallAsk { collective } => self.ask_stall(turn.now, collective, out),
+            Control::Stall(_) | Control::Note(_) => out.push(Effect::ControlUp(message)),
+            Control::Missing(missing) => self.on_missing(turn, missing, out),
+            Control::Launch(_)
+            | Control::Signal { .. }
+            | Control::Resize { .. }
+            | Control::Kill { .. }
+            | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. }
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::EndSession { .. }
+            | Control::Start { .. }
+            | Control::Over { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. }
+            | Control::Moved { .. } => {}
+        }
+    }
+
+    fn on_child_done(&mut self, now: Instant, child: usize, done: Done, out: &mut Effects) {
+        self.children.on_done(self.facts.below[child], done);
+        self.barriers.on_child_done(&self.facts, child, out);
+        self.pmix(now, out, |pmix, view, out| pmix.on_child_done(view, child, out));
+    }
+
+    fn resize(&self, rows: u16, columns: u16, out: &mut Effects) {
+        let Some(pty) = self.facts.spec.options.pty else { return };
+        if let Some(index) = self.ranks.iter().position(|process| process.rank == pty.rank) {
+            let (job, local) = (self.facts.id(), LocalRank(index as u16));
+            out.push(Effect::ForRanks(Output::Resize { job, local, rows, columns }));
+        }
+    }
+
+    /// Agents are not there.
+    fn on_missing(&mut self, turn: &Turn<'_>, missing: Vec<MissingAgent>, out: &mut Effects) {
+        if self.facts.root {
+            self.ends.on_missing((turn.now, turn.start_by), missing);
+        } else {
+            out.push(Effect::ControlUp(Control::Missing(missing)));
+        }
+    }
+
+    /// A link beside the tree that the job wants could not be made, or broke.
+    fn on_no_link(&self, agent: AgentId, problem: String, out: &mut Effects) {
+        let host = self.facts.node_of(agent).map(|node| self.facts.name_of(node));
+        let host = host.unwrap_or_else(|| format!("agent {agent}"));
+        out.fail_here(Cause::NoDirectLink { agent, host, problem });
+    }
+
+    /// An agent is lost for good; at the root it was named already.
+    fn on_agent_lost(&mut self, agent: AgentId, out: &mut Effects) {
+        if !self.facts.has_agent(agent) {
+            return;
+        }
+        self.ends.tear();
+        self.children.on_lost(agent);
+        if self.facts.tree.subtree_contains(agent, self.facts.me) {
+            self.abandon(out);
+        }
+    }
+
+    /// Nobody above waits for the job any more.
+    fn abandon(&mut self, out: &mut Effects) {
+        self.up = Up::Nowhere;
+        self.stdio.discard();
+        out.push(Effect::Kill { grace_ns: 0 });
+    }
+
+    /// The kill did not reach everybody in time. Where output waits for a reader, that is the reason, and no failure.
+    fn give_up(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+        let held_up = !self.stdio.is_flushed();
+        // In a standing session one job's end decides nothing about an agent.
+        let is_lost = |agent| !held_up || (!turn.standing && !(turn.is_linked)(agent));
+        for agent in self.children.give_up(is_lost) {
+            self.ends.tear();
+            if turn.standing {
+                let over = control_frame(self.facts.id(), &Control::Over { agents: Vec::new() });
+                out.to_agent(agent, over);
+            } else {
+                out.push(Effect::Act(Act::DropChild(agent)));
+            }
+        }
+        if self.ranks.are_alive() {
+            self.ranks.give_up(out);
+        }
+        if held_up {
+            if self.ends.is_unwanted() {
+                self.stdio.discard();
+            }
+            self.ends.wait_longer(turn.now);
+        } else if let Some(pmix) = &mut self.pmix {
+            pmix.on_keeper_lost();
+        }
+    }
+
+    /// The last rank here is gone, or the PMIx server: when neither is left, whatever the ranks left behind goes too, also while
+    /// nobody reads their output.
+    fn on_part_gone(&mut self, now: Instant, what: Effect, out: &mut Effects) {
+        if matches!(what, Effect::ServerGone) {
+            self.ranks.on_server_gone(out);
+        } else {
+            self.pmix(now, out, |pmix, view, out| pmix.end(view, out));
+        }
+        let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
+        if !has_server && !self.ranks.are_alive() {
+            out.output(Output::Sweep { job: self.facts.id() });
+        }
+    }
+
+    /// A rank has joined: those that cannot any more are missed.
+    fn miss_absent(&self, out: &mut Effects) {
+        let ranks = &self.ranks;
+        if !ranks.are_fewer() {
+            return;
+        }
+        let mut all = (0..ranks.len() as u16).map(LocalRank);
+        if let Some(absent) = all.find(|local| is_awaited_in_library(ranks, *local)) {
+            out.push(Effect::Departed(self.departed(absent)));
+        }
+    }
+
+    /// What is to be told of a rank here that enters no more collectives.
+    fn departed(&self, local: LocalRank) -> Departed {
+        let process = &self.ranks[local.index()];
+        let exit = match process.life {
+            Life::Gone { exit } => exit,
+            Life::Planned | Life::Running => None,
+        };
+        let awaited = process.spoke_pmi || is_awaited_in_library(&self.ranks, local);
+        Departed {
+            rank: process.rank,
+            pid: process.pid,
+            node: self.facts.own_node(),
+            epoch: self.collectives.exchanges.next_of(local),
+            modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.exchanges().next_of(local)),
+            finalized: process.finalized,
+            deserted: awaited && !process.finalized && exit.is_some(),
+            exit,
+        }
+    }
+
+    /// A rank here enters no more collectives.
+    fn depart(&mut self, now: Instant, local: LocalRank, out: &mut Effects) {
+        let departed = self.departed(local);
+        self.pmi.on_departed(local);
+        self.barriers.on_departed(&self.facts, local, departed, out);
+        self.pmix(now, out, |pmix, view, out| pmix.on_member_departed(view, local, departed, out));
+        out.push(Effect::Departed(departed));
+    }
+
+    /// A rank of the subtree enters no more collectives.
+    fn on_departed(&mut self, now: Instant, departed: Departed, out: &mut Effects) {
+        let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
+        let news = self.collectives.exchanges.on_departed(departed)
+            | self.pmix.as_mut().is_some_and(|pmix| pmix.on_departed(of_servers));
+        if news && self.facts.root {
+            self.ends.on_departed(now, departed);
+        } else if news {
+            out.push(Effect::ControlUp(Control::Departed(departed)));
+        }
+        out.push(Effect::CheckBroken);
+    }
+
+    /// Where somebody waits for a rank that will never come, the job ends.
+    fn check_broken(&self, out: &mut Effects) {
+        let exchanges = &self.collectives.exchanges;
+        let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
+        let broken = broken.or_else(|| self.pmix.as_ref().and_then(|pmix| pmix.broken()));
+        if let Some(((departed, epoch, collective), waiting)) = broken {
+            let (exit, finalized) = (departed.exit, departed.finalized);
+            let cause = Cause::LeftFence { epoch, collective, exit, finalized, waiting };
+            out.push(Effect::FailDeparted { departed, cause });
+        }
+    }
+
+    /// A collective is over: what it brought is put in place, and the ranks here are told.
+    fn on_finished(&mut self, turn: &mut Turn<'_>, finished: Finished, out: &mut Effects) {
+        let Finished { waiting, outcome, trace, .. } = finished;
+        if let Some(bench) = self.bench.as_mut().filter(|bench| bench.gathers()) {
+            return bench.on_gathered(turn.now, &self.facts, out);
+        }
+        self.pmi.on_finished(&self.facts, waiting, outcome, turn.memory, out);
+        out.push(Effect::Traced(trace));
+    }
+
+    /// A wait became long: the root asks everybody.
+    fn check_stall(&mut self, now: Instant, out: &mut Effects) {
+        if self.wait_deadline().is_some_and(|due| now >= due) {
+            self.mark_asked();
+            self.ask_stall(now, None, out);
+        }
+        self.stalls.ask_if_due(now, out);
+    }
+
+    fn wait_deadline(&self) -> Option<Instant> {
+        let after_ns = self.facts.spec.options.stall_report_ns;
+        let of_ranks = self.collectives.exchanges.stall_deadline(after_ns).into_iter();
+        let of_servers = self.pmix.as_ref().and_then(|pmix| pmix.stall_deadline(after_ns));
+        of_ranks.chain(self.barriers.stall_deadline(after_ns)).chain(of_servers).min()
+    }
+
+    fn mark_asked(&mut self) {
+        self.collectives.exchanges.on_asked();
+        self.barriers.on_asked();
+        if let Some(pmix) = &mut self.pmix {
+            pmix.on_asked();
+        }
+    }
+
+    fn first_collective(&self) -> Option<Collective> {
+        self.collectives.exchanges.first().or(self.pmix.as_ref().and_then(|pmix| pmix.exchanges().first()))
+    }
+
+    fn ask_stall(&mut self, now: Instant, collective: Option<Collective>, out: &mut Effects) {
+        let first = self.first_collective();
+        self.stalls.ask(now, &self.facts, collective, first, out);
+    }
+
+    /// Who has not arrived: below, and here.
+    fn survey(&mut self, collective: Option<Collective>, out: &mut Effects) {
+        let collective = collective.or(self.first_collective());
+        self.mark_asked();
+        out.push(Effect::ControlDown(Control::StallAsk { collective }));
+        // A node's PMIx server does not tell which of its ranks are in: all are, or none.
+        let exchanges = match &self.pmix {
+            Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
+            _ => &self.collectives.exchanges,
+        };
+        let of_servers = self.pmix.iter().flat_map(|pmix| pmix.group_stalls());
+        let groups = self.barriers.stalls().chain(of_servers);
+        let report = stalls::report(&self.facts, &self.ranks, collective, exchanges, groups);
+        out.extend(report.map(|report| Effect::ControlUp(Control::Stall(report))));
+    }
+
+    /// Says what has become true; `true` when the job is over here and can be forgotten.
+    fn settle(&mut self, turn: &mut Turn<'_>, acts: &mut Acts) -> bool {
+        let mut out = Effects::default();
+        self.stdio.flush(&self.facts, &mut out);
+        self.say_started(turn.now, &mut out);
+        self.carry(turn, out, acts);
+        // Of those behind a child that is missed more may be learnt, and nobody was told of any yet.
+        let all_gone = !self.ranks.are_busy() && self.children.are_done();
+        if !all_gone || !self.lifecycle.on_all_gone() || !self.is_drained(turn) {
+            return false;
+        }
+        self.lifecycle.on_settled();
+        let mut out = Effects::default();
+        self.say_done(turn, &mut out);
+        self.carry(turn, out, acts);
+        true
+    }
+
+    /// Whether nothing is left of the ranks that are gone.
+    fn is_drained(&self, turn: &Turn<'_>) -> bool {
+        let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
+        // Ranks here need not wait for their collectives; other nodes need what this one passes on.
+        let passes_on = !self.ends.is_ending() && self.open_collectives() > 0;
+        // Its stamps would stand on a clock that nobody can tell from the others'.
+        let wants_clock =
+            self.profile.is_some() && !self.facts.root && !turn.clock.is_known() && !self.ends.is_forced();
+        !has_server && self.stdio.is_flushed() && !passes_on && !wants_clock
+    }
+
+    fn say_started(&mut self, now: Instant, out: &mut Effects) {
+        if self.ranks.are_starting() || !self.children.have_started() || !self.lifecycle.on_all_started() {
+            return;
+        }
+        if self.ends.name_missing(&self.facts, out) {
+            return;
+        }
+        if let Some(profile) = &mut self.profile {
+            profile.on_all_started(now);
+        }
+        let ranks = self.children.ranks_started() + self.ranks.len() as u32;
+        let pmix = self.pmix.as_ref().and_then(|pmix| pmix.opened());
+        out.push(Effect::ControlUp(Control::Started { ranks, pmix }));
+    }
+
+    fn say_done(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+        let mut done = Done {
+            ranks: self.ranks.len() as u32,
+            pmi_clients: self.ranks.iter().filter(|process| process.spoke_pmi).count() as u32,
+        };
+        for below in self.children.iter().filter_map(|child| child.done) {
+            done.ranks += below.ranks;
+            done.pmi_clients += below.pmi_clients;
+        }
+        if let Some(profile) = self.profile.take() {
+            let traffic = [self.collectives.traffic(), self.barriers.traffic()];
+            out.push(Effect::Up(profile.finish(&self.facts, turn.clock, traffic, &self.ranks)));
+        }
+        out.push(Effect::ControlUp(if self.facts.root {
+            Control::Ended(Ended { failure: self.ends.take_failure(), done })
+        } else {
+            Control::Done(done)
+        }));
+        out.output(Output::JobGone { job: self.facts.id() });
+    }
+
+    fn open_collectives(&self) -> usize {
+        self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
+    }
+
+    /// When it wants to be told of the time.
+    pub fn deadline(&self) -> Option<Instant> {
+        let parts = [
+            self.stdio.deadline(),
+            self.wait_deadline(),
+            self.stalls.deadline(),
+            self.barriers.deadline(),
+            self.pmix.as_ref().and_then(|pmix| pmix.deadline()),
+            self.ends.deadline(),
+            self.ranks.deadline(),
+        ];
+        parts.into_iter().flatten().min()
+    }
+
+    pub fn is_profiled(&self) -> bool {
+        self.profile.is_some()
+    }
+
+    /// Whether the ranks were told to end.
+    pub fn is_ending(&self) -> bool {
+        self.ends.is_ending()
+    }
+
+    /// Whether they were killed.
+    pub fn is_forced(&self) -> bool {
+        self.ends.is_forced()
+    }
+
+    /// All ranks run, or are gone.
+    pub fn has_started(&self) -> bool {
+        self.lifecycle.has_started()
+    }
+
+    /// Where its frames go from here.
+    pub fn up(&self) -> Up {
+        self.up
+    }
+
+    /// The agents with ranks of it.
+    pub fn agents(&self) -> Vec<AgentId> {
+        self.facts.agents()
+    }
+
+    pub fn has_agent(&self, agent: AgentId) -> bool {
+        self.facts.has_agent(agent)
+    }
+
+    /// The children that run more of it.
+    pub fn child_agents(&self) -> impl Iterator<Item = AgentId> {
+        self.facts.below.iter().copied()
+    }
+
+    pub fn has_child(&self, agent: AgentId) -> bool {
+        self.facts.child_index(agent).is_some()
+    }
+
+    /// What another agent is to this one in the job's tree: its parent (`Some(None)`), a child, or nothing.
+    pub fn side(&self, agent: AgentId) -> Option<Option<AgentId>> {
+        if self.up == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
+    }
+
+    /// Whether agents may hold something of it when it is over.
+    pub fn leaves_traces(&self) -> bool {
+        self.ends.is_torn() || self.facts.spec.options.pmi.has_pmix()
+    }
+
+    /// What the ranks here have left behind.
+    pub fn take_remains(&mut self) -> Remains {
+        self.pmix.as_mut().map(|pmix| pmix.take_remains()).unwrap_or_default()
+    }
+
+    /// Bytes held for output here, for the simulator's checkers.
+    pub fn held_output_bytes(&self) -> usize {
+        self.stdio.held_bytes()
+    }
+
+    /// Collectives that are not over here, for the simulator's checkers.
+    pub fn open_exchanges(&self) -> usize {
+        self.open_collectives() + self.barriers.open()
+    }
+
+    /// Requests of PMIx servers that are not answered, for the simulator's checkers.
+    pub fn outstanding_asks(&self) -> usize {
+        self.pmix.as_ref().map_or(0, |pmix| pmix.outstanding())
+    }
+}
+
+/// Something failed on this node that is no single rank's fault.
+fn failure_here(facts: &Facts, cause: Cause) -> Failure {
+    Failure { node: facts.own_node(), host: facts.host(), rank: None, pid: None, cause }
+}

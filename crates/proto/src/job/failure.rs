@@ -1,0 +1,233 @@
+//! How a job ends: the first failure, the kill with grace and then by force.
+//!
+//! ```text
+//!            kill (grace)            grace over           given up
+//!   No ───────────────► Gentle ─────────────────► Forced ──────────► GivenUp
+//!    └── kill (at once) ───────────────────────────▲  ▲  output waits  │
+//!                                                     └──── for a reader
+//! ```
+//!
+//! Every agent reports the first failure of its subtree upward and does nothing else about it. The root takes the first
+//! that reaches it as the job's, tells the launcher, and kills the job down the tree. What fails from then on is a
+//! consequence and is not reported.
+
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent};
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+
+/// After the grace of a kill, what has not ended is waited for this much longer (ns), then given up: children that never
+/// linked back or do not answer, ranks that the kernel cannot end. Chosen: SIGKILL takes milliseconds, a busy machine a
+/// second; whoever pressed Ctrl-C twice waits for a prompt.
+const UNENDED_NS_MAX: u64 = 3_000_000_000;
+
+/// A rank that left without finalize is no failure if the whole job is over by then (ns); else others may wait for it for
+/// ever, in a barrier of their own, where nobody can see them. A fence that it breaks says so at once.
+const DESERTED_NS_MAX: u64 = 500_000_000;
+
+/// Once an agent is missed, how long after the end of the start time the others may be waited for (ns). Chosen: what agents
+/// at the end of their time say needs a few hops.
+const MISSING_NS_MAX: u64 = 2_000_000_000;
+
+#[derive(Default)]
+pub struct Ends {
+    kill: Kill,
+    /// At the root: a rank that left without finalize, and when that counts.
+    deserter: Option<(Instant, Departed)>,
+    /// At the root: what the job died of. Elsewhere: what was reported.
+    failure: Option<Failure>,
+    /// At the root: agents that are not there; told when all are known, and then at the latest.
+    missing: BTreeMap<AgentId, String>,
+    name_missing_at: Option<Instant>,
+    /// An agent of the job was lost: others may hold something of it when it is over.
+    is_torn: bool,
+    /// Somebody else than its launcher ended it: its output waits for no reader longer than its ranks for their end.
+    is_unwanted: bool,
+}
+
+/// How far the kill is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Kill {
+    #[default]
+    No,
+    /// Asked to end; by force at `force_at`.
+    Gentle {
+        force_at: Instant,
+        give_up_at: Instant,
+    },
+    Forced {
+        give_up_at: Instant,
+    },
+    /// Nothing more to wait for.
+    GivenUp,
+}
+
+impl Ends {
+    /// Whether the ranks were told to end.
+    pub fn is_ending(&self) -> bool {
+        self.kill != Kill::No
+    }
+
+    /// Whether they were killed.
+    pub fn is_forced(&self) -> bool {
+        matches!(self.kill, Kill::Forced { .. } | Kill::GivenUp)
+    }
+
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
+    }
+
+    /// An agent of the job is lost.
+    pub fn tear(&mut self) {
+        self.is_torn = true;
+    }
+
+    pub fn is_unwanted(&self) -> bool {
+        self.is_unwanted
+    }
+
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
+    }
+
+    /// The first failure counts; at the root it ends the job.
+    pub fn fail(&mut self, facts: &Facts, mut failure: Failure, out: &mut Effects) {
+        if self.failure.is_some() || self.is_ending() {
+            return;
+        }
+        if let Some(reason) = self.take_missing(facts) {
+            // Whatever else happened: without these nodes there was no job.
+            failure = reason;
+        }
+        out.push(Effect::ControlUp(Control::Failed(failure.clone())));
+        self.failure = Some(failure);
+        if facts.root {
+            out.push(Effect::Kill { grace_ns: facts.spec.options.kill_grace_ns });
+        }
+    }
+
+    /// Something that is no node's fault ends the job.
+    pub fn fail_by(&mut self, facts: &Facts, cause: Cause, out: &mut Effects) {
+        self.is_unwanted = true;
+        self.fail(facts, Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause }, out);
+    }
+
+    /// A child agent could not be started, or its link broke.
+    pub fn fail_agent(&mut self, facts: &Facts, agent: AgentId, cause: Cause, out: &mut Effects) {
+        self.is_torn = true;
+        let node = facts.node_of(agent);
+        let host = node.map_or_else(|| format!("agent {agent}"), |node| facts.name_of(node));
+        let node = node.unwrap_or_default();
+        self.fail(facts, Failure { node, host, rank: None, pid: None, cause }, out);
+    }
+
+    /// Agents are not there. The root waits until all are known, so that one message names them all.
+    pub fn on_missing(&mut self, (now, start_by): (Instant, Instant), missing: Vec<MissingAgent>) {
+        for MissingAgent { agent, problem } in missing {
+            self.missing.entry(agent).or_insert(problem);
+        }
+        self.name_missing_at.get_or_insert(now.max(start_by) + MISSING_NS_MAX);
+    }
+
+    /// True if agents are missing, which ends the job.
+    pub fn name_missing(&mut self, facts: &Facts, out: &mut Effects) -> bool {
+        let failure = self.take_missing(facts);
+        let are_missing = failure.is_some();
+        if let Some(failure) = failure {
+            self.fail(facts, failure, out);
+        }
+        are_missing
+    }
+
+    fn take_missing(&mut self, facts: &Facts) -> Option<Failure> {
+        self.name_missing_at = None;
+        let missing = std::mem::take(&mut self.missing).into_iter();
+        let missing: Vec<_> = missing.map(|(agent, problem)| MissingAgent { agent, problem }).collect();
+        let node = facts.node_of(missing.first()?.agent).unwrap_or_default();
+        Some(Failure {
+            node,
+            host: facts.name_of(node),
+            rank: None,
+            pid: None,
+            cause: Cause::AgentsMissing { missing },
+        })
+    }
+
+    /// At the root: a rank will enter no more collectives.
+    pub fn on_departed(&mut self, now: Instant, departed: Departed) {
+        if departed.deserted && self.deserter.is_none() {
+            self.deserter = Some((now + DESERTED_NS_MAX, departed));
+        }
+    }
+
+    /// Ends all ranks of the subtree: gently, and by force after `grace_ns`; at once if that is 0.
+    pub fn kill(&mut self, now: Instant, grace_ns: u64, out: &mut Effects) {
+        if self.is_forced() {
+            return;
+        }
+        out.push(Effect::ControlDown(Control::Kill { grace_ns }));
+        out.push(Effect::DropHeld);
+        let give_up_at = now + grace_ns + UNENDED_NS_MAX;
+        if grace_ns == 0 {
+            self.force(give_up_at, out);
+        } else if self.kill == Kill::No {
+            self.kill = Kill::Gentle { force_at: now + grace_ns, give_up_at };
+            out.push(Effect::Signal(SIGTERM));
+            // A stopped rank hears SIGTERM only when it goes on.
+            out.push(Effect::Signal(SIGCONT));
+        }
+    }
+
+    fn force(&mut self, give_up_at: Instant, out: &mut Effects) {
+        self.kill = Kill::Forced { give_up_at };
+        out.push(Effect::Signal(SIGKILL));
+    }
+
+    /// What a rank gets that starts while the job is being ended.
+    pub fn signal_for_newcomers(&self) -> Option<i32> {
+        match self.kill {
+            Kill::No => None,
+            Kill::Gentle { .. } => Some(SIGTERM),
+            Kill::Forced { .. } | Kill::GivenUp => Some(SIGKILL),
+        }
+    }
+
+    /// Output that was given up for lost waits for a reader, who may come.
+    pub fn wait_longer(&mut self, now: Instant) {
+        self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.kill {
+            Kill::No => self.deserter.map(|(at, _)| at).into_iter().chain(self.name_missing_at).min(),
+            Kill::GivenUp => None,
+            Kill::Gentle { force_at, .. } => Some(force_at),
+            Kill::Forced { give_up_at } => Some(give_up_at),
+        }
+    }
+
+    pub fn on_tick(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {
+        match self.kill {
+            Kill::No => {
+                if self.name_missing_at.is_some_and(|at| now >= at) {
+                    self.name_missing(facts, out);
+                }
+                if let Some((_, departed)) = self.deserter.take_if(|(at, _)| now >= *at) {
+                    out.push(Effect::FailDeparted { departed, cause: Cause::NotFinalized });
+                }
+            }
+            Kill::Gentle { force_at, give_up_at } if now >= force_at => self.force(give_up_at, out),
+            Kill::Forced { give_up_at } if now >= give_up_at => {
+                self.kill = Kill::GivenUp;
+                out.push(Effect::GiveUp);
+            }
+            Kill::Gentle { .. } | Kill::Forced { .. } | Kill::GivenUp => {}
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! How far a job is at one agent.
+//!
+//! ```text
+//!            release           all started             all gone          settled
+//!   Held ─────────────► Starting ────────────► Running ───────────► Draining ────► Over
+//!     │ kill                │ kill                │ kill               ▲
+//!     └─────────────────────┴─────────────────────┴────► Ending ───────┘
+//!                                                          all gone
+//! ```
+//!
+//! *Held*: ranks here wait, for the link to the parent, for what is measured first, for their PMIx server. *Starting*: not all ranks
+//! of the subtree run. *Draining*: the ranks of the subtree are gone; their output, the PMIx server, collectives of others or the
+//! clock are still waited for. A job without ranks here begins as *Starting*. While a job is being ended ranks may still start, and
+//! that is still told.
+
+use super::effect::Effects;
+use crate::io::{Output, SpawnPlan};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    Held,
+    Starting,
+    Running,
+    /// `started`: the start of all ranks was told.
+    Ending {
+        started: bool,
+    },
+    Draining,
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Nothing holds the ranks here up any more, or they are not started at all.
+    Release,
+    /// All ranks of the subtree have started, or will not.
+    AllStarted,
+    Kill,
+    /// All ranks of the subtree are gone.
+    AllGone,
+    /// Nothing is left to wait for.
+    Settled,
+}
+
+/// The event is not allowed in this state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+impl Stage {
+    pub fn next(self, event: Event) -> Result<Stage, Refused> {
+        match (self, event) {
+            (Stage::Held, Event::Release) => Ok(Stage::Starting),
+            (Stage::Held | Stage::Starting, Event::AllStarted) => Ok(Stage::Running),
+            (Stage::Held | Stage::Starting, Event::Kill) => Ok(Stage::Ending { started: false }),
+            (Stage::Running, Event::Kill) => Ok(Stage::Ending { started: true }),
+            (Stage::Ending { started }, Event::Release | Event::Kill) => Ok(Stage::Ending { started }),
+            (Stage::Ending { started: false }, Event::AllStarted) => Ok(Stage::Ending { started: true }),
+            (Stage::Running | Stage::Ending { .. }, Event::AllGone) => Ok(Stage::Draining),
+            (Stage::Draining, Event::Kill | Event::AllGone) => Ok(Stage::Draining),
+            (Stage::Draining, Event::Settled) => Ok(Stage::Over),
+            (Stage::Held, Event::AllGone | Event::Settled)
+            | (Stage::Starting, Event::Release | Event::AllGone | Event::Settled)
+            | (Stage::Running, Event::Release | Event::AllStarted | Event::Settled)
+            | (Stage::Ending { started: true }, Event::AllStarted)
+            | (Stage::Ending { .. }, Event::Settled)
+            | (Stage::Draining, Event::Release | Event::AllStarted)
+            | (Stage::Over, Event::Release | Event::AllStarted | Event::Kill | Event::AllGone | Event::Settled) => {
+                Err(Refused)
+            }
+        }
+    }
+}
+
+/// What holds ranks up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// The link to the parent.
+    Link,
+    /// What is measured before they start.
+    Bench,
+    /// Their PMIx server.
+    Server,
+}
+
+pub struct Lifecycle {
+    stage: Stage,
+    waits: Vec<Wait>,
+    held: Option<Held>,
+}
+
+/// Ranks that wait.
+struct Held {
+    plan: Box<SpawnPlan>,
+    /// What is for them: it waits as they do.
+    then: Vec<Output>,
+}
+
+impl Lifecycle {
+    pub fn new() -> Self {
+        Lifecycle { stage: Stage::Starting, waits: Vec::new(), held: None }
+    }
+
+    /// There are ranks here: they wait until they are released.
+    pub fn hold(&mut self, plan: SpawnPlan) {
+        self.stage = Stage::Held;
+        self.held = Some(Held { plan: Box::new(plan), then: Vec::new() });
+    }
+
+    pub fn wait_for(&mut self, wait: Wait) {
+        self.waits.push(wait);
+    }
+
+    /// One thing less holds them up: spawns them if it was the last.
+    pub fn release(&mut self, wait: Wait, out: &mut Effects) {
+        self.waits.retain(|one| *one != wait);
+        self.spawn_if_free(out);
+    }
+
+    pub fn spawn_if_free(&mut self, out: &mut Effects) {
+        if let Some(Held { plan, then }) = self.held.take_if(|_| self.waits.is_empty()) {
+            self.on(Event::Release);
+            out.output(Output::Spawn(plan));
+            then.into_iter().for_each(|output| out.output(output));
+        }
+    }
+
+    /// What the PMIx server wants in the environment of each rank.
+    pub fn add_env(&mut self, env: Vec<Vec<Vec<u8>>>) {
+        if let Some(held) = &mut self.held {
+            held.plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
+        }
+    }
+
+    /// They are not started any more. True if there were some.
+    pub fn drop_held(&mut self) -> bool {
+        let had = self.held.take().is_some();
+        if had {
+            self.on(Event::Release);
+        }
+        had
+    }
+
+    /// Something for the ranks here: they may not be there yet.
+    pub fn for_ranks(&mut self, output: Output, out: &mut Effects) {
+        match &mut self.held {
+            Some(held) => held.then.push(output),
+            None => out.output(output),
+        }
+    }
+
+    /// Moves on; an event that means nothing in this state changes nothing.
+    fn on(&mut self, event: Event) {
+        self.stage = self.stage.next(event).unwrap_or(self.stage);
+    }
+
+    pub fn on_kill(&mut self) {
+        self.on(Event::Kill);
+    }
+
+    /// All ranks of the subtree have started or will not. True if that is to be told.
+    pub fn on_all_started(&mut self) -> bool {
+        let next = self.stage.next(Event::AllStarted);
+        self.stage = next.unwrap_or(self.stage);
+        next.is_ok()
+    }
+
+    /// All ranks of the subtree are gone. True if only what they have left behind is waited for.
+    pub fn on_all_gone(&mut self) -> bool {
+        self.on(Event::AllGone);
+        self.stage == Stage::Draining
+    }
+
+    pub fn on_settled(&mut self) {
+        self.on(Event::Settled);
+    }
+
+    /// Whether the start of all ranks was told.
+    pub fn has_started(&self) -> bool {
+        match self.stage {
+            Stage::Held | Stage::Starting | Stage::Ending { started: false } => false,
+            Stage::Running | Stage::Ending { started: true } | Stage::Draining | Stage::Over => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every state, every event: a changed transition is a changed picture.
+    #[test]
+    fn matrix() {
+        use Stage::*;
+        let stages = [Held, Starting, Running, Ending { started: false }, Ending { started: true }, Draining, Over];
+        let events = [Event::Release, Event::AllStarted, Event::Kill, Event::AllGone, Event::Settled];
+        let name = |stage: Stage| match stage {
+            Held => "held",
+            Starting => "starting",
+            Running => "running",
+            Ending { started: false } => "ending early",
+            Ending { started: true } => "ending",
+            Draining => "draining",
+            Over => "over",
+        };
+        let row = |stage: Stage| {
+            let next = |event: &Event| stage.next(*event).map_or("-", name).to_owned();
+            format!("{}: {}", name(stage), events.iter().map(next).collect::<Vec<_>>().join(", "))
+        };
+        let drawn = [
+            // release, all started, kill, all gone, settled
+            "held: starting, running, ending early, -, -",
+            "starting: -, running, ending early, -, -",
+            "running: -, -, ending, draining, -",
+            "ending early: ending early, ending, ending early, draining, -",
+            "ending: ending, -, ending, draining, -",
+            "draining: -, -, draining, draining, over",
+            "over: -, -, -, -, -",
+        ];
+        assert_eq!(stages.map(row), drawn);
+    }
+
+    #[test]
+    fn what_is_for_held_ranks_waits_with_them() {
+        let (facts, mut life, mut out) =
+            (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new(), Effects::default());
+        life.hold(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
+        life.wait_for(Wait::Link);
+        life.wait_for(Wait::Server);
+        let job = facts.id();
+        life.for_ranks(Output::StopPmix { job }, &mut out);
+        life.release(Wait::Link, &mut out);
+        assert!(out.pop().is_none());
+        life.release(Wait::Server, &mut out);
+        assert_eq!(out.into_vec().len(), 2, "the ranks, and what was for them");
+        assert_eq!(life.stage, Stage::Starting);
+    }
+
+    #[test]
+    fn nothing_is_over_before_its_start_was_told_or_it_is_ended() {
+        let mut life = Lifecycle::new();
+        assert!(!life.on_all_gone());
+        life.on_kill();
+        assert!(life.on_all_gone());
+        life.on_settled();
+        assert_eq!(life.stage, Stage::Over);
+    }
+}

@@ -1,0 +1,86 @@
+//! What is written down of a job here for the profile: stamps, collectives, traffic.
+
+use super::facts::Facts;
+use super::ranks::Process;
+use crate::clock_offset::ClockOffset;
+use crate::time::Instant;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::peer::{self, ExchangeTraffic, FenceTrace, TracePart, Traffic};
+
+/// Stamps of the agent's own start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Born {
+    pub process_ns: u64,
+    pub bootstrap_ns: u64,
+}
+
+pub struct Profile(TracePart);
+
+impl Profile {
+    /// Of a job that is to be profiled; `None` for others.
+    pub fn new(facts: &Facts, born: Born, now: Instant) -> Option<Box<Profile>> {
+        facts.spec.options.profile.then(|| {
+            Box::new(Profile(TracePart {
+                agent: facts.me,
+                node: facts.own_node(),
+                host: facts.host(),
+                process_ns: born.process_ns,
+                bootstrap_ns: born.bootstrap_ns,
+                job_ns: now.0,
+                ..TracePart::default()
+            }))
+        })
+    }
+
+    /// The link to the parent is up.
+    pub fn on_linked(&mut self, now: Instant) {
+        self.0.linked_ns = now.0;
+    }
+
+    /// All ranks of the subtree run.
+    pub fn on_all_started(&mut self, now: Instant) {
+        self.0.children_ns = now.0;
+    }
+
+    pub fn on_collective(&mut self, trace: FenceTrace) {
+        self.0.fences.push(trace);
+    }
+
+    /// The job is over here: what goes up.
+    pub fn finish(
+        mut self,
+        facts: &Facts,
+        clock: &ClockOffset,
+        traffic: [ExchangeTraffic; 2],
+        ranks: &[Process],
+    ) -> Frame {
+        let part = &mut self.0;
+        if !facts.root {
+            (part.clock_offset_ns, part.clock_error_ns) = clock.estimate();
+        }
+        part.traffic = both(traffic);
+        part.ranks = ranks.iter().map(|process| process.trace.clone()).collect();
+        frame(facts, peer::encode(&self.0).into())
+    }
+}
+
+/// A trace on its way up, a child's or this agent's own.
+pub fn frame(facts: &Facts, payload: Bytes) -> Frame {
+    Frame { kind: Kind::Trace, class: Class::Staging, stream: 0, job: facts.id().0, arg: 0, payload }
+}
+
+fn both([one, other]: [ExchangeTraffic; 2]) -> ExchangeTraffic {
+    let sum = |one: Traffic, other: Traffic| Traffic {
+        frames_in: one.frames_in + other.frames_in,
+        bytes_in: one.bytes_in + other.bytes_in,
+        frames_out: one.frames_out + other.frames_out,
+        bytes_out: one.bytes_out + other.bytes_out,
+    };
+    ExchangeTraffic {
+        up: sum(one.up, other.up),
+        down: sum(one.down, other.down),
+        direct: sum(one.direct, other.direct),
+    }
+}

@@ -1,0 +1,271 @@
+//! PMI-1 and PMI-2 for the ranks of one node: their conversations, the pairs, the node's attributes.
+//!
+//! `connection` is one rank's conversation, `requests` answers one request of it, `kvs` holds the pairs, `arena` and `array` lay out
+//! what allgathers bring. What a request means for others leaves as an effect.
+
+pub mod arena;
+mod array;
+mod collectives;
+mod connection;
+mod groups;
+pub mod kvs;
+pub mod node_attrs;
+mod requests;
+mod segments;
+mod state;
+mod turn;
+mod walk;
+
+use crate::exchange::Outcome;
+use crate::io::Output;
+use crate::job::effect::{Effect, Effects};
+use crate::job::facts::Facts;
+use crate::job::ranks::Process;
+use crate::memory::{Memory, Shared};
+use crate::ticket::Ticket;
+use arena::Arenas;
+use array::Laid;
+use bytes::Bytes;
+use collectives::Told;
+use connection::PmiLink;
+use kvs::Kvs;
+use node_attrs::NodeAttrs;
+use state::State;
+use turn::{Effect as Asked, Tables, Who};
+use wireup_wire::block;
+use wireup_wire::group::Group;
+use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::job::PmiFence;
+use wireup_wire::peer::Cause;
+
+pub struct PmiServer {
+    job: JobId,
+    /// By local rank.
+    links: Vec<PmiLink>,
+    /// `PMI_process_mapping`, if it fits a value.
+    process_mapping: Option<Vec<u8>>,
+    kvs: Kvs,
+    attrs: NodeAttrs,
+    arenas: Arenas,
+}
+
+impl PmiServer {
+    pub fn new(facts: &Facts) -> Self {
+        PmiServer {
+            job: facts.id(),
+            links: (0..facts.local_size()).map(|_| PmiLink::default()).collect(),
+            process_mapping: facts.mapping.process_mapping(),
+            kvs: Kvs::default(),
+            attrs: NodeAttrs::default(),
+            arenas: Arenas::default(),
+        }
+    }
+
+    /// Bytes of a rank; none: a get of it that waited for its lazy fences, and what came behind it, can be answered.
+    pub fn on_bytes(
+        &mut self,
+        facts: &Facts,
+        (local, process): (LocalRank, &Process),
+        bytes: &[u8],
+        memory: &mut dyn Memory,
+        out: &mut Effects,
+    ) {
+        let PmiServer { links, process_mapping, kvs, attrs, .. } = self;
+        let link = &mut links[local.index()];
+        if link.state() == State::Closed {
+            return;
+        }
+        let options = &facts.spec.options;
+        let told = turn::Facts {
+            nspace: &facts.spec.nspace,
+            job_size: facts.job_size,
+            process_mapping: process_mapping.as_deref(),
+            lazy_fence: options.pmi_fence == PmiFence::Lazy,
+            pmi_version: options.pmi_version,
+        };
+        let who = Who { local, rank: process.rank, appnum: process.appnum };
+        let mut tables = Tables { kvs, attrs, memory, shares: Vec::new() };
+        let (mut reply, mut asked) = (Vec::new(), Vec::new());
+        let result = link.on_bytes(bytes, who, &told, &mut tables, &mut reply, &mut asked);
+        let shares = tables.shares;
+        self.reply(local, reply.into(), shares, out);
+        asked.into_iter().for_each(|asked| self.on_asked(local, asked, out));
+        if let Err(problem) = result {
+            out.push(Effect::ClientUnreadable { local, problem: problem.to_string() });
+        }
+    }
+
+    /// What a request means for others.
+    fn on_asked(&mut self, local: LocalRank, asked: Asked, out: &mut Effects) {
+        match asked {
+            Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
+            Asked::Enter { entry, ticket } => out.push(Effect::Enter { local, entry, ticket }),
+            Asked::Freed { place } => out.push(Effect::Freed { local, place }),
+            Asked::EnterGroup(group) => out.push(Effect::EnterGroup { local, group }),
+            Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
+            Asked::Abort { code, message } => {
+                out.push(Effect::FailRank { local, cause: Cause::Aborted { code, message } });
+            }
+            Asked::Unreadable { problem } => out.fail_here(Cause::Pmi { problem }),
+            Asked::Woken { parked, value } => {
+                for get in parked {
+                    let mut reply = Vec::new();
+                    self.links[get.local.index()].wake(&get, &value, &mut reply);
+                    out.output(Output::Reply {
+                        job: self.job,
+                        local: get.local,
+                        bytes: reply.into(),
+                        shares: Vec::new(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn reply(&self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, out: &mut Effects) {
+        if !bytes.is_empty() {
+            out.output(Output::Reply { job: self.job, local, bytes, shares });
+        }
+    }
+
+    /// A rank's conversation cannot go on.
+    pub fn break_off(&mut self, local: LocalRank, problem: String, out: &mut Effects) {
+        out.output(Output::CloseClient { job: self.job, local });
+        self.links[local.index()].close();
+        out.push(Effect::FailRank { local, cause: Cause::Pmi { problem } });
+    }
+
+    /// A rank closed its socket. True if it was in the job and has not said goodbye.
+    pub fn on_closed(&mut self, local: LocalRank) -> bool {
+        let was_member = self.links.get_mut(local.index()).is_some_and(|link| link.close().is_member());
+        self.attrs.on_gone(local);
+        was_member
+    }
+
+    /// A rank is gone: its gets that wait are forgotten.
+    pub fn on_gone(&mut self, local: LocalRank) {
+        self.attrs.on_gone(local);
+    }
+
+    /// A rank enters no more collectives, and reads nothing that they bring.
+    pub fn on_departed(&mut self, local: LocalRank) {
+        self.arenas.on_gone(local);
+    }
+
+    /// A rank has done with what lies there in the arena.
+    pub fn on_freed(&mut self, local: LocalRank, place: u32) {
+        self.arenas.free(local, place);
+    }
+
+    /// The pairs put here since the last fence.
+    pub fn take_pending(&mut self) -> Bytes {
+        self.kvs.take_pending()
+    }
+
+    /// The pairs put here since `mark`, which moves on.
+    pub fn pending_since(&mut self, mark: &mut kvs::Mark) -> Bytes {
+        self.kvs.pending_since(mark)
+    }
+
+    /// A collective is over: what it brought is put in place, and the ranks here are told.
+    pub fn on_finished(
+        &mut self,
+        facts: &Facts,
+        waiting: Vec<(LocalRank, Ticket)>,
+        outcome: Outcome,
+        memory: &mut dyn Memory,
+        out: &mut Effects,
+    ) {
+        let result = match outcome {
+            Outcome::Pairs(blocks) => self.publish(facts, blocks, memory).map(|()| self.answer_fence(waiting, out)),
+            Outcome::Values { max_len, shared, blocks } => {
+                let readers: Vec<LocalRank> = waiting.iter().map(|(local, _)| *local).collect();
+                let arenas = (&mut self.arenas, &readers[..]);
+                array::build(&facts.mapping, (max_len, shared), &blocks, arenas, memory)
+                    .map(|laid| self.answer_allgather(waiting, &laid, out))
+            }
+            Outcome::Places(places) => {
+                for (local, ticket) in waiting {
+                    let mut reply = Vec::new();
+                    self.links[local.index()].answer(&ticket, &Told::Place(&places[local.index()]), &mut reply);
+                    self.reply(local, reply.into(), Vec::new(), out);
+                }
+                Ok(())
+            }
+        };
+        if let Err(problem) = result {
+            out.fail_here(Cause::Pmi { problem });
+        }
+    }
+
+    /// What all nodes' pairs are after a fence.
+    fn publish(&mut self, facts: &Facts, parts: Vec<Bytes>, memory: &mut dyn Memory) -> Result<(), String> {
+        let mut pairs = Vec::new();
+        let mut heard = vec![false; facts.spec.nodes.len()];
+        for block in parts.into_iter().flat_map(block::blocks) {
+            let block = block.map_err(|error| error.to_string())?;
+            let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
+            if !known {
+                return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
+            }
+            pairs.push(block.into_plain().map_err(|error| error.to_string())?);
+        }
+        self.kvs.commit(pairs, memory).map_err(|error| error.to_string())
+    }
+
+    fn answer_fence(&mut self, waiting: Vec<(LocalRank, Ticket)>, out: &mut Effects) {
+        let told = Told::Fence { version: self.kvs.version() };
+        let (mut reply, mut shared) = (Vec::new(), Bytes::new());
+        let mut waiters = Vec::new();
+        for (local, ticket) in waiting {
+            reply.clear();
+            let link = &mut self.links[local.index()];
+            link.answer(&ticket, &told, &mut reply);
+            if link.may_resume() {
+                waiters.push(local);
+            }
+            if shared != reply {
+                // Most ranks get the very same words.
+                shared = Bytes::copy_from_slice(&reply);
+            }
+            self.reply(local, shared.clone(), Vec::new(), out);
+        }
+        waiters.into_iter().for_each(|local| out.push(Effect::Resume(local)));
+    }
+
+    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, laid: &Laid, out: &mut Effects) {
+        for (local, ticket) in waiting {
+            let link = &mut self.links[local.index()];
+            let (told, share) = match laid {
+                Laid::Apart(array) => (Told::Array { place: None, new: false }, Some(array)),
+                Laid::Place(place) => {
+                    let new = link.see_arena(arena::number_of(*place));
+                    (Told::Array { place: Some(*place), new }, self.arenas.shared().filter(|_| new))
+                }
+            };
+            let mut reply = Vec::new();
+            link.answer(&ticket, &told, &mut reply);
+            let shares = share.cloned().into_iter().collect();
+            self.reply(local, reply.into(), shares, out);
+        }
+    }
+
+    /// A group's barrier is over: its members here may get each other's pairs.
+    pub fn on_group_over(
+        &mut self,
+        group: &Group,
+        waiting: Vec<LocalRank>,
+        pairs: Bytes,
+        memory: &mut dyn Memory,
+        out: &mut Effects,
+    ) {
+        if let Err(error) = self.kvs.commit(vec![pairs], memory) {
+            return out.fail_here(Cause::Pmi { problem: error.to_string() });
+        }
+        for local in waiting {
+            let mut reply = Vec::new();
+            self.links[local.index()].answer_group(group.tag, &mut reply);
+            self.reply(local, reply.into(), Vec::new(), out);
+        }
+    }
+}

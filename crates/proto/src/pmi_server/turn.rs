@@ -1,0 +1,110 @@
+//! What a request is answered from, and what it may mean for others.
+
+use super::kvs::Kvs;
+use super::node_attrs::{NodeAttrs, Parked};
+use super::state::State;
+use crate::exchange::Entry;
+use crate::memory::{Memory, Shared};
+use crate::ticket::Ticket;
+use wireup_wire::group::Group;
+use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::job::PmiVersion;
+use wireup_wire::pmi::Dialect;
+
+/// What every client of the job on this node is told.
+pub struct Facts<'a> {
+    pub nspace: &'a str,
+    pub job_size: u32,
+    /// `PMI_process_mapping`, if it fits a value.
+    pub process_mapping: Option<&'a [u8]>,
+    /// Fences of text clients are answered at once where they may be.
+    pub lazy_fence: bool,
+    /// Which PMI-1 is spoken.
+    pub pmi_version: PmiVersion,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Who {
+    pub local: LocalRank,
+    pub rank: Rank,
+    pub appnum: u16,
+}
+
+/// The tables that a request may read or change.
+pub struct Tables<'a> {
+    pub kvs: &'a mut Kvs,
+    pub attrs: &'a mut NodeAttrs,
+    /// Makes what the rank reads itself.
+    pub memory: &'a mut dyn Memory,
+    /// Of such memory: goes to the rank along with the replies.
+    pub shares: Vec<Shared>,
+}
+
+/// What a request means for others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    Initialised,
+    /// The rank starts its next collective.
+    Enter {
+        entry: Entry,
+        ticket: Ticket,
+    },
+    /// The rank enters the barrier of a group.
+    EnterGroup(Group),
+    /// The rank has done with what lies there in the arena.
+    Freed {
+        place: u32,
+    },
+    Finalized,
+    Abort {
+        code: i32,
+        message: String,
+    },
+    /// Gets of other ranks that a put has answered, with the value.
+    Woken {
+        parked: Vec<Parked>,
+        value: Vec<u8>,
+    },
+    /// The pairs of the fences cannot be read here: the job is over.
+    Unreadable {
+        problem: String,
+    },
+}
+
+/// What follows a request.
+pub enum Next {
+    Go,
+    /// Until the rank's lazy fences are complete.
+    Wait,
+    /// PMI-1, with this subversion.
+    Agreed(u32),
+    SwitchToPmi2,
+}
+
+/// One request being answered.
+pub struct Turn<'a, 't> {
+    pub state: &'a mut State,
+    pub outstanding: &'a mut u32,
+    pub has_put: &'a mut bool,
+    pub lazy: &'a mut u32,
+    pub waiting_get: &'a mut Option<WaitingGet>,
+    pub groups: &'a mut usize,
+    pub dialect: Dialect,
+    pub subversion: u32,
+    pub who: Who,
+    pub facts: &'a Facts<'a>,
+    pub tables: &'a mut Tables<'t>,
+    pub reply: &'a mut Vec<u8>,
+    pub effects: &'a mut Vec<Effect>,
+}
+
+/// A get behind a lazy fence.
+pub enum WaitingGet {
+    Key {
+        key: Vec<u8>,
+        thread: Option<Vec<u8>>,
+    },
+    /// A step of the walk over all pairs.
+    Number(u32),
+}
