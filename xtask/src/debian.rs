@@ -4,7 +4,7 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// What each package is for.
-const PACKAGES: [(&str, &str); 20] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
@@ -24,6 +24,8 @@ const PACKAGES: [(&str, &str); 20] = [
     ("openssh-client", "the ssh that users have"),
     ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
     ("nftables", "firewalls between such hosts"),
+    ("iproute2", "ip: addresses, routes and neighbours of such hosts"),
+    ("procps", "kill, pkill and ps, by which tests end processes and look for what is left"),
     ("valgrind", "a wrapper around MPI programs"),
 ];
 
