@@ -6,6 +6,7 @@ pub mod check;
 pub mod debian;
 pub mod demo;
 pub mod flavour;
+pub mod fresh;
 pub mod layout;
 pub mod libraries;
 pub mod peers;
