@@ -13,3 +13,4 @@ pub mod peers;
 pub mod programs;
 pub mod release;
 pub mod step;
+pub mod structure;
