@@ -6,8 +6,6 @@
 
 pub mod agent;
 pub mod arena;
-mod children;
-pub mod clock_offset;
 mod digest;
 mod exchange;
 pub mod exit_code;
@@ -18,7 +16,7 @@ mod job;
 mod kvs;
 pub mod launcher;
 pub mod launcher_io;
-mod links;
+mod link;
 pub mod memory;
 mod node_attrs;
 mod outbox;
@@ -26,7 +24,7 @@ mod output;
 mod plan;
 mod pmi_link;
 mod pmi_state;
-pub mod starts;
+mod session;
 mod text;
 pub mod time;
 
@@ -36,5 +34,7 @@ pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
-pub use starts::{NEEDED, NEEDED_WORDS};
+pub use session::clock as clock_offset;
+pub use session::starts;
+pub use session::starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;
