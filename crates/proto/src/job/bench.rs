@@ -162,7 +162,7 @@ impl Job {
 
     /// One more is measured; whether another one follows.
     fn bench_goes_on(&mut self, cx: &mut Context<'_>) -> bool {
-        let agent = self.whereabouts.me;
+        let agent = self.facts.me;
         let Some(bench) = &mut self.bench else { return false };
         let (next, note) = bench.on_iteration(cx.now, agent);
         if let Some(note) = note.filter(|_| bench.part != Part::Among { tells: false }) {

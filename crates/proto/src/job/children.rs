@@ -4,6 +4,29 @@ use super::{Context, Job, Up};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, Done};
 
+/// The children that run more of the job, in the order of `Facts::below`.
+pub struct Children(Vec<Child>);
+
+impl Children {
+    pub fn new(below: &[AgentId]) -> Self {
+        Children(below.iter().map(|agent| Child { agent: *agent, started: None, done: None }).collect())
+    }
+}
+
+impl std::ops::Deref for Children {
+    type Target = [Child];
+
+    fn deref(&self) -> &[Child] {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Children {
+    fn deref_mut(&mut self) -> &mut [Child] {
+        &mut self.0
+    }
+}
+
 /// A child agent's share of the job.
 pub struct Child {
     pub agent: AgentId,
@@ -55,7 +78,7 @@ impl Job {
     }
 
     pub(super) fn forward_down(&self, message: &Control, cx: &mut Context<'_>) {
-        for child in &self.children {
+        for child in self.children.iter() {
             cx.control_child(child.agent, self.id(), message);
         }
     }

@@ -27,7 +27,7 @@ impl Job {
 
     /// Begins the links that the first exchange will want, while ranks are still starting (S3: early wireup).
     pub(super) fn wire_up(&self, cx: &mut Context<'_>) {
-        let options = &self.spec.options;
+        let options = &self.facts.spec.options;
         let scheme = match (options.early_wireup, options.exchange) {
             (EarlyWireup::No, _) => return,
             (EarlyWireup::Yes, ExchangeScheme::Auto) => ExchangeScheme::Bruck,
@@ -38,7 +38,8 @@ impl Job {
             ExchangeScheme::Ring => Algorithm::Ring,
             ExchangeScheme::Bruck => Algorithm::Bruck,
         };
-        let agents = self.exchanges.receivers(algorithm).into_iter().map(|node| self.spec.nodes[node.index()].agent);
+        let agents =
+            self.exchanges.receivers(algorithm).into_iter().map(|node| self.facts.spec.nodes[node.index()].agent);
         cx.out.act(Act::Prepare(agents.collect()));
     }
 
@@ -90,7 +91,7 @@ impl Job {
 
     /// A link beside the tree that the job wants could not be made, or broke.
     pub fn fail_direct(&mut self, agent: AgentId, problem: &str, cx: &mut Context<'_>) {
-        let name = self.spec.nodes.iter().find(|node| node.agent == agent).map(|node| node.name.clone());
+        let name = self.facts.spec.nodes.iter().find(|node| node.agent == agent).map(|node| node.name.clone());
         let host = name.unwrap_or_else(|| format!("agent {agent}"));
         self.fail_here(Cause::NoDirectLink { agent, host, problem: problem.to_owned() }, cx);
     }
@@ -102,27 +103,31 @@ impl Job {
 
     pub(super) fn carry_out(&mut self, next: Vec<Do>, cx: &mut Context<'_>) {
         for one in next {
-            match one {
-                Do::Up { epoch, tag, payload } => {
-                    self.traffic.up.count_out(payload.len());
-                    let frame = self.exchange_frame(Kind::ExchangeUp, tag.to_stream(), epoch, payload);
-                    cx.send_up(frame);
-                }
-                Do::Down { epoch, child, tag, payload } => self.send_down(epoch, child, tag, &payload, cx),
-                Do::Direct { epoch, node, tag, payload } => {
-                    self.traffic.direct.count_out(payload.len());
-                    let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
-                    let agent = self.spec.nodes[node.index()].agent;
-                    cx.out.act(Act::ToAgent(agent, frame));
-                }
-                Do::Finish(finished) if finished.trace.collective == Collective::Modex => {
-                    self.on_modex_finished(*finished, cx);
-                }
-                Do::Finish(finished) => self.on_finished(*finished, cx),
-                Do::Fail { problem } => self.fail_exchange(problem, cx),
-            }
+            self.carry_out_one(one, cx);
         }
         self.check_broken(cx);
+    }
+
+    pub(super) fn carry_out_one(&mut self, one: Do, cx: &mut Context<'_>) {
+        match one {
+            Do::Up { epoch, tag, payload } => {
+                self.traffic.up.count_out(payload.len());
+                let frame = self.exchange_frame(Kind::ExchangeUp, tag.to_stream(), epoch, payload);
+                cx.send_up(frame);
+            }
+            Do::Down { epoch, child, tag, payload } => self.send_down(epoch, child, tag, &payload, cx),
+            Do::Direct { epoch, node, tag, payload } => {
+                self.traffic.direct.count_out(payload.len());
+                let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
+                let agent = self.facts.spec.nodes[node.index()].agent;
+                cx.out.act(Act::ToAgent(agent, frame));
+            }
+            Do::Finish(finished) if finished.trace.collective == Collective::Modex => {
+                self.on_modex_finished(*finished, cx);
+            }
+            Do::Finish(finished) => self.on_finished(*finished, cx),
+            Do::Fail { problem } => self.fail_exchange(problem, cx),
+        }
     }
 
     fn send_down(&mut self, epoch: Epoch, child: Option<usize>, tag: Tag, payload: &Bytes, cx: &mut Context<'_>) {
@@ -159,7 +164,7 @@ impl Job {
             Outcome::Values { max_len, shared, blocks } => {
                 let readers: Vec<LocalRank> = waiting.iter().map(|(local, _)| *local).collect();
                 let arenas = (&mut self.arenas, &readers[..]);
-                match super::array::build(&self.mapping, (max_len, shared), &blocks, arenas, cx.memory) {
+                match super::array::build(&self.facts.mapping, (max_len, shared), &blocks, arenas, cx.memory) {
                     Ok(laid) => self.answer_allgather(waiting, &laid, cx),
                     Err(problem) => self.fail_exchange(problem, cx),
                 }
@@ -170,7 +175,7 @@ impl Job {
                     let told = Told::Place(&places[local.index()]);
                     self.processes[local.index()].link.answer(&ticket, &told, &mut reply);
                     if !reply.is_empty() {
-                        let (job, bytes) = (self.spec.job, reply.into());
+                        let (job, bytes) = (self.facts.spec.job, reply.into());
                         cx.out.push(Output::Reply { job, local, bytes, shares: Vec::new() });
                     }
                 }
@@ -184,7 +189,7 @@ impl Job {
     /// What all nodes' pairs are after a fence.
     fn publish(&mut self, parts: Vec<Bytes>, cx: &mut Context<'_>) -> Result<(), String> {
         let mut pairs = Vec::new();
-        let mut heard = vec![false; self.spec.nodes.len()];
+        let mut heard = vec![false; self.facts.spec.nodes.len()];
         for block in parts.into_iter().flat_map(block::blocks) {
             let block = block.map_err(|error| error.to_string())?;
             let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
@@ -212,7 +217,12 @@ impl Job {
                 shared = Bytes::copy_from_slice(&reply);
             }
             if !shared.is_empty() {
-                cx.out.push(Output::Reply { job: self.spec.job, local, bytes: shared.clone(), shares: Vec::new() });
+                cx.out.push(Output::Reply {
+                    job: self.facts.spec.job,
+                    local,
+                    bytes: shared.clone(),
+                    shares: Vec::new(),
+                });
             }
         }
         for local in waiters {
@@ -234,7 +244,7 @@ impl Job {
             link.answer(&ticket, &told, &mut reply);
             if !reply.is_empty() {
                 let shares = share.cloned().into_iter().collect();
-                cx.out.push(Output::Reply { job: self.spec.job, local, bytes: reply.into(), shares });
+                cx.out.push(Output::Reply { job: self.facts.spec.job, local, bytes: reply.into(), shares });
             }
         }
     }
@@ -260,7 +270,7 @@ impl Job {
         Departed {
             rank: process.rank,
             pid: process.pid,
-            node: self.node.unwrap_or_default(),
+            node: self.facts.node.unwrap_or_default(),
             epoch: self.exchanges.next_of(local),
             modex_epoch: self.pmix.as_ref().map_or(Epoch(0), |pmix| pmix.fences.exchanges.next_of(local)),
             finalized: process.finalized,
@@ -273,7 +283,7 @@ impl Job {
         let of_servers = Departed { epoch: departed.modex_epoch, ..departed };
         let news = self.exchanges.on_departed(departed)
             | self.pmix.as_mut().is_some_and(|pmix| pmix.fences.exchanges.on_departed(of_servers));
-        if news && self.root {
+        if news && self.facts.root {
             self.ends.on_departed(cx.now, departed);
         } else if news {
             cx.control_up(self.id(), &Control::Departed(departed));
@@ -281,7 +291,7 @@ impl Job {
         self.check_broken(cx);
     }
 
-    fn check_broken(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn check_broken(&mut self, cx: &mut Context<'_>) {
         let of_servers = self.pmix.as_ref().map(|pmix| &pmix.fences.exchanges);
         let all = [Some(&self.exchanges), of_servers].into_iter().flatten();
         let broken = all.filter_map(|exchanges| exchanges.broken().map(|broken| (broken, exchanges.arrived()))).next();

@@ -92,25 +92,25 @@ impl Job {
         }
         cx.control_up(self.id(), &Control::Failed(failure.clone()));
         self.ends.failure = Some(failure);
-        if self.root {
-            self.kill(self.spec.options.kill_grace_ns, cx);
+        if self.facts.root {
+            self.kill(self.facts.spec.options.kill_grace_ns, cx);
         }
     }
 
     pub(super) fn fail_rank(&mut self, rank: Rank, pid: Option<u32>, cause: Cause, cx: &mut Context<'_>) {
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         self.fail(Failure { node, host: self.host(), rank: Some(rank), pid, cause }, cx);
     }
 
     /// Something failed on this node that is no single rank's fault.
     pub fn fail_here(&mut self, cause: Cause, cx: &mut Context<'_>) {
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         self.fail(Failure { node, host: self.host(), rank: None, pid: None, cause }, cx);
     }
 
     /// Agents are not there. The root waits until all are known, so that one message names them all.
     pub fn on_missing(&mut self, missing: Vec<MissingAgent>, cx: &mut Context<'_>) {
-        if self.root {
+        if self.facts.root {
             for MissingAgent { agent, problem } in missing {
                 self.ends.missing.entry(agent).or_insert(problem);
             }
@@ -136,9 +136,10 @@ impl Job {
         let missing = std::mem::take(&mut self.ends.missing).into_iter();
         let missing: Vec<_> = missing.map(|(agent, problem)| MissingAgent { agent, problem }).collect();
         self.ends.name_missing_at = None;
-        let node = self.spec.nodes.iter().position(|node| Some(node.agent) == missing.first().map(|first| first.agent));
+        let node =
+            self.facts.spec.nodes.iter().position(|node| Some(node.agent) == missing.first().map(|first| first.agent));
         let node = NodeId(node.unwrap_or_default() as u32);
-        let host = self.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default();
+        let host = self.facts.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default();
         (!missing.is_empty()).then_some(Failure {
             node,
             host,
@@ -159,16 +160,17 @@ impl Job {
     }
 
     pub(super) fn fail_departed(&mut self, departed: &Departed, cause: Cause, cx: &mut Context<'_>) {
-        let host = self.spec.nodes.get(departed.node.index()).map(|node| node.name.clone()).unwrap_or_default();
+        let host = self.facts.spec.nodes.get(departed.node.index()).map(|node| node.name.clone()).unwrap_or_default();
         self.fail(Failure { node: departed.node, host, rank: Some(departed.rank), pid: Some(departed.pid), cause }, cx);
     }
 
     /// A child agent could not be started, or its link broke.
     pub fn fail_agent(&mut self, agent: AgentId, cause: Cause, cx: &mut Context<'_>) {
         self.is_torn = true;
-        let index = self.spec.nodes.iter().position(|node| node.agent == agent);
+        let index = self.facts.spec.nodes.iter().position(|node| node.agent == agent);
         let node = NodeId(index.unwrap_or_default() as u32);
-        let host = index.map(|index| self.spec.nodes[index].name.clone()).unwrap_or_else(|| format!("agent {agent}"));
+        let host =
+            index.map(|index| self.facts.spec.nodes[index].name.clone()).unwrap_or_else(|| format!("agent {agent}"));
         self.fail(Failure { node, host, rank: None, pid: None, cause }, cx);
     }
 
@@ -229,7 +231,7 @@ impl Job {
             if !held_up || (!is_standing && !(cx.is_linked)(child.agent)) {
                 self.is_torn = true;
                 if is_standing {
-                    cx.control_child(child.agent, self.spec.job, &Control::Over { agents: Vec::new() });
+                    cx.control_child(child.agent, self.facts.spec.job, &Control::Over { agents: Vec::new() });
                 } else {
                     cx.out.act(Act::DropChild(child.agent));
                 }

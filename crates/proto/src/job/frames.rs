@@ -54,7 +54,7 @@ impl Job {
                 self.on_resize(*rows, *columns, cx);
                 self.forward_down(message, cx);
             }
-            Control::StallAsk { collective } if self.root => self.ask_stall(*collective, cx),
+            Control::StallAsk { collective } if self.facts.root => self.ask_stall(*collective, cx),
             Control::StallAsk { collective } => self.on_stall_ask(*collective, cx),
             Control::Over { .. } => self.abandon(cx),
             _ => {}

@@ -1,18 +1,14 @@
 //! Barriers of groups as this agent carries them out: where members are, frames in and out, answers, departed members.
 
-use super::children::Child;
 use super::pmix::OF_SERVERS;
-use super::{Context, Job, JobTree};
-use crate::groups::spread::{Spread, Way};
+use super::{Context, Job};
 use crate::groups::{Do, Left};
 use crate::io::Output;
 use bytes::Bytes;
-use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::group::{Group, Members};
 use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
-use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STALL_NAMES_MAX;
 use wireup_wire::peer::{Cause, Failure, GroupStall};
 
@@ -20,19 +16,12 @@ use wireup_wire::peer::{Cause, Failure, GroupStall};
 pub(super) const OVER: u16 = 0;
 pub(super) const ASK: u16 = 1;
 
-/// What tells where the ranks of the job are.
-pub(super) struct Whereabouts {
-    pub me: AgentId,
-    pub node: Option<NodeId>,
-    pub tree: JobTree,
-}
-
 impl Job {
     pub(super) fn on_enter_group(&mut self, local: LocalRank, group: Group, cx: &mut Context<'_>) {
         let pairs = self.kvs.pending_since(self.groups.mark(&group.members));
-        let Job { groups, mapping, spec, children, whereabouts, .. } = self;
+        let Job { groups, facts, .. } = self;
         let members = group.members.clone();
-        let spread = || whereabouts.spread(&members, mapping, spec, children);
+        let spread = || facts.spread(&members);
         let mut next = Vec::new();
         groups.enter(cx.now, group, spread, local, pairs, &mut next);
         self.carry_out_groups(next, cx);
@@ -40,7 +29,7 @@ impl Job {
 
     /// A frame along the tree: a child's, or (`None`) the parent's.
     pub(super) fn on_group(&mut self, from: Option<AgentId>, mut frame: Frame, cx: &mut Context<'_>) {
-        let group = match Group::decode(&frame.payload, self.job_size) {
+        let group = match Group::decode(&frame.payload, self.facts.job_size) {
             Ok((group, len)) if group.members != Members::Node => {
                 let pairs = frame.payload.split_off(len);
                 frame.payload = pairs;
@@ -54,9 +43,9 @@ impl Job {
         }
         let bytes = frame.payload.len();
         let child = from.map(|agent| self.child_index(agent));
-        let Job { groups, mapping, spec, children, whereabouts, traffic, .. } = self;
+        let Job { groups, facts, traffic, .. } = self;
         let members = group.members.clone();
-        let spread = || whereabouts.spread(&members, mapping, spec, children);
+        let spread = || facts.spread(&members);
         let mut next = Vec::new();
         match (child, frame.stream) {
             (Some(None), _) => return,
@@ -141,7 +130,7 @@ impl Job {
                 let (rank, node) = self.member_below(&group.members, child);
                 // Who leaves otherwise has failed the job already.
                 let cause = Cause::LeftGroup { group: words, exit: Some(0) };
-                let host = self.spec.nodes[node.index()].name.clone();
+                let host = self.facts.spec.nodes[node.index()].name.clone();
                 self.fail(Failure { node, host, rank: Some(rank), pid: None, cause }, cx);
             }
         }
@@ -160,10 +149,10 @@ impl Job {
     /// The first member below a child.
     fn member_below(&self, members: &Members, child: usize) -> (Rank, NodeId) {
         let agent = self.children[child].agent;
-        let mut all = (0..self.job_size).map(Rank).filter(|rank| members.contains(*rank));
-        let place = |rank| Some((rank, self.mapping.place(rank)?.0));
+        let mut all = (0..self.facts.job_size).map(Rank).filter(|rank| members.contains(*rank));
+        let place = |rank| Some((rank, self.facts.mapping.place(rank)?.0));
         let is_below = |node: NodeId| {
-            let way = self.whereabouts.tree.next_hop(self.spec.nodes[node.index()].agent);
+            let way = self.facts.tree.next_hop(self.facts.spec.nodes[node.index()].agent);
             way == Hop::Child(agent)
         };
         let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
@@ -188,19 +177,4 @@ impl Job {
 
 fn words(group: &Group) -> String {
     format!("{} (tag {})", group.members, group.tag)
-}
-
-impl Whereabouts {
-    pub(super) fn spread(&self, members: &Members, mapping: &Mapping, spec: &JobSpec, children: &[Child]) -> Spread {
-        Spread::of(members, mapping, self.node, children.len(), self.me == AgentId(0), |node| {
-            match self.tree.next_hop(spec.nodes[node.index()].agent) {
-                Hop::Here => Way::Here,
-                Hop::Parent => Way::Parent,
-                Hop::Child(agent) => {
-                    let place = children.iter().position(|child| child.agent == agent);
-                    Way::Child(place.expect("who has ranks of the job below takes part in it"))
-                }
-            }
-        })
-    }
 }

@@ -1,14 +1,13 @@
 //! How a job begins at one agent: with what is known of its node and of those below.
 
 use super::bench::Bench;
-use super::children::Child;
+use super::children::Children;
 use super::ends::Ends;
-use super::groups::Whereabouts;
 use super::members::participants;
 use super::pmix::{Pmix, site_of_servers};
 use super::processes::Process;
 use super::stalls::Asking;
-use super::{Born, Context, Job, JobTree};
+use super::{Born, Context, Facts, Job, JobTree};
 use crate::arena::Arenas;
 use crate::exchange::{Exchanges, Site};
 use crate::groups::Groups;
@@ -40,10 +39,7 @@ impl Job {
     ) -> Job {
         let node = spec.nodes.iter().position(|node| node.agent == me).map(|index| NodeId(index as u32));
         let ranks: Vec<Rank> = node.map(|node| mapping.ranks_of(node).collect()).unwrap_or_default();
-        let children: Vec<Child> = participants(&spec, mapping, &tree)
-            .into_iter()
-            .map(|agent| Child { agent, started: None, done: None })
-            .collect();
+        let below = participants(&spec, mapping, &tree);
         let options = &spec.options;
         let style =
             Style { label: options.label, split: options.split_output, whole_lines_only: options.line_buffered };
@@ -59,32 +55,27 @@ impl Job {
                 ..TracePart::default()
             })
         });
-        let site = site(&spec, mapping, node, me == AgentId(0), children.len());
+        let site = site(&spec, mapping, node, me == AgentId(0), below.len());
         let servers = site_of_servers(&site, spec.options.modex);
         Job {
-            node,
             held: None,
             for_held: Vec::new(),
             waits_for_link: hold,
-            root: me == AgentId(0),
             up: tree.up(),
             is_torn: false,
             is_unwanted: false,
             processes: ranks.iter().map(|rank| Process::new(*rank, app_of(&spec, *rank))).collect(),
-            job_size: spec.job_size(),
             busy: ranks.len(),
             alive: ranks.len(),
             unstarted: ranks.len(),
             started_said: false,
             closed_sockets: VecDeque::new(),
             process_mapping: mapping.process_mapping(),
-            mapping: Arc::new(mapping.clone()),
-            input: InputSpread::new(sinks(&spec, mapping, node, &children, &tree)),
-            whereabouts: Whereabouts { me, node, tree },
+            input: InputSpread::new(sinks(&spec, mapping, node, &below, &tree)),
             bench: Bench::new(&spec, node, &site),
-            pmix: Pmix::new(&spec, servers, children.len()),
+            pmix: Pmix::new(&spec, servers, below.len()),
             exchanges: Exchanges::new(site),
-            groups: Groups::new(children.len()),
+            groups: Groups::new(below.len()),
             traffic: ExchangeTraffic::default(),
             kvs: Kvs::default(),
             arenas: Arenas::default(),
@@ -92,16 +83,25 @@ impl Job {
             output: [stream(Stream::Out), stream(Stream::Err)],
             ends: Ends::default(),
             asking: Asking::default(),
-            children,
+            children: Children::new(&below),
             trace,
-            spec,
+            facts: Facts {
+                mapping: Arc::new(mapping.clone()),
+                job_size: spec.job_size(),
+                me,
+                node,
+                root: me == AgentId(0),
+                tree,
+                below,
+                spec,
+            },
         }
     }
 
     /// Begins it: ranks here are spawned at once, if nothing holds them up; the caller has told the children.
     pub fn begin(&mut self, cx: &mut Context<'_>) {
-        if let Some(node) = self.node.filter(|_| !self.processes.is_empty()) {
-            self.held = Some(Box::new(spawn_plan(&self.spec, &self.mapping, node)));
+        if let Some(node) = self.facts.node.filter(|_| !self.processes.is_empty()) {
+            self.held = Some(Box::new(spawn_plan(&self.facts.spec, &self.facts.mapping, node)));
             self.start_server(cx);
             self.spawn_held(cx);
         }
@@ -121,14 +121,14 @@ fn site(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, root: bool, chi
 }
 
 /// Who takes standard input at this agent.
-fn sinks(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, children: &[Child], tree: &JobTree) -> Vec<Sink> {
+fn sinks(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, below: &[AgentId], tree: &JobTree) -> Vec<Sink> {
     match spec.options.stdin {
         StdinTarget::None => Vec::new(),
         StdinTarget::One(_) if spec.options.stdin_inherit => Vec::new(),
         StdinTarget::All => {
             let locals = node.map_or(0, |node| mapping.local_size(node));
             let locals = (0..locals).map(|local| Sink::Local(LocalRank(local as u16)));
-            locals.chain((0..children.len()).map(Sink::Child)).collect()
+            locals.chain((0..below.len()).map(Sink::Child)).collect()
         }
         StdinTarget::One(rank) => {
             let Some((target, local)) = mapping.place(rank) else {
@@ -137,7 +137,7 @@ fn sinks(spec: &JobSpec, mapping: &Mapping, node: Option<NodeId>, children: &[Ch
             match tree.next_hop(spec.nodes[target.index()].agent) {
                 Hop::Here => vec![Sink::Local(local)],
                 Hop::Child(agent) => {
-                    children.iter().position(|child| child.agent == agent).map(Sink::Child).into_iter().collect()
+                    below.iter().position(|child| *child == agent).map(Sink::Child).into_iter().collect()
                 }
                 Hop::Parent => Vec::new(),
             }

@@ -15,7 +15,7 @@ impl Job {
 
     /// Whether agents may hold something of it when it is over.
     pub fn leaves_traces(&self) -> bool {
-        self.is_torn || self.spec.options.pmi.has_pmix()
+        self.is_torn || self.facts.spec.options.pmi.has_pmix()
     }
 
     /// An agent is lost for good; at the root it was named already.
@@ -25,7 +25,7 @@ impl Job {
         }
         self.is_torn = true;
         self.on_child_lost(agent);
-        if self.whereabouts.tree.subtree_contains(agent, self.whereabouts.me) {
+        if self.facts.tree.subtree_contains(agent, self.facts.me) {
             self.abandon(cx);
         }
     }

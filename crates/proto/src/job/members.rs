@@ -31,20 +31,20 @@ pub fn participants(spec: &JobSpec, mapping: &Mapping, tree: &JobTree) -> Vec<Ag
 impl Job {
     /// The agents with ranks of it.
     pub fn agents(&self) -> Vec<AgentId> {
-        agents_of(&self.spec, &self.mapping)
+        agents_of(&self.facts.spec, &self.facts.mapping)
     }
 
     pub fn has_agent(&self, agent: AgentId) -> bool {
-        let mut nodes = self.spec.nodes.iter().enumerate();
-        nodes.any(|(index, node)| node.agent == agent && self.mapping.local_size(NodeId(index as u32)) > 0)
+        let mut nodes = self.facts.spec.nodes.iter().enumerate();
+        nodes.any(|(index, node)| node.agent == agent && self.facts.mapping.local_size(NodeId(index as u32)) > 0)
     }
 
     pub(super) fn node_of(&self, agent: AgentId) -> Option<NodeId> {
-        self.spec.nodes.iter().position(|node| node.agent == agent).map(|index| NodeId(index as u32))
+        self.facts.spec.nodes.iter().position(|node| node.agent == agent).map(|index| NodeId(index as u32))
     }
 
     /// Name of this node.
     pub(super) fn host(&self) -> String {
-        self.node.map(|node| self.spec.nodes[node.index()].name.clone()).unwrap_or_default()
+        self.facts.node.map(|node| self.facts.spec.nodes[node.index()].name.clone()).unwrap_or_default()
     }
 }

@@ -9,7 +9,9 @@ mod bench;
 mod children;
 mod collectives;
 mod context;
+mod effect;
 mod ends;
+mod facts;
 mod frames;
 mod groups;
 mod held;
@@ -35,10 +37,11 @@ use crate::node_attrs::NodeAttrs;
 use crate::output::OutputStream;
 use crate::time::Instant;
 use bench::Bench;
-use children::Child;
+use children::Children;
 pub use context::{Context, Up};
+pub use effect::{Effect, Effects};
 use ends::Ends;
-use groups::Whereabouts;
+pub use facts::{Facts, View};
 pub use interface::{Act, Acts, JobInput, Turn};
 pub use members::{agents_of, participants};
 use pmix::Pmix;
@@ -47,31 +50,23 @@ use processes::Process;
 use serde::{Deserialize, Serialize};
 use stalls::Asking;
 use std::collections::VecDeque;
-use std::sync::Arc;
 pub use tree::JobTree;
-use wireup_coll::mapping::Mapping;
-use wireup_wire::ids::{JobId, LocalRank, NodeId};
-use wireup_wire::job::JobSpec;
+use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::peer::{ExchangeTraffic, TracePart};
 
 pub struct Job {
-    spec: Arc<JobSpec>,
-    /// This agent's node in the job, if it has ranks of it.
-    node: Option<NodeId>,
+    facts: Facts,
     /// Ranks that wait: for the link to the parent, for their PMIx server.
     held: Option<Box<SpawnPlan>>,
     /// What is for those ranks: it waits as they do.
     for_held: Vec<Output>,
     waits_for_link: bool,
-    /// The agent is the root: failures are decided here.
-    root: bool,
     up: Up,
     /// An agent of it was lost.
     is_torn: bool,
     /// Somebody else than its launcher ended it: its output waits for no reader longer than its ranks for their end.
     is_unwanted: bool,
-    job_size: u32,
-    children: Vec<Child>,
+    children: Children,
     processes: Vec<Process>,
     /// Processes not gone yet, or with output not read yet.
     busy: usize,
@@ -82,9 +77,7 @@ pub struct Job {
     started_said: bool,
     /// PMI sockets that closed without finalize, oldest first.
     closed_sockets: VecDeque<(Instant, LocalRank)>,
-    mapping: Arc<Mapping>,
     process_mapping: Option<Vec<u8>>,
-    whereabouts: Whereabouts,
     exchanges: Exchanges,
     groups: Groups,
     pmix: Option<Box<Pmix>>,
@@ -110,7 +103,7 @@ pub struct Born {
 
 impl Job {
     pub fn id(&self) -> JobId {
-        self.spec.job
+        self.facts.spec.job
     }
 
     /// Where its frames go from here.
@@ -171,6 +164,83 @@ impl Job {
             JobInput::Abandon => self.abandon(cx),
         }
         self.settle(cx)
+    }
+
+    /// What a part may look at.
+    fn view<'a>(&'a self, cx: &Context<'_>) -> View<'a> {
+        View {
+            now: cx.now,
+            facts: &self.facts,
+            ranks: &self.processes,
+            children: &self.children,
+            is_ending: self.is_ending(),
+        }
+    }
+
+    /// Does what parts want done, each thing with all that follows from it before the next.
+    fn carry(&mut self, mut effects: Effects, cx: &mut Context<'_>) {
+        while let Some(effect) = effects.pop() {
+            self.apply(effect, cx);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect, cx: &mut Context<'_>) {
+        match effect {
+            Effect::Act(act) => cx.out.act(act),
+            Effect::Up(frame) => cx.send_up(frame),
+            Effect::ControlUp(message) => cx.control_up(self.id(), &message),
+            Effect::ControlDown(message) => self.forward_down(&message, cx),
+            Effect::ForRanks(output) => self.tell_ranks(output, cx),
+            Effect::Fail(failure) => self.fail(failure, cx),
+            Effect::FailHere(cause) => self.fail_here(cause, cx),
+            Effect::FailRank { local, cause } => {
+                let process = &self.processes[local.index()];
+                let (rank, pid) = (process.rank, process.pid);
+                self.fail_rank(rank, Some(pid), cause, cx);
+            }
+            Effect::FailDeparted { departed, cause } => self.fail_departed(&departed, cause, cx),
+            Effect::Kill { grace_ns } => self.kill(grace_ns, cx),
+            Effect::Signal(signal) => self.signal_all(signal, cx),
+            Effect::Connected { local, by_pmix } => {
+                let process = &mut self.processes[local.index()];
+                process.spoke_pmi = true;
+                process.spoke_pmix |= by_pmix;
+                process.trace.init_ns = cx.now.0;
+                if by_pmix {
+                    self.miss_absent(cx);
+                }
+            }
+            Effect::Finalized(local) => {
+                let process = &mut self.processes[local.index()];
+                process.finalized = true;
+                process.closed = false;
+                process.trace.finalize_ns = cx.now.0;
+                self.depart(local, cx);
+            }
+            Effect::Depart(local) => self.depart(local, cx),
+            Effect::Departed(departed) => self.on_departed(departed, cx),
+            Effect::Enter { local, entry, ticket } => self.on_enter(local, entry, ticket, cx),
+            Effect::EnterGroup { local, group } => self.on_enter_group(local, group, cx),
+            Effect::Exchange(next) => self.carry_out_one(next, cx),
+            Effect::CheckBroken => self.check_broken(cx),
+            Effect::Stdio { local, stream, bytes } => self.on_stdio_bytes(local, stream, &bytes, cx),
+            Effect::ServerReady(env) => {
+                if let Some(plan) = &mut self.held {
+                    plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
+                }
+                self.spawn_held(cx);
+            }
+            Effect::GiveHeldUp => self.give_held_up(),
+            Effect::ServerGone => {
+                self.depart_without_goodbye(cx);
+                self.sweep_if_done(cx);
+            }
+            Effect::Traced(trace) => {
+                if let Some(part) = &mut self.trace {
+                    part.fences.push(trace);
+                }
+            }
+        }
     }
 
     fn on_tick(&mut self, cx: &mut Context<'_>) {

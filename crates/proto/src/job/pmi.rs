@@ -18,11 +18,11 @@ impl Job {
             return;
         }
         let facts = Facts {
-            nspace: &self.spec.nspace,
-            job_size: self.job_size,
+            nspace: &self.facts.spec.nspace,
+            job_size: self.facts.job_size,
             process_mapping: self.process_mapping.as_deref(),
-            lazy_fence: self.spec.options.pmi_fence == PmiFence::Lazy,
-            pmi_version: self.spec.options.pmi_version,
+            lazy_fence: self.facts.spec.options.pmi_fence == PmiFence::Lazy,
+            pmi_version: self.facts.spec.options.pmi_version,
         };
         let who = Who { local, rank: process.rank, appnum: process.appnum };
         let (kvs, attrs) = (&mut self.kvs, &mut self.attrs);
@@ -31,7 +31,7 @@ impl Job {
         let result = process.link.on_bytes(bytes, who, &facts, &mut tables, &mut reply, &mut effects);
         let shares = tables.shares;
         if !reply.is_empty() {
-            cx.out.push(Output::Reply { job: self.spec.job, local, bytes: Bytes::from(reply), shares });
+            cx.out.push(Output::Reply { job: self.facts.spec.job, local, bytes: Bytes::from(reply), shares });
         }
         for effect in effects {
             self.on_effect(local, effect, cx);

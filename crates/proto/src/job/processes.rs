@@ -207,7 +207,7 @@ impl Job {
     }
 
     pub(super) fn on_resize(&mut self, rows: u16, columns: u16, cx: &mut Context<'_>) {
-        let Some(pty) = self.spec.options.pty else {
+        let Some(pty) = self.facts.spec.options.pty else {
             return;
         };
         if let Some(index) = self.processes.iter().position(|process| process.rank == pty.rank) {

@@ -25,7 +25,7 @@ impl Job {
             // Ranks here need not wait for their collectives; other nodes need what this one passes on.
             return false;
         }
-        if self.trace.is_some() && !self.root && !cx.clock.is_known() && !self.is_forced() {
+        if self.trace.is_some() && !self.facts.root && !cx.clock.is_known() && !self.is_forced() {
             // Its stamps would stand on a clock that nobody can tell from the others'.
             return false;
         }
@@ -59,14 +59,14 @@ impl Job {
             done.pmi_clients += below.pmi_clients;
         }
         if let Some(mut trace) = self.trace.take() {
-            if !self.root {
+            if !self.facts.root {
                 (trace.clock_offset_ns, trace.clock_error_ns) = cx.clock.estimate();
             }
             trace.traffic = self.traffic;
             trace.ranks = self.processes.iter().map(|process| process.trace.clone()).collect();
             self.send_trace(peer::encode(&*trace).into(), cx);
         }
-        let message = if self.root {
+        let message = if self.facts.root {
             Control::Ended(Ended { failure: self.ends.failure.take(), done })
         } else {
             Control::Done(done)

@@ -55,7 +55,7 @@ impl Job {
     }
 
     fn wait_deadline(&self) -> Option<Instant> {
-        let after_ns = self.spec.options.stall_report_ns;
+        let after_ns = self.facts.spec.options.stall_report_ns;
         let fences = self.pmix.as_ref().map(|pmix| &pmix.fences);
         let exchanges = fences.and_then(|fences| fences.exchanges.stall_deadline(after_ns));
         let groups = fences.and_then(|fences| fences.groups.stall_deadline(after_ns));
@@ -65,7 +65,7 @@ impl Job {
 
     /// Somebody wants to know who is missing.
     pub(super) fn ask_stall(&mut self, collective: Option<Collective>, cx: &mut Context<'_>) {
-        if self.root {
+        if self.facts.root {
             let waiting = self.asking.waiting.flatten();
             self.asking.waiting = Some(waiting.or(collective));
             self.ask_if_due(cx);
@@ -92,7 +92,7 @@ impl Job {
         let collective = collective.or(self.first_collective());
         self.mark_asked();
         self.forward_down(&Control::StallAsk { collective }, cx);
-        let Some(node) = self.node.filter(|_| !self.processes.is_empty()) else {
+        let Some(node) = self.facts.node.filter(|_| !self.processes.is_empty()) else {
             return;
         };
         // A node's PMIx server does not tell which of its ranks are in: all are, or none.

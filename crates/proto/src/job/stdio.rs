@@ -15,8 +15,8 @@ impl Job {
             return;
         };
         // Who reads the terminal may prompt; others' lines stay whole.
-        let prompt = self.spec.options.stdin == StdinTarget::One(process.rank)
-            || self.spec.options.pty.is_some_and(|pty| pty.rank == process.rank);
+        let prompt = self.facts.spec.options.stdin == StdinTarget::One(process.rank)
+            || self.facts.spec.options.pty.is_some_and(|pty| pty.rank == process.rank);
         self.output[stream as usize - 1].on_bytes(cx.now, local, process.rank, bytes, prompt);
     }
 
@@ -34,7 +34,7 @@ impl Job {
 
     /// Sends what the credit allows, grants the children what was sent, reads the ranks or leaves them.
     pub(super) fn flush_output(&mut self, cx: &mut Context<'_>) {
-        let job = self.spec.job;
+        let job = self.facts.spec.job;
         for output in &mut self.output {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
@@ -53,14 +53,17 @@ impl Job {
 
     /// Standard input from above. The root sees to it that all others get no more than a window.
     pub(super) fn on_input(&mut self, frame: Frame, cx: &mut Context<'_>) {
-        if self.root && !self.input.has_room(frame.payload.len()) {
+        if self.facts.root && !self.input.has_room(frame.payload.len()) {
             let problem = "it sent more standard input than the ranks had room for".into();
             return self.fail_by(Cause::Launcher { problem }, cx);
         }
         for sink in self.input.on_bytes(frame.payload.len()) {
             match sink {
                 Sink::Local(local) => {
-                    self.tell_ranks(Output::Write { job: self.spec.job, local, bytes: frame.payload.clone() }, cx);
+                    self.tell_ranks(
+                        Output::Write { job: self.facts.spec.job, local, bytes: frame.payload.clone() },
+                        cx,
+                    );
                 }
                 Sink::Child(child) => {
                     let agent = self.children[child].agent;
@@ -84,7 +87,7 @@ impl Job {
 
     pub(super) fn send_input_credit(&mut self, credit: u32, cx: &mut Context<'_>) {
         if credit > 0 {
-            cx.send_up(stdio_frame(Kind::InputCredit, 0, self.spec.job.0, credit, Bytes::new()));
+            cx.send_up(stdio_frame(Kind::InputCredit, 0, self.facts.spec.job.0, credit, Bytes::new()));
         }
     }
 }

@@ -20,7 +20,7 @@ impl Job {
     }
 
     /// A rank has joined: those that cannot any more are missed.
-    pub(super) fn miss_absent(&mut self, cx: &mut Context<'_>) {
+    pub(in crate::job) fn miss_absent(&mut self, cx: &mut Context<'_>) {
         if self.alive == self.processes.len() {
             return;
         }

@@ -145,7 +145,7 @@ impl Job {
         if let (Up::Impatient { epoch }, Some(pmix)) = (message, &mut self.pmix) {
             pmix.fences.impatient.insert(*epoch);
         }
-        if self.root {
+        if self.facts.root {
             // The root is a node like the others.
             self.at_root(message.clone(), cx);
         } else {
@@ -161,7 +161,7 @@ impl Job {
 
     fn pmix_down(&self, to: u32, payload: Bytes, cx: &mut Context<'_>) {
         for child in self.children.iter().filter(|child| child.done.is_none()) {
-            if to == EVERYBODY || self.whereabouts.tree.subtree_contains(child.agent, AgentId(to)) {
+            if to == EVERYBODY || self.facts.tree.subtree_contains(child.agent, AgentId(to)) {
                 cx.send_child(child.agent, self.pmix_frame(Kind::PmixDown, to, payload.clone()));
             }
         }

@@ -33,7 +33,7 @@ struct Query {
 
 impl Job {
     pub(super) fn tell_namespaces(&mut self, id: u64, cx: &mut Context<'_>) {
-        let names = vec![(self.spec.nspace.clone(), self.job_size)];
+        let names = vec![(self.facts.spec.nspace.clone(), self.facts.job_size)];
         self.answer_ask(id, Answer::Namespaces { names }, cx);
     }
 
@@ -43,7 +43,7 @@ impl Job {
     }
 
     fn processes_here(&self) -> Vec<Proc> {
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         let state = |process: &super::super::processes::Process| match process.life {
             Life::Planned => ProcState::Planned,
             Life::Running if process.spoke_pmi => ProcState::Connected,
@@ -99,7 +99,7 @@ impl Job {
         let over: Vec<(u32, Query)> =
             pmix.queries.open.extract_if(.., |_, query| !query.waits.contains(&true)).collect();
         for (query, Query { procs, .. }) in over {
-            if !self.root {
+            if !self.facts.root {
                 let message = Up::Procs { query, procs };
                 cx.send_up(self.pmix_frame(Kind::PmixUp, 0, peer::encode(&message).into()));
                 continue;
@@ -115,10 +115,10 @@ impl Job {
     /// In the order of ranks; who did not answer has left.
     fn all_processes(&self, known: Vec<Proc>) -> Vec<Proc> {
         let gone = |rank| {
-            let node = self.mapping.place(rank).map_or(NodeId(0), |(node, _)| node);
+            let node = self.facts.mapping.place(rank).map_or(NodeId(0), |(node, _)| node);
             Proc { rank, node, pid: 0, state: ProcState::Gone(Some(0)) }
         };
-        let mut all: Vec<Proc> = (0..self.job_size).map(|rank| gone(Rank(rank))).collect();
+        let mut all: Vec<Proc> = (0..self.facts.job_size).map(|rank| gone(Rank(rank))).collect();
         for proc in known {
             if let Some(place) = all.get_mut(proc.rank.index()) {
                 *place = proc;

@@ -164,8 +164,8 @@ impl Job {
     }
 
     pub(super) fn local_of(&self, rank: Rank) -> Option<LocalRank> {
-        let (node, local) = self.mapping.place(rank).filter(|_| rank.0 < self.job_size)?;
-        (Some(node) == self.node).then_some(local)
+        let (node, local) = self.facts.mapping.place(rank).filter(|_| rank.0 < self.facts.job_size)?;
+        (Some(node) == self.facts.node).then_some(local)
     }
 
     /// The ranks of a set that has one here.
@@ -173,7 +173,7 @@ impl Job {
         let members = match set {
             Set::All => return Some(Members::World),
             Set::Ranks(ranks) if !self.is_in_order(set) || ranks.is_empty() => return None,
-            Set::Ranks(ranks) if ranks.len() == self.job_size as usize => return Some(Members::World),
+            Set::Ranks(ranks) if ranks.len() == self.facts.job_size as usize => return Some(Members::World),
             Set::Ranks(ranks) => Members::List(runs(ranks)),
         };
         let here = self.processes.iter().any(|process| members.contains(process.rank));
@@ -184,7 +184,8 @@ impl Job {
         match set {
             Set::All => true,
             Set::Ranks(ranks) => {
-                ranks.is_sorted_by(|one, next| one < next) && ranks.last().is_none_or(|last| last.0 < self.job_size)
+                ranks.is_sorted_by(|one, next| one < next)
+                    && ranks.last().is_none_or(|last| last.0 < self.facts.job_size)
             }
         }
     }

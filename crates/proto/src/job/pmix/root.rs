@@ -25,7 +25,7 @@ impl Job {
         if let (Ask::Publish { from, keep: Keep::Rank, .. }, Some(pmix)) = (&ask, &mut self.pmix) {
             pmix.publishers.insert(*from);
         }
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         self.pmix_up(&Up::Ask { node, id, ask }, cx);
     }
 
@@ -44,7 +44,7 @@ impl Job {
         match (from, frame.kind) {
             (Some(child), Kind::PmixUp) => match peer::decode::<Up>(&frame.payload) {
                 Ok(Up::Procs { query, procs }) => self.on_processes(child, query, procs, cx),
-                Ok(message) if self.root => self.at_root(message, cx),
+                Ok(message) if self.facts.root => self.at_root(message, cx),
                 Ok(message) => {
                     if let (Up::Impatient { epoch }, Some(pmix)) = (message, &mut self.pmix) {
                         pmix.fences.impatient.insert(epoch);
@@ -59,7 +59,7 @@ impl Job {
                 match peer::decode::<Down>(&frame.payload) {
                     Ok(Down::Procs { query }) => self.on_query(query, cx),
                     Ok(message) => {
-                        let to_me = frame.arg == self.whereabouts.me.0;
+                        let to_me = frame.arg == self.facts.me.0;
                         if !to_me {
                             self.pmix_down(frame.arg, frame.payload, cx);
                         }
@@ -115,10 +115,10 @@ impl Job {
     }
 
     pub(super) fn answer_from_root(&mut self, (node, id, answer): Told, cx: &mut Context<'_>) {
-        if Some(node) == self.node {
+        if Some(node) == self.facts.node {
             return self.answer_ask(id, answer, cx);
         }
-        let Some(spec) = self.spec.nodes.get(node.index()) else { return };
+        let Some(spec) = self.facts.spec.nodes.get(node.index()) else { return };
         let to = spec.agent.0;
         self.pmix_down(to, Bytes::from(peer::encode(&Down::Answer { node, id, answer })), cx);
     }
@@ -171,7 +171,7 @@ impl Job {
                 self.forward_down(&Control::Signal { signal }, cx);
             }
             (Set::All, Action::Terminate | Action::Kill) => {
-                let host = self.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default();
+                let host = self.facts.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default();
                 let message = "it asked for the end of the job (PMIx job control)".into();
                 let cause = Cause::Aborted { code: 1, message };
                 self.fail(Failure { node, host, rank: Some(from), pid: None, cause }, cx);
@@ -188,7 +188,7 @@ impl Job {
         for (local, process) in self.processes.iter().enumerate() {
             if ranks.binary_search(&process.rank).is_ok() {
                 let target = SignalTarget::One(LocalRank(local as u16));
-                cx.out.push(Output::Signal { job: self.spec.job, target, signal });
+                cx.out.push(Output::Signal { job: self.facts.spec.job, target, signal });
             }
         }
     }

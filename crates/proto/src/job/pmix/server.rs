@@ -96,9 +96,9 @@ impl Job {
     }
 
     fn pmix_plan(&self) -> PmixPlan {
-        let spec = &self.spec;
+        let spec = &self.facts.spec;
         let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         let app = |app: &wireup_wire::job::AppSpec| App {
             ranks: app.ranks,
             argv: app.argv.iter().map(words).collect(),
@@ -124,7 +124,7 @@ impl Job {
 
     /// It can begin to serve: each rank gets its variables.
     pub(super) fn on_ready(&mut self, version: String, env: Vec<Vec<Vec<u8>>>, cx: &mut Context<'_>) {
-        let (node, local_size) = (self.node.unwrap_or_default(), self.processes.len());
+        let (node, local_size) = (self.facts.node.unwrap_or_default(), self.processes.len());
         let Some(pmix) = self.pmix.as_mut().filter(|pmix| pmix.server.is_starting()) else {
             return self.fail_pmix("it said twice that it is ready", cx);
         };
@@ -142,9 +142,9 @@ impl Job {
 
     /// It cannot serve this node.
     pub(super) fn on_server_failed(&mut self, problem: String, cx: &mut Context<'_>) {
-        let (node, host) = (self.node.unwrap_or_default(), self.host());
+        let (node, host) = (self.facts.node.unwrap_or_default(), self.host());
         let starting = self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_starting());
-        if !starting || self.spec.options.pmi != PmiFlavour::Both || self.is_ending() {
+        if !starting || self.facts.spec.options.pmi != PmiFlavour::Both || self.is_ending() {
             return self.fail_pmix(problem, cx);
         }
         self.stop_server(cx);
@@ -283,7 +283,7 @@ impl Job {
         self.pmix.as_ref().is_some_and(|pmix| pmix.server.is_there())
     }
 
-    fn sweep_if_done(&mut self, cx: &mut Context<'_>) {
+    pub(in crate::job) fn sweep_if_done(&mut self, cx: &mut Context<'_>) {
         let gone = |life| matches!(life, Life::Gone { .. });
         if !self.has_server() && self.processes.iter().all(|process| gone(process.life)) {
             cx.out.push(Output::Sweep { job: self.id() });
@@ -300,7 +300,7 @@ impl Job {
         if series(&known.version) == series(&below.version) {
             return;
         }
-        if self.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || below.version.is_empty()) {
+        if self.facts.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || below.version.is_empty()) {
             // Who needs it there will say so; others have been told and do without.
             if known.version.is_empty() {
                 pmix.opened = Some(below);
@@ -308,7 +308,7 @@ impl Job {
             return;
         }
         let name = |opened: &Opened| {
-            let name = self.spec.nodes.get(opened.node.index()).map_or("", |node| node.name.as_str());
+            let name = self.facts.spec.nodes.get(opened.node.index()).map_or("", |node| node.name.as_str());
             match opened.version.as_str() {
                 "" => format!("none on node {name}"),
                 version => format!("{version} on node {name}"),

@@ -43,7 +43,7 @@ impl Job {
     ) {
         let Some(pmix) = &mut self.pmix else { return };
         pmix.fences.contexts += 1;
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         let context = u64::from(node.0 + 1) << 32 | u64::from(pmix.fences.contexts);
         let group = Group { members, tag: tag(&name) };
         self.enter_subset(id, group, Some(name.clone()), Part::Group { name, context, data }, until, cx);
@@ -65,7 +65,7 @@ impl Job {
         {
             return self.not_here(id, cx);
         }
-        let Job { pmix: Some(pmix), processes, mapping, spec, children, whereabouts, node, .. } = self else { return };
+        let Job { pmix: Some(pmix), processes, facts, .. } = self else { return };
         let Fences { groups, rounds, .. } = &mut pmix.fences;
         let comes = |(local, process): (usize, &Process)| {
             let local = LocalRank(local as u16);
@@ -77,11 +77,11 @@ impl Job {
         }
         rounds.entry(group.clone()).or_default().push_back(Round { id, name });
         let mut pairs = Vec::new();
-        block::push(&mut pairs, node.unwrap_or_default(), false, &peer::encode(&part));
+        block::push(&mut pairs, facts.own_node(), false, &peer::encode(&part));
         let mut pairs = Bytes::from(pairs);
         let mut next = Vec::new();
         for local in coming {
-            let spread = || whereabouts.spread(&group.members, mapping, spec, children);
+            let spread = || facts.spread(&group.members);
             groups.enter(cx.now, group.clone(), spread, local, std::mem::take(&mut pairs), &mut next);
         }
         self.carry_out_subsets(next, cx);
@@ -97,10 +97,10 @@ impl Job {
         cx: &mut Context<'_>,
     ) {
         let child = from.map(|agent| self.child_index(agent));
-        let Job { pmix: Some(pmix), mapping, spec, children, whereabouts, .. } = self else { return };
+        let Job { pmix: Some(pmix), facts, .. } = self else { return };
         let groups = &mut pmix.fences.groups;
         let members = group.members.clone();
-        let spread = || whereabouts.spread(&members, mapping, spec, children);
+        let spread = || facts.spread(&members);
         let mut next = Vec::new();
         match (child, frame.stream & !OF_SERVERS) {
             (Some(None), _) => return,
@@ -136,7 +136,7 @@ impl Job {
     }
 
     fn excuse_departed(&mut self, cx: &mut Context<'_>) {
-        let node = self.node.unwrap_or_default();
+        let node = self.facts.node.unwrap_or_default();
         let Some(pmix) = &mut self.pmix else { return };
         let mut next = Vec::new();
         pmix.fences.groups.excuse(|_: Left| gone(node), &mut next);

@@ -33,7 +33,7 @@ impl Job {
         if !self.begin_ask(id, Waits::Fence(epoch), until, cx) {
             return;
         }
-        let stays = !collect || self.spec.options.modex == Modex::Direct;
+        let stays = !collect || self.facts.spec.options.modex == Modex::Direct;
         let mut data = if stays { Bytes::new() } else { data };
         let Job { pmix: Some(pmix), processes, .. } = self else { return };
         let fences = &mut pmix.fences;

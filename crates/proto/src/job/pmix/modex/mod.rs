@@ -68,9 +68,9 @@ pub fn frame(job: JobId, message: &Between) -> Frame {
 impl Job {
     /// A rank here wants what another has committed.
     pub(super) fn want(&mut self, id: u64, rank: Rank, cx: &mut Context<'_>) {
-        let place = self.mapping.place(rank).filter(|_| rank.0 < self.job_size);
+        let place = self.facts.mapping.place(rank).filter(|_| rank.0 < self.facts.job_size);
         match (place, &mut self.pmix) {
-            (Some((node, _)), Some(pmix)) if Some(node) != self.node => pmix.modex.wants.want(id, rank, node),
+            (Some((node, _)), Some(pmix)) if Some(node) != self.facts.node => pmix.modex.wants.want(id, rank, node),
             // Ranks of its own node it knows itself.
             _ => self.not_here(id, cx),
         }
@@ -137,7 +137,7 @@ impl Job {
 
     /// All ranks here have left, and others may still want what they have committed: it is fetched. False: there is nothing.
     pub(super) fn keep_blobs(&mut self, cx: &mut Context<'_>) -> bool {
-        let alone = self.processes.len() == self.job_size as usize;
+        let alone = self.processes.len() == self.facts.job_size as usize;
         let all = self.processes.iter().filter(|process| process.spoke_pmix).map(|process| process.rank).collect();
         let Some(pmix) = self.pmix.as_mut().filter(|_| !alone) else { return false };
         let tickets = pmix.modex.offers.keep(cx.now, all);
@@ -177,8 +177,8 @@ impl Job {
         let mut frames = pmix.modex.offers.take_answers();
         frames.extend(pmix.modex.wants.take().into_iter().map(|(node, ranks)| (node, Between::Want { ranks })));
         for (node, message) in frames {
-            let agent = self.spec.nodes[node.index()].agent;
-            cx.send_child(agent, frame(self.spec.job, &message));
+            let agent = self.facts.spec.nodes[node.index()].agent;
+            cx.send_child(agent, frame(self.facts.spec.job, &message));
         }
     }
 }

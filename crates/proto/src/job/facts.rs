@@ -1,0 +1,110 @@
+//! What one agent knows of a job from its beginning to its end, and what its parts may look at.
+
+use super::children::Children;
+use super::processes::Process;
+use super::{JobTree, agents_of};
+use crate::groups::spread::{Spread, Way};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::sync::Arc;
+use wireup_coll::mapping::Mapping;
+use wireup_coll::tree::Hop;
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::group::Members;
+use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
+use wireup_wire::job::JobSpec;
+
+/// Never changes.
+pub struct Facts {
+    pub spec: Arc<JobSpec>,
+    pub mapping: Arc<Mapping>,
+    pub job_size: u32,
+    pub me: AgentId,
+    /// This agent's node in the job, if it has ranks of it.
+    pub node: Option<NodeId>,
+    /// The agent is the root: failures are decided here.
+    pub root: bool,
+    pub tree: JobTree,
+    /// The agents below that run more of the job, in order.
+    pub below: Vec<AgentId>,
+}
+
+/// What a part may look at while it handles one input.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub now: Instant,
+    pub facts: &'a Facts,
+    /// The ranks of this node.
+    pub ranks: &'a [Process],
+    pub children: &'a Children,
+    /// The ranks were told to end.
+    pub is_ending: bool,
+}
+
+impl Facts {
+    pub fn id(&self) -> JobId {
+        self.spec.job
+    }
+
+    /// This node; one without ranks of the job is called 0.
+    pub fn own_node(&self) -> NodeId {
+        self.node.unwrap_or_default()
+    }
+
+    /// Name of this node.
+    pub fn host(&self) -> String {
+        self.node.map(|node| self.spec.nodes[node.index()].name.clone()).unwrap_or_default()
+    }
+
+    pub fn node_of(&self, agent: AgentId) -> Option<NodeId> {
+        self.spec.nodes.iter().position(|node| node.agent == agent).map(|index| NodeId(index as u32))
+    }
+
+    pub fn agent_of(&self, node: NodeId) -> AgentId {
+        self.spec.nodes[node.index()].agent
+    }
+
+    /// Name of a node; none of one that the job does not have.
+    pub fn name_of(&self, node: NodeId) -> String {
+        self.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default()
+    }
+
+    /// A rank's index on this node, if it is here.
+    pub fn local_of(&self, rank: Rank) -> Option<LocalRank> {
+        let (node, local) = self.mapping.place(rank).filter(|_| rank.0 < self.job_size)?;
+        (Some(node) == self.node).then_some(local)
+    }
+
+    /// The place of a child among those below.
+    pub fn child_index(&self, agent: AgentId) -> Option<usize> {
+        self.below.iter().position(|child| *child == agent)
+    }
+
+    /// The agents with ranks of the job.
+    pub fn agents(&self) -> Vec<AgentId> {
+        agents_of(&self.spec, &self.mapping)
+    }
+
+    pub fn has_agent(&self, agent: AgentId) -> bool {
+        self.node_of(agent).is_some_and(|node| self.mapping.local_size(node) > 0)
+    }
+
+    /// A frame of the exchange class.
+    pub fn frame(&self, kind: Kind, stream: u16, arg: u32, payload: Bytes) -> Frame {
+        Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg, payload }
+    }
+
+    /// Where the members of a group are, as seen from here.
+    pub fn spread(&self, members: &Members) -> Spread {
+        Spread::of(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
+            match self.tree.next_hop(self.agent_of(node)) {
+                Hop::Here => Way::Here,
+                Hop::Parent => Way::Parent,
+                Hop::Child(agent) => {
+                    let place = self.child_index(agent);
+                    Way::Child(place.expect("who has ranks of the job below takes part in it"))
+                }
+            }
+        })
+    }
+}
