@@ -19,6 +19,7 @@ use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants
 use crate::link::Links;
 use crate::memory::{Heap, Memory};
 use crate::outbox::{Outbox, control_frame};
+pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
     Begin, ClockOffset, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter,
     UcxAgreement, View, early, launchers, membership, on_control, placement, starter, ucx,
@@ -31,38 +32,9 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
-use wireup_wire::session::Kin;
 
 /// Why a later job of the session misses an agent.
 const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
-
-/// What an agent is told at birth.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AgentConfig {
-    pub agent: AgentId,
-    pub session: SessionSpec,
-    pub born: Born,
-    /// Where its parent listens, best first; of a standing session.
-    pub parent: Vec<String>,
-    pub kin: Kin,
-}
-
-impl AgentConfig {
-    /// Of an agent that nobody has told about its kin.
-    pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
-        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default() }
-    }
-}
-
-/// What an agent holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Holds {
-    pub jobs: usize,
-    pub early_frames: usize,
-    pub direct_jobs: usize,
-    pub direct_bytes: usize,
-    pub session: usize,
-}
 
 pub struct Agent {
     me: AgentId,
@@ -493,12 +465,12 @@ impl Agent {
 
     fn on_launcher_frame(&mut self, link: LinkId, frame: Frame, fx: &mut Effects) -> Result<(), PeerError> {
         if self.launchers.is_attached(link) {
-            fx.push(Effect::Launchers(match frame.kind {
-                Kind::Control => {
-                    let message = peer::decode(&frame.payload)?;
+            fx.push(Effect::Launchers(match frame.kind == Kind::Control {
+                true => {
+                    let message = Box::new(peer::decode(&frame.payload)?);
                     launchers::Input::Said { link, job: JobId(frame.job), message }
                 }
-                _ => launchers::Input::Frame { link, frame },
+                false => launchers::Input::Frame { link, frame },
             }));
         }
         Ok(())

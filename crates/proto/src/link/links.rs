@@ -89,7 +89,7 @@ impl Links {
 
     /// Towards the parent, now or when there is one; in a session of one run, from the root to its launcher.
     pub fn send_up(&mut self, frame: Frame, out: &mut Outbox) {
-        if let Some((link, frame)) = self.neighbours.to_parent(frame) {
+        if let Some((link, frame)) = self.neighbours.for_parent(frame) {
             out.send(link, frame);
         }
     }
@@ -107,7 +107,7 @@ impl Links {
 
     /// Sends to a child, now or when it has linked back; a lost child gets nothing.
     pub fn send_child(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
-        if let Some((link, frame)) = self.neighbours.to_child(agent, frame) {
+        if let Some((link, frame)) = self.neighbours.for_child(agent, frame) {
             out.send(link, frame);
         }
     }

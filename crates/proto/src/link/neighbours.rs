@@ -83,7 +83,7 @@ impl Neighbours {
     }
 
     /// The link that a frame for a child leaves by; without one it waits, if the child is expected, else it is dropped.
-    pub fn to_child(&mut self, agent: AgentId, frame: Frame) -> Option<(LinkId, Frame)> {
+    pub fn for_child(&mut self, agent: AgentId, frame: Frame) -> Option<(LinkId, Frame)> {
         if let Some(link) = self.child(agent) {
             return Some((link, frame));
         }
@@ -94,7 +94,7 @@ impl Neighbours {
     }
 
     /// The link that a frame for those above leaves by; without one it waits.
-    pub fn to_parent(&mut self, frame: Frame) -> Option<(LinkId, Frame)> {
+    pub fn for_parent(&mut self, frame: Frame) -> Option<(LinkId, Frame)> {
         if self.up.is_none() {
             self.waiting_up.push(frame);
             return None;
@@ -120,23 +120,23 @@ mod tests {
     #[test]
     fn frames_wait_for_a_child_that_is_expected_and_for_no_other() {
         let mut neighbours = Neighbours::default();
-        assert!(neighbours.to_child(CHILD, frame()).is_none());
+        assert!(neighbours.for_child(CHILD, frame()).is_none());
         assert!(neighbours.is_leaf(), "nobody expects it");
         neighbours.expect(CHILD);
-        assert!(neighbours.to_child(CHILD, frame()).is_none());
+        assert!(neighbours.for_child(CHILD, frame()).is_none());
         assert_eq!(neighbours.on_child_up(CHILD, LINK), [frame()]);
-        assert_eq!(neighbours.to_child(CHILD, frame()), Some((LINK, frame())));
+        assert_eq!(neighbours.for_child(CHILD, frame()), Some((LINK, frame())));
         assert!(!neighbours.expects(CHILD) && neighbours.has_child(CHILD));
     }
 
     #[test]
     fn frames_wait_for_the_way_up_also_when_it_is_lost() {
         let mut neighbours = Neighbours::default();
-        assert!(neighbours.to_parent(frame()).is_none());
+        assert!(neighbours.for_parent(frame()).is_none());
         assert_eq!(neighbours.on_up(LINK).len(), 1);
-        assert_eq!(neighbours.to_parent(frame()), Some((LINK, frame())));
+        assert_eq!(neighbours.for_parent(frame()), Some((LINK, frame())));
         neighbours.on_up_lost();
-        assert!(neighbours.to_parent(frame()).is_none());
+        assert!(neighbours.for_parent(frame()).is_none());
         assert_eq!(neighbours.on_up(LinkId(8)).len(), 1);
     }
 }

@@ -21,7 +21,7 @@ pub struct From {
 
 pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, message: Control, fx: &mut Effects) {
     let job = JobId(frame.job);
-    let is_standing = view.policy.survives_losses();
+    let survives = view.policy.survives_losses();
     match (from.branch, message) {
         (None, Control::Launch(spec)) => {
             fx.push(Effect::Starter(starter::Input::NewTime));
@@ -50,24 +50,24 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             fx.child(child, Control::ClockTell { asked_ns, told_ns: view.now.0 });
         }
         // Of standing sessions.
-        (None, Control::Start { spec, newest, live }) if is_standing => {
+        (None, Control::Start { spec, newest, live }) if survives => {
             on_start(view, routes, frame, spec, newest, live, fx);
         }
-        (None, Control::Over { agents }) if is_standing => on_over(view, agents, frame, fx),
-        (Some(branch), Control::Here(agents)) if is_standing => {
+        (None, Control::Over { agents }) if survives => on_over(view, agents, frame, fx),
+        (Some(branch), Control::Here(agents)) if survives => {
             fx.push(Effect::Membership(membership::Input::Here { branch, agents }));
         }
-        (None, Control::Here(agents)) if is_standing => {
+        (None, Control::Here(agents)) if survives => {
             fx.push(Effect::Membership(membership::Input::Elsewhere(agents)));
         }
-        (None, Control::Moved { agents, newest, live }) if is_standing => {
+        (None, Control::Moved { agents, newest, live }) if survives => {
             fx.push(Effect::Membership(membership::Input::Moved { agents, newest, live }));
         }
-        (Some(branch), Control::Missing(missing)) if is_standing && job == JobId(0) => {
+        (Some(branch), Control::Missing(missing)) if survives && job == JobId(0) => {
             on_missing(view, branch, missing, fx);
         }
-        (None, Control::Lost { agent }) if is_standing => fx.push(Effect::Membership(membership::Input::Lost(agent))),
-        (None, Control::Return { agents, life }) if is_standing => {
+        (None, Control::Lost { agent }) if survives => fx.push(Effect::Membership(membership::Input::Lost(agent))),
+        (None, Control::Return { agents, life }) if survives => {
             fx.push(Effect::Membership(membership::Input::Return { agents, life }));
         }
         // A job's own.

@@ -6,6 +6,7 @@
 
 mod below;
 pub mod clock;
+mod config;
 mod control;
 pub mod early;
 mod effects;
@@ -23,6 +24,7 @@ mod view;
 
 pub use below::Below;
 pub use clock::ClockOffset;
+pub use config::{AgentConfig, Holds};
 pub use control::{From, on_control};
 pub use early::Early;
 pub use effects::{Begin, Effect, Effects, Whom};

@@ -112,16 +112,25 @@ pub mod tests {
 
     /// What goes up, in these effects.
     pub fn said_up(fx: &Effects) -> Vec<&Control> {
-        let up = |effect| if let &Effect::Up(_, ref message) = effect { Some(message) } else { None };
-        fx.iter().filter_map(up).collect()
+        let mut said = Vec::new();
+        for effect in fx.iter() {
+            if let Effect::Up(_, message) = effect {
+                said.push(message);
+            }
+        }
+        said
     }
 
     /// What goes to a child, in these effects.
     pub fn said_to(fx: &Effects, child: u32) -> Vec<&Control> {
-        let to = |effect| match effect {
-            &Effect::Child(agent, ref message) if agent == AgentId(child) => Some(message),
-            _ => None,
-        };
-        fx.iter().filter_map(to).collect()
+        let mut said = Vec::new();
+        for effect in fx.iter() {
+            if let Effect::Child(agent, message) = effect
+                && agent.0 == child
+            {
+                said.push(message);
+            }
+        }
+        said
     }
 }

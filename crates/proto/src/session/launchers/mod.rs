@@ -55,7 +55,7 @@ pub enum Input {
     Said {
         link: LinkId,
         job: JobId,
-        message: Control,
+        message: Box<Control>,
     },
     /// All that came with one read was heard.
     Answer(LinkId),
@@ -115,7 +115,7 @@ impl Launchers {
                     view.jobs.on_frame(None, frame, fx);
                 }
             }
-            Input::Said { link, job, message } => self.on_said(view, nodes, link, job, message, fx),
+            Input::Said { link, job, message } => self.on_said(view, nodes, link, job, *message, fx),
             Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
             Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
             Input::TellIfSettled => self.tell_if_settled(nodes, fx),

@@ -28,7 +28,7 @@ impl Bench {
     }
 
     fn says(&mut self, link: LinkId, job: u32, message: Control) -> Effects {
-        self.tell(Input::Said { link, job: JobId(job), message })
+        self.tell(Input::Said { link, job: JobId(job), message: Box::new(message) })
     }
 }
 
