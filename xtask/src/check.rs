@@ -1,8 +1,9 @@
-//! `cargo xtask test`: format, lints, all tests.
+//! `cargo xtask test`: format, structure, lints, all tests.
 
 use crate::demo::{cargo, release};
 use crate::layout;
 use crate::step::{self, Result};
+use crate::structure;
 
 /// Ends with cargo's own account of the tests. The end-to-end tests run the release binary.
 ///
@@ -12,6 +13,7 @@ pub fn run() -> Result {
     if has("fmt") {
         step::step("cargo fmt --check", || step::run(cargo().args(["fmt", "--all", "--check"])))?;
     }
+    step::step("cargo xtask check", structure::run)?;
     if has("clippy") {
         let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         step::step("cargo clippy", || step::run(cargo().args(args)))?;

@@ -4,7 +4,7 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// What each package is for.
-const PACKAGES: [(&str, &str); 20] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
@@ -24,6 +24,8 @@ const PACKAGES: [(&str, &str); 20] = [
     ("openssh-client", "the ssh that users have"),
     ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
     ("nftables", "firewalls between such hosts"),
+    ("iproute2", "ip: addresses, routes and neighbours of such hosts"),
+    ("procps", "kill, pkill and ps, by which tests end processes and look for what is left"),
     ("valgrind", "a wrapper around MPI programs"),
 ];
 
@@ -38,12 +40,20 @@ fi
 apt-get install \"$@\"
 ";
 
-/// Installs what is missing; as another user than root by `sudo`.
+/// Installs what tests and demo need and is missing; as another user than root by `sudo`.
 ///
 /// # Errors
 /// This is not Debian, or `apt-get` fails.
 pub fn install() -> Result {
-    let missing: Vec<&str> = PACKAGES.iter().map(|(name, _)| *name).filter(|name| !installed(name)).collect();
+    ensure(&PACKAGES.map(|(name, _)| name))
+}
+
+/// Installs those of `packages` that are missing.
+///
+/// # Errors
+/// As [`install`].
+pub fn ensure(packages: &[&str]) -> Result {
+    let missing: Vec<&str> = packages.iter().copied().filter(|name| !installed(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -61,7 +71,8 @@ fn installed(package: &str) -> bool {
     output.is_ok_and(|output| output.stdout.ends_with(b"ok installed"))
 }
 
-fn as_root(program: &str) -> Command {
+/// A command that root runs: by `sudo` unless we are root.
+pub fn as_root(program: &str) -> Command {
     let mut command = if is_root() {
         Command::new(program)
     } else {

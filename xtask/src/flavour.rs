@@ -97,6 +97,7 @@ impl Flavour {
                 "left",
                 "stop",
                 "gone",
+                "again",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere"],

@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 use xtask::step::Result;
-use xtask::{check, debian, demo, libraries, peers, programs, release};
+use xtask::{check, debian, demo, fresh, libraries, peers, programs, release, structure};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
 
   demo      set up, then run a real MPI program on virtual nodes of this machine and by ssh on hosts made of namespaces
-  test      set up, then format check, lints and all tests
+  test      set up, then format check, structure, lints and all tests
+  check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
+  fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
   libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
@@ -19,7 +21,10 @@ fn main() -> ExitCode {
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["demo"] => setup().and_then(|()| demo::run()),
         ["test"] => setup().and_then(|()| check::run()),
+        ["check"] => structure::run(),
         ["setup"] => setup(),
+        ["fresh"] => fresh::run(&fresh::COMMANDS),
+        ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
         ["libraries"] => libraries::announced(),
         ["release", ref architectures @ ..] => release::build(architectures),
         [] | ["help" | "-h" | "--help"] => {

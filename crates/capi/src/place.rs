@@ -5,13 +5,17 @@
 //!   none ───────────► Job { server } ───────────► none      (PMI_FD or PMI_PORT)
 //!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
 //! ```
+//!
+//! The descriptor of `PMI_FD` is taken once, and closed by leave. A later init that finds the variable fails: whatever has that
+//! number now is the program's.
 
 use crate::codes::{Code, Result};
 use crate::local::Local;
 use crate::lock::Lock;
 use crate::server::Server;
-use crate::socket::Socket;
-use core::sync::atomic::{AtomicI32, Ordering};
+use crate::socket::{Gone, Socket};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use wireup_wire::pmi::Request;
 
 /// Whom to ask.
@@ -37,12 +41,14 @@ pub struct Place<J> {
     job: Lock<Option<J>>,
     /// The server's descriptor while there is one: an abort waits for no lock.
     fd: AtomicI32,
+    /// Whether the descriptor of `PMI_FD` was taken.
+    taken: AtomicBool,
 }
 
 impl<J> Place<J> {
     #[allow(clippy::new_without_default)] // A static needs a constant.
     pub const fn new() -> Self {
-        Place { job: Lock::new(None), fd: AtomicI32::new(-1) }
+        Place { job: Lock::new(None), fd: AtomicI32::new(-1), taken: AtomicBool::new(false) }
     }
 
     /// Works on the job, which must be initialised. Must not be nested.
@@ -62,6 +68,12 @@ impl<J> Place<J> {
             }
             Ok(())
         })
+    }
+
+    /// The server's socket, which the environment names; once.
+    pub fn take_inherited(&self, fd: c_int) -> core::result::Result<Socket, Gone> {
+        let socket = Socket::named(fd)?;
+        if self.taken.swap(true, Ordering::Relaxed) { Err(Gone) } else { Ok(socket) }
     }
 
     /// From here on an abort reaches the server.
@@ -89,5 +101,28 @@ impl<J> Place<J> {
         self.fd.store(-1, Ordering::Relaxed);
         server.socket().close();
         Ok(told?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::unix::net::UnixStream;
+    use wireup_wire::pmi::Dialect;
+
+    #[test]
+    fn an_inherited_descriptor_is_taken_once() {
+        let place = Place::<()>::new();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(place.take_inherited(file.as_raw_fd()), Err(Gone));
+        let (here, there) = UnixStream::pair().unwrap();
+        let fd = here.into_raw_fd();
+        let socket = place.take_inherited(fd).unwrap();
+        drop(there);
+        assert_eq!(place.leave(With::Server(Server::new(socket, Dialect::Pmi1))), Err(Code::FAIL));
+        // A connection of the program's, whatever its number, is left alone.
+        let (other, _) = UnixStream::pair().unwrap();
+        assert_eq!(place.take_inherited(other.as_raw_fd()), Err(Gone));
     }
 }

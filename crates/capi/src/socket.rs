@@ -27,9 +27,15 @@ fn errno() -> c_int {
 }
 
 impl Socket {
-    /// An inherited descriptor.
+    /// A descriptor that is known to be such a socket.
     pub fn inherited(fd: c_int) -> Self {
         Socket(fd)
+    }
+
+    /// A descriptor that the environment names: it may since have been closed, or be a file of the program's.
+    pub fn named(fd: c_int) -> Result<Self, Gone> {
+        let socket = Socket(fd);
+        if socket.is_stream() && socket.is_connected() { Ok(socket) } else { Err(Gone) }
     }
 
     pub fn fd(self) -> c_int {
@@ -73,11 +79,7 @@ impl Socket {
     pub fn write_all(self, mut bytes: &[u8]) -> Result<(), Gone> {
         while !bytes.is_empty() {
             // SAFETY: the slice is what is sent.
-            let mut sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
-            if sent < 0 && errno() == libc::ENOTSOCK {
-                // SAFETY: as above.
-                sent = unsafe { libc::write(self.0, bytes.as_ptr().cast(), bytes.len()) };
-            }
+            let sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
             match usize::try_from(sent) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(_) => self.retry(libc::POLLOUT)?,
@@ -91,11 +93,7 @@ impl Socket {
         loop {
             let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
             // SAFETY: the slice is what is sent.
-            let mut sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), flags) };
-            if sent < 0 && errno() == libc::ENOTSOCK {
-                // SAFETY: as above.
-                sent = unsafe { libc::write(self.0, bytes.as_ptr().cast(), bytes.len()) };
-            }
+            let sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), flags) };
             match usize::try_from(sent) {
                 Ok(sent) => return Ok(sent),
                 Err(_) => match errno() {
@@ -185,12 +183,30 @@ impl Socket {
         if unsafe { libc::poll(&mut one, 1, timeout_ms) } > 0 { one.revents } else { 0 }
     }
 
-    /// Ends the connection; the descriptor is free for others.
+    fn is_stream(self) -> bool {
+        let (mut kind, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+        // SAFETY: `len` bytes may be written.
+        let asked =
+            unsafe { libc::getsockopt(self.0, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut len) };
+        asked == 0 && kind == libc::SOCK_STREAM
+    }
+
+    fn is_connected(self) -> bool {
+        let mut address = MaybeUninit::<libc::sockaddr>::uninit();
+        let mut len = size_of::<libc::sockaddr>() as libc::socklen_t;
+        // SAFETY: at most `len` bytes are written.
+        unsafe { libc::getpeername(self.0, address.as_mut_ptr(), &mut len) == 0 }
+    }
+
+    /// Ends the connection; the descriptor is free for others. A program that has closed it itself may have a file there now,
+    /// which stays open.
     pub fn close(self) {
-        // SAFETY: the caller does not use the descriptor any more.
-        unsafe {
-            libc::shutdown(self.0, libc::SHUT_RDWR);
-            libc::close(self.0);
+        if self.is_stream() {
+            // SAFETY: the caller does not use the descriptor any more.
+            unsafe {
+                libc::shutdown(self.0, libc::SHUT_RDWR);
+                libc::close(self.0);
+            }
         }
     }
 }
@@ -227,6 +243,9 @@ pub fn variable(name: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
 
     fn read(socket: Socket) -> Result<Vec<u8>, Gone> {
         let mut bytes = Vec::new();
@@ -249,5 +268,29 @@ mod tests {
         assert_eq!(there.write_all(b"x"), Err(Gone));
         there.close();
         assert_eq!(there.write_all(b"x"), Err(Gone));
+    }
+
+    #[test]
+    fn only_a_connected_stream_is_a_server() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let named = |fd: &dyn AsRawFd| Socket::named(fd.as_raw_fd());
+        assert_eq!(named(&here), Ok(Socket(here.as_raw_fd())));
+        assert_eq!(named(&UnixDatagram::pair().unwrap().0), Err(Gone));
+        assert_eq!(named(&TcpListener::bind("127.0.0.1:0").unwrap()), Err(Gone));
+        assert_eq!(named(&std::fs::File::open("/dev/null").unwrap()), Err(Gone));
+        assert_eq!(Socket::named(-1), Err(Gone));
+        drop(there);
+    }
+
+    #[test]
+    fn a_file_is_neither_written_nor_closed() {
+        let path = std::env::temp_dir().join(std::format!("wireup-capi-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let socket = Socket(file.as_raw_fd());
+        assert_eq!(socket.write_some(b"cmd=init\n"), Err(Gone));
+        assert_eq!(socket.write_all(b"cmd=abort\n"), Err(Gone));
+        socket.close();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        std::fs::remove_file(path).unwrap();
     }
 }

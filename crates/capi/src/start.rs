@@ -2,8 +2,9 @@
 
 use crate::ints;
 use crate::server::{Failure, Server};
-use crate::socket::{Socket, variable};
+use crate::socket::{Gone, Socket, variable};
 use alloc::string::String;
+use core::ffi::c_int;
 use wireup_client::env::{Contact, Env};
 use wireup_wire::pmi::{Dialect, Request};
 
@@ -20,12 +21,13 @@ pub enum Start {
     },
 }
 
-/// Reads `PMI_FD`, or `PMI_PORT` and `PMI_ID`; one round trip over a descriptor, two over a port.
-pub fn start(dialect: Dialect) -> Result<Start, Failure> {
+/// Reads `PMI_FD`, or `PMI_PORT` and `PMI_ID`; one round trip over a descriptor, two over a port. `inherited` hands out
+/// the socket that `PMI_FD` names.
+pub fn start(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Gone>) -> Result<Start, Failure> {
     let lookup = |name: &str| variable(name).and_then(|value| String::from_utf8(value).ok());
     let (mut server, env) = match Contact::read(lookup).map_err(|_| Failure::Broken)? {
         Contact::Singleton => return Ok(Start::Alone),
-        Contact::Fd { fd, env } => (Server::new(Socket::inherited(fd), dialect), env),
+        Contact::Fd { fd, env } => (Server::new(inherited(fd)?, dialect), env),
         Contact::Port { address, id } => {
             let mut server = Server::new(Socket::connect(address.as_bytes())?, dialect);
             let env = introduce(&mut server, id)?;

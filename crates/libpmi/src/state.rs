@@ -91,7 +91,7 @@ impl Job {
             subversion: 0,
             next_index: 0,
         };
-        let (mut server, env, subversion) = match start(Dialect::Pmi1)? {
+        let (mut server, env, subversion) = match start(Dialect::Pmi1, |fd| PLACE.take_inherited(fd))? {
             Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1, false)),
             Start::With { server, env, subversion } => (server, env, subversion),
         };

@@ -70,7 +70,7 @@ impl Job {
             let (appnum, spawned, own, job_id, generation) = (-1, false, None, None, 0);
             Job { with, rank, size, appnum, spawned, server_is_known, own, job_id, requests, generation }
         };
-        let (mut server, env) = match start(Dialect::Pmi2)? {
+        let (mut server, env) = match start(Dialect::Pmi2, |fd| PLACE.take_inherited(fd))? {
             Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1)),
             Start::With { server, env, .. } => (server, env),
         };

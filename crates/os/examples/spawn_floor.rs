@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{Fork, Reaped, block_all_signals, fork, leave, reap, reset_dispositions};
-use wireup_os::spawn::{Command, Program, Spawner};
+use wireup_os::spawn::{Command, Limits, Program, Spawner};
 use wireup_os::{files, socket};
 
 /// Descriptors of one message.
@@ -111,7 +111,7 @@ fn spawner(program: &Rc<Program>, count: u32, at_once: usize, full: bool) -> f64
             terminal: false,
             cpus: None,
             umask: 0o22,
-            open_files: None,
+            limits: &Limits::default(),
         };
         spawner.start(&command, token).expect("clone");
         if freight.len() >= FREIGHT {

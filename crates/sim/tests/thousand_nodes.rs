@@ -2,6 +2,7 @@
 //! our own clients on 128 nodes.
 //!
 //! An agent indexes what its ranks ask for, each for itself: of a thousand, those of an eighth do.
+#![expect(clippy::disallowed_types, reason = "it shows how long the machine takes for a world")]
 
 use std::rc::Rc;
 use std::time::Instant;

@@ -3,6 +3,8 @@
 #include "check.h"
 #include "pmi.h"
 #include "pmix_ext.h"
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,15 +92,42 @@ static void with_pmi1(const char *last) {
     IS(waitpid(child, NULL, 0), child);
 }
 
+/* The program has closed the descriptor, and opened a file of its own there. */
+static void with_a_file(const char *last) {
+    int spawned, child = started(1, last), fd = atoi(getenv("PMI_FD")), file = memfd_create("file", 0);
+    IS(PMI_Init(&spawned), PMI_SUCCESS);
+    IS(dup2(file, fd), fd);
+    IS(PMI_KVS_Put("kvs", "k", "v"), PMI_FAIL);
+    IS(PMI_Barrier(), PMI_FAIL);
+    IS(PMI_Finalize(), PMI_FAIL);
+    IS(lseek(fd, 0, SEEK_END), 0);
+    IS(waitpid(child, NULL, 0), child);
+}
+
+/* In a process of its own: a library takes the descriptor of PMI_FD once. */
+static void alone(void (*with)(const char *), const char *last) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        with(last);
+        exit(0);
+    }
+    IS(waitpid(child, &status, 0), child);
+    IS(status, 0);
+}
+
 int main(void) {
     int spawned, size, rank, appnum;
     const char *nonsense[] = {"", "\n", "      ", "    -1", "cmd", "cmd=;;;;\n", "    14cmd=something;", "999999x", "\xff\xff\xff\n"};
     for (size_t at = 0; at < sizeof nonsense / sizeof *nonsense; at++) {
-        with_pmi2(nonsense[at]);
-        with_pmi1(nonsense[at]);
+        alone(with_pmi2, nonsense[at]);
+        alone(with_pmi1, nonsense[at]);
     }
+    alone(with_a_file, "");
     /* A descriptor that is none, a rank outside of the job. */
     setenv("PMI_FD", "1000", 1);
+    setenv("PMI_RANK", "0", 1);
+    setenv("PMI_SIZE", "2", 1);
     IS(PMI2_Init(&spawned, &size, &rank, &appnum), PMI2_FAIL);
     IS(PMI_Init(&spawned), PMI_FAIL);
     setenv("PMI_RANK", "2", 1);

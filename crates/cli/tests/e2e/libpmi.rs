@@ -57,6 +57,17 @@ fn a_member_that_leaves_fails_the_barrier_of_its_group() {
     }
 }
 
+/// The descriptor of `PMI_FD` was closed at the end: its number is the program's.
+#[test]
+fn an_initialisation_after_the_end_touches_no_file_of_the_program() {
+    let again = own("again");
+    for library in ["pmi", "pmi2"] {
+        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = run.arg(&again).arg(library).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    }
+}
+
 #[test]
 fn alone() {
     for (name, arg) in [("extensions", ""), ("pmi1", "alone"), ("same", ""), ("gone", "")] {

@@ -1,31 +1,17 @@
-//! Soft resource limits of a job's ranks.
-//!
-//! The keeper takes them on itself before it forks, so that no rank needs a system call for them. Open files are the
-//! exception: the keeper needs many, so each rank sets its own.
+//! Soft resource limits of a job's ranks, in the kernel's terms.
 
 use rustix::process::Resource as Kernels;
-use wireup_os::process::set_soft_limit;
+use wireup_os::spawn::Limits;
 use wireup_wire::job::{Limit, Resource};
 
-/// Takes the limits on; returns that of open files. What the kernel refuses stays as it is on this node.
-pub fn apply(limits: &[Limit]) -> Option<u64> {
-    let mut open_files = None;
-    for limit in limits {
-        match kernels(limit.resource) {
-            Some(resource) => drop(set_soft_limit(resource, limit.soft)),
-            None => {
-                let hard = rustix::process::getrlimit(Kernels::Nofile).maximum.unwrap_or(u64::MAX);
-                open_files = Some(limit.soft.min(hard));
-            }
-        }
-    }
-    open_files
+/// For the processes of a batch. The keeper keeps its own: it starts processes of other jobs, and those that serve the ranks.
+pub fn of_children(limits: &[Limit]) -> Limits {
+    Limits::new(limits.iter().map(|limit| (kernels(limit.resource), limit.soft)))
 }
 
-/// `None`: open files.
-fn kernels(resource: Resource) -> Option<Kernels> {
-    Some(match resource {
-        Resource::Nofile => return None,
+fn kernels(resource: Resource) -> Kernels {
+    match resource {
+        Resource::Nofile => Kernels::Nofile,
         Resource::Core => Kernels::Core,
         Resource::Stack => Kernels::Stack,
         Resource::Memlock => Kernels::Memlock,
@@ -33,5 +19,5 @@ fn kernels(resource: Resource) -> Option<Kernels> {
         Resource::As => Kernels::As,
         Resource::Fsize => Kernels::Fsize,
         Resource::Cpu => Kernels::Cpu,
-    })
+    }
 }

@@ -283,7 +283,7 @@ impl Serve {
             terminal: process.pty.is_some(),
             cpus: cpus.as_ref(),
             umask: waiting.umask,
-            open_files: waiting.open_files,
+            limits: &waiting.limits,
         };
         let slot = process.slot;
         let spawn_ns = monotonic_ns();

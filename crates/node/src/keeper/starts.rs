@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::{ffi::OsStr, io};
-use wireup_os::spawn::{self, EXTRA_TARGET, Failure, Step, check_directory, find_program};
+use wireup_os::spawn::{self, EXTRA_TARGET, Failure, Limits, Step, check_directory, find_program};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// A process to start.
@@ -15,7 +15,7 @@ pub(super) struct Waiting {
     pub process: Process,
     pub program: Result<Rc<Prepared>, SpawnError>,
     pub umask: u32,
-    pub open_files: Option<u64>,
+    pub limits: Rc<Limits>,
     /// To be sent as soon as there is a process.
     pub signals: Vec<i32>,
 }
@@ -30,14 +30,14 @@ pub(super) struct Prepared {
 /// Adds a batch to the queue. Programs are looked up once each, not per process.
 pub(super) fn enqueue(batch: Batch, queue: &mut VecDeque<Waiting>) {
     let programs: Vec<_> = batch.programs.iter().map(prepare).collect();
-    let open_files = limits::apply(&batch.limits);
+    let limits = Rc::new(limits::of_children(&batch.limits));
     queue.extend(batch.processes.into_iter().map(|mut process| {
         if process.pmi {
             process.env.push(format!("PMI_FD={EXTRA_TARGET}").into_bytes());
         }
         let missing = || Err(error(SpawnStep::Find, b"(no program)", EINVAL));
         let program = programs.get(usize::from(process.program)).cloned().unwrap_or_else(missing);
-        Waiting { process, program, umask: batch.umask, open_files, signals: Vec::new() }
+        Waiting { process, program, umask: batch.umask, limits: Rc::clone(&limits), signals: Vec::new() }
     }));
 }
 
@@ -63,7 +63,7 @@ impl Prepared {
             Step::Group | Step::Clone => (SpawnStep::Fork, &self.path),
             Step::Stdio => (SpawnStep::Stdio, b"standard streams"),
             Step::Affinity => (SpawnStep::Fork, b"binding to cpus"),
-            Step::Limit => (SpawnStep::Fork, b"limit of open files"),
+            Step::Limit => (SpawnStep::Fork, b"resource limits"),
             Step::Directory => (SpawnStep::Cwd, &self.cwd),
             Step::Interpreter => (SpawnStep::Interpreter, &self.path),
             Step::Execute if failure.errno == ENOENT => (SpawnStep::Find, &self.path),

@@ -207,6 +207,22 @@ fn umask_limits_environment_group_and_affinity_are_as_asked() {
     assert_eq!(shell("grep Cpus_allowed_list /proc/self/status | cut -f2", bound).1, format!("{cpu}\n"));
 }
 
+/// A keeper starts the ranks of one job after the other, and what serves them.
+#[test]
+fn limits_of_a_batch_do_not_bind_the_next_one() {
+    let own = |resource| rustix::process::getrlimit(resource).current;
+    let here = [rustix::process::Resource::Fsize, rustix::process::Resource::Core].map(own);
+    let words = here.map(|soft| soft.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
+    let mut bench = Bench::new();
+    let none = [Resource::Fsize, Resource::Core].map(|resource| Limit { resource, soft: 0 });
+    let script = ["sh", "-c", "ulimit -Sf; ulimit -Sc"];
+    for (slot, limits, said) in [(0, none.to_vec(), "0\n0\n".to_owned()), (1, vec![], words.join("\n") + "\n")] {
+        bench.run(Batch { limits, ..batch(&script, vec![Process::new(slot)]) });
+        assert_eq!(bench.told.get_mut(&slot).unwrap().output(), said);
+    }
+    bench.keeper.close().unwrap();
+}
+
 #[test]
 fn failures_name_step_and_errno() {
     let directory = scratch("failures");

@@ -36,22 +36,6 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
     Ok(OpenFiles { soft_before: number(limit.current), soft_now: number(limit.maximum) })
 }
 
-/// Sets a soft limit, as far as the hard one allows. `u64::MAX`: none.
-///
-/// # Errors
-/// Not known to happen.
-pub fn set_soft_limit(resource: Resource, soft: u64) -> io::Result<()> {
-    let limit = rustix::process::getrlimit(resource);
-    let current = match (soft, limit.maximum) {
-        (u64::MAX, maximum) => maximum,
-        (soft, maximum) => Some(soft.min(maximum.unwrap_or(u64::MAX))),
-    };
-    if limit.current != current {
-        rustix::process::setrlimit(resource, Rlimit { current, maximum: limit.maximum })?;
-    }
-    Ok(())
-}
-
 /// Orphaned descendants become children of this process.
 ///
 /// # Errors

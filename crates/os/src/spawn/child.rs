@@ -4,6 +4,7 @@
 //! two words of it, makes raw system calls: nothing else. All signals are blocked until its last step but one.
 
 use super::Step;
+use super::limits::One;
 use super::raw::syscall;
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -34,8 +35,8 @@ pub(super) struct Task {
     pub cpus: *const u64,
     pub cpus_bytes: usize,
     pub umask: libc::mode_t,
-    /// None: as the parent.
-    pub open_files: Option<libc::rlimit64>,
+    pub limits: *const One,
+    pub limit_count: usize,
 }
 
 /// The entry of the child.
@@ -74,9 +75,11 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     if !task.cpus.is_null() {
         call(Step::Affinity, libc::SYS_sched_setaffinity, [0, task.cpus_bytes, task.cpus as usize, 0])?;
     }
-    if let Some(limit) = &task.open_files {
-        let limit: *const libc::rlimit64 = limit;
-        call(Step::Limit, libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, limit as usize, 0])?;
+    for index in 0..task.limit_count {
+        // SAFETY: the task has so many, and keeps them.
+        let limit = unsafe { &*task.limits.add(index) };
+        let bounds: *const libc::rlimit64 = &limit.bounds;
+        call(Step::Limit, libc::SYS_prlimit64, [0, limit.resource as usize, bounds as usize, 0])?;
     }
     call(Step::Limit, libc::SYS_umask, [task.umask as usize, 0, 0, 0])?;
     if !task.cwd.is_null() {

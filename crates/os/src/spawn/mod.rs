@@ -17,11 +17,13 @@
 
 mod child;
 mod find;
+mod limits;
 mod pool;
 mod program;
 mod raw;
 
 pub use find::{FindError, check_directory, find_program};
+pub use limits::Limits;
 pub use pool::{Executed, Spawner};
 pub use program::Program;
 
@@ -38,7 +40,7 @@ pub enum Step {
     /// Standard streams, the extra descriptor, the controlling terminal.
     Stdio = 2,
     Affinity = 3,
-    /// Limit of open files, file mode mask.
+    /// Resource limits, file mode mask.
     Limit = 4,
     /// Working directory.
     Directory = 5,
@@ -76,8 +78,7 @@ pub struct Command<'a> {
     pub terminal: bool,
     pub cpus: Option<&'a CpuSet>,
     pub umask: u32,
-    /// Soft limit of open files; never above the hard one.
-    pub open_files: Option<u64>,
+    pub limits: &'a Limits,
 }
 
 /// The number of [`Command::extra`] in the child.

@@ -1,6 +1,7 @@
 //! The children under way: a stack and a task for each.
 
 use super::child::{TARGETS, Task, run};
+use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
 use super::{Command, EXTRA_TARGET, Failure, LOWEST_SOURCE, Program, Step};
@@ -24,7 +25,6 @@ pub struct Spawner {
     /// Seats of the children under way, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
-    open_files: libc::rlimit64,
 }
 
 /// A child that runs its program, or never will.
@@ -46,6 +46,7 @@ struct Seat {
     program: Option<Rc<Program>>,
     environment: Environment,
     cpus: Vec<u64>,
+    limits: Vec<One>,
 }
 
 impl Spawner {
@@ -55,14 +56,11 @@ impl Spawner {
     /// No memory is left for the stacks.
     pub fn new(at_once: usize) -> io::Result<Spawner> {
         let seats = (0..at_once.max(1)).map(|_| Seat::new()).collect::<io::Result<Vec<_>>>()?;
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
         Ok(Spawner {
             free: (0..seats.len()).rev().collect(),
             flying: VecDeque::with_capacity(seats.len()),
             seats,
             own_pid: rustix::process::getpid().as_raw_nonzero().get(),
-            open_files: libc::rlimit64 { rlim_cur: number(limit.current), rlim_max: number(limit.maximum) },
         })
     }
 
@@ -126,7 +124,8 @@ impl Spawner {
         seat.environment.set(command.program, command.environment).map_err(|_| invalid)?;
         seat.cpus.clear();
         seat.cpus.extend(command.cpus.iter().flat_map(|set| set.words()));
-        let soft = command.open_files.map(|soft| soft.min(self.open_files.rlim_max));
+        seat.limits.clear();
+        seat.limits.extend_from_slice(command.limits.list());
         *seat.task = Task {
             running: AtomicU32::new(1),
             step: AtomicU32::new(0),
@@ -142,9 +141,8 @@ impl Spawner {
             cpus: if seat.cpus.is_empty() { std::ptr::null() } else { seat.cpus.as_ptr() },
             cpus_bytes: seat.cpus.len() * 8,
             umask: command.umask as libc::mode_t,
-            open_files: soft
-                .filter(|&soft| soft != self.open_files.rlim_cur)
-                .map(|soft| libc::rlimit64 { rlim_cur: soft, ..self.open_files }),
+            limits: seat.limits.as_ptr(),
+            limit_count: seat.limits.len(),
         };
         seat.program = Some(Rc::clone(command.program));
         seat.token = token;
@@ -191,7 +189,8 @@ impl Seat {
             cpus: std::ptr::null(),
             cpus_bytes: 0,
             umask: 0,
-            open_files: None,
+            limits: std::ptr::null(),
+            limit_count: 0,
         };
         Ok(Seat {
             stack: Stack::new()?,
@@ -201,6 +200,7 @@ impl Seat {
             program: None,
             environment: Environment::default(),
             cpus: Vec::new(),
+            limits: Vec::new(),
         })
     }
 
@@ -208,7 +208,7 @@ impl Seat {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = &mut *self.task;
         // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task
-        // and all that it points into (program, environment, cpus, in this seat) is neither changed, moved nor
+        // and all that it points into (program, environment, cpus, limits, in this seat) is neither changed, moved nor
         // dropped before `running` is 0: a seat under way is not in `free`, and `Spawner::drop` waits. The child
         // shares our memory without being a thread of ours; `child::run` reads the task, writes only its
         // atomics, calls neither the allocator nor the C library, and never returns. `running` lies in the task

@@ -3,6 +3,7 @@
 use super::*;
 use crate::files::{null, pipe};
 use crate::process::{Ended, wait_for};
+use rustix::process::{Resource, getrlimit};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -43,7 +44,7 @@ fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String,
         terminal: false,
         cpus: None,
         umask: 0o22,
-        open_files: None,
+        limits: &Limits::default(),
     };
     change(&mut command);
     let pid = spawner.start(&command, 5).unwrap();
@@ -62,13 +63,27 @@ fn shell(script: &str, change: impl FnOnce(&mut Command<'_>)) -> String {
 }
 
 #[test]
-fn environment_umask_limit_and_group_are_as_asked() {
+fn environment_umask_and_group_are_as_asked() {
     assert_eq!(shell("echo $LC_ALL $OWN", |_| {}), "C 1");
     assert_eq!(shell("umask", |command| command.umask = 0o27), "0027");
-    assert_eq!(shell("ulimit -n", |command| command.open_files = Some(99)), "99");
     let ids = shell("echo $$; cut -d' ' -f5 /proc/$$/stat", |_| {});
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids[0], ids[1]);
+}
+
+/// This process must stay as it is: other children do not have these limits.
+#[test]
+fn limits_bind_the_child_alone() {
+    let before = [Resource::Nofile, Resource::Fsize, Resource::Core].map(getrlimit);
+    let limits: &Limits = Box::leak(Box::new(Limits::new([
+        (Resource::Nofile, 99),
+        (Resource::Fsize, 0),
+        (Resource::Core, u64::MAX),
+        (Resource::Stack, getrlimit(Resource::Stack).current.unwrap_or(u64::MAX)),
+    ])));
+    assert_eq!(shell("ulimit -n; ulimit -f", |command| command.limits = limits), "99\n0");
+    assert!(limits.list().iter().all(|limit| limit.resource != Resource::Stack as u32), "what it has anyway");
+    assert_eq!([Resource::Nofile, Resource::Fsize, Resource::Core].map(getrlimit), before);
 }
 
 #[test]
@@ -103,7 +118,7 @@ fn many_are_under_way_at_once_and_each_is_told_once() {
             terminal: false,
             cpus: None,
             umask: 0,
-            open_files: None,
+            limits: &Limits::default(),
         };
         pids.push(spawner.start(&command, token).unwrap());
     }

@@ -1,10 +1,11 @@
 //! What one job does harms no other, and leaves nothing.
 
 use crate::harness::libraries::library_path;
-use crate::harness::peers::plain;
+use crate::harness::peers::{plain, program};
 use crate::harness::sessions::{Session, status_of};
 use crate::harness::wireup;
 use std::fs;
+use xtask::programs::Flavour;
 
 /// Ranks that crash, flood, lie, leave orphans; each job is bad in its own way.
 fn bad_jobs(session: &Session) {
@@ -32,6 +33,22 @@ fn bad_jobs_end_alone() {
     let wireup = wireup();
     let exchange = ["-n", "4", wireup.to_str().expect("a path in UTF-8"), "pmi", "exchange"];
     session.job("").args(exchange).env("LD_LIBRARY_PATH", library_path()).succeed();
+    session.down("");
+}
+
+/// A keeper serves one job after the other, and starts the PMIx server too, which writes files.
+#[test]
+fn limits_of_a_job_do_not_bind_the_next_one() {
+    let session = Session::up("--virtual-nodes 1");
+    let fsize = "ulimit -Sf";
+    let before = session.job("-n 1").sh(fsize).succeed().out();
+    let limited = format!("ulimit -Sf 0; $WIREUP run -n 2 sh -c '{fsize}'");
+    assert_eq!(session.shell(&limited).succeed().out(), "0\n0\n");
+    assert_eq!(session.job("-n 1").sh(fsize).succeed().out(), before);
+    session.shell(&limited).succeed();
+    if let Some(exchange) = program(Flavour::Pmix, "exchange") {
+        session.job("--pmi pmix -n 2").arg(exchange).succeed();
+    }
     session.down("");
 }
 

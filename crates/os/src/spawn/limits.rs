@@ -1,0 +1,35 @@
+//! Soft resource limits of children: each takes them on itself, so that they never bind the process that starts it.
+
+use rustix::process::{Resource, getrlimit};
+
+/// Those that differ from this process's own: a child that inherits what it should have makes no system call.
+#[derive(Clone, Default, Debug)]
+pub struct Limits(Vec<One>);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct One {
+    pub resource: u32,
+    pub bounds: libc::rlimit64,
+}
+
+impl Limits {
+    /// Each as far as the hard limit here allows; `u64::MAX`: none.
+    pub fn new(soft: impl IntoIterator<Item = (Resource, u64)>) -> Limits {
+        Limits(soft.into_iter().filter_map(|(resource, soft)| One::new(resource, soft)).collect())
+    }
+
+    pub(super) fn list(&self) -> &[One] {
+        &self.0
+    }
+}
+
+impl One {
+    fn new(resource: Resource, soft: u64) -> Option<One> {
+        let own = getrlimit(resource);
+        // `RLIM64_INFINITY` is the largest number.
+        let number = |bound: Option<u64>| bound.unwrap_or(libc::RLIM64_INFINITY);
+        let (rlim_cur, rlim_max) = (soft.min(number(own.maximum)), number(own.maximum));
+        let bounds = libc::rlimit64 { rlim_cur, rlim_max };
+        (rlim_cur != number(own.current)).then_some(One { resource: resource as u32, bounds })
+    }
+}

@@ -1,0 +1,122 @@
+//! `cargo xtask fresh`: the README's commands in a new Debian 12, as a stranger would run them.
+//!
+//! debootstrap makes the smallest Debian with a C compiler in a folder below the target directory; a clone of `HEAD` and this
+//! machine's Rust toolchain go in. The commands run there in mount, process, IPC and host name namespaces of their own, with a
+//! `/proc`, `/dev` and `/run` of their own; the network is this machine's, because packages are fetched. Which mirrors, proxies
+//! and certificates that takes is carried in (`carried`).
+//!
+//! Nothing of it stays, however this ends: processes die with their namespace, whose first process dies with this one; so do
+//! the mounts; a cleaner, which outlives this process, removes the folder.
+
+mod carried;
+mod cleaner;
+
+use crate::debian::{self, as_root};
+use crate::layout;
+use crate::step::{self, Result, step};
+use carried::Carried;
+use cleaner::Cleaner;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::{env, fs};
+
+/// Both, in the order of the README.
+pub const COMMANDS: [&str; 2] = ["demo", "test"];
+
+const SUITE: &str = "bookworm";
+
+/// What Rust asks for itself: a linker, and certificates for the registry.
+const PACKAGES: &str = "ca-certificates,gcc,libc6-dev";
+
+/// What this machine needs for it.
+const TOOLS: [&str; 2] = ["debootstrap", "git"];
+
+/// Namespaces whose processes all die when the first one does, and that one when this process does.
+const NAMESPACES: [&str; 12] = [
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "--ipc",
+    "--uts",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--",
+];
+
+const INSIDE: &str = include_str!("fresh/inside.sh");
+
+/// Runs `commands` of `cargo xtask` one after the other in one new Debian.
+///
+/// # Errors
+/// The Debian cannot be made, or a command fails in it.
+pub fn run(commands: &[&str]) -> Result {
+    let toolchain = toolchain()?;
+    let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
+    debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())?;
+    let folder = layout::target().join(format!("fresh-{}", process::id()));
+    fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
+    let cleaner = Cleaner::start(&folder)?;
+    let done = in_folder(&folder, &toolchain, commands);
+    let removed = step("remove it", || cleaner.finish());
+    done.and(removed)
+}
+
+fn in_folder(folder: &Path, toolchain: &Path, commands: &[&str]) -> Result {
+    let carried = Carried::of_this_machine();
+    let root = folder.join("root");
+    step(format!("debootstrap {SUITE} from {}", carried.mirror), || bootstrap(&root, &carried))?;
+    step("git clone", || clone(&folder.join("clone")))?;
+    carried.write(&folder.join("carried"))?;
+    for command in commands {
+        let mut inside = in_namespaces();
+        inside.args(["sh", "-c", INSIDE, "sh", command]).arg(folder).arg(toolchain).args(&carried.folders);
+        inside.stdin(Stdio::null());
+        let start = format!("in the new Debian: cargo xtask {command}");
+        step(start, || {
+            let status = inside.status().map_err(|e| format!("setpriv: {e}"))?;
+            let failed = || format!("in the new Debian: cargo xtask {command}: {status}");
+            if status.success() { Ok(()) } else { Err(failed()) }
+        })?;
+    }
+    Ok(())
+}
+
+/// Also in namespaces: debootstrap mounts and starts things in what it makes.
+fn bootstrap(root: &Path, carried: &Carried) -> Result {
+    let mut debootstrap = in_namespaces();
+    debootstrap.arg("env").args(carried.proxies());
+    debootstrap.args(["debootstrap", "--variant=minbase", &format!("--include={PACKAGES}"), SUITE]);
+    step::run_quietly(debootstrap.arg(root).arg(&carried.mirror))
+}
+
+/// What is committed, as others get it.
+fn clone(to: &Path) -> Result {
+    let mut changes = Command::new("git");
+    changes.args(["status", "--porcelain"]).current_dir(layout::root());
+    if changes.output().is_ok_and(|output| !output.stdout.is_empty()) {
+        eprintln!("    only what is committed goes in; this working tree has more");
+    }
+    step::run_quietly(Command::new("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(layout::root()).arg(to))
+}
+
+fn in_namespaces() -> Command {
+    let mut command = as_root("setpriv");
+    command.args(NAMESPACES);
+    command
+}
+
+/// The folder of the toolchain that builds this.
+fn toolchain() -> Result<PathBuf> {
+    let mut ask = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let output = ask.args(["--print", "sysroot"]).output().map_err(|e| format!("rustc: {e}"))?;
+    let found = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    if found == Path::new("/usr") || !found.join("bin/cargo").exists() {
+        let why = "is not the folder of a Rust toolchain, which could be lent to the new Debian; use one from rustup";
+        return Err(format!("{} {why}", found.display()));
+    }
+    Ok(found)
+}

@@ -1,0 +1,192 @@
+//! What the new Debian is told of this machine's way to the package registries.
+
+mod mirrors;
+
+use crate::step::Result;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Variables that say how registries are reached, and how much of this machine cargo may use.
+const VARIABLES: [&str; 13] = [
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "TERM",
+    "CARGO_BUILD_JOBS",
+];
+
+/// How others of that kind begin.
+const BEGINNINGS: [&str; 5] = ["PIP_", "CARGO_REGISTRY_", "CARGO_REGISTRIES_", "CARGO_NET_", "CARGO_HTTP_"];
+
+/// Where distributions keep all certificates in one file.
+const CERTIFICATES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+
+/// Which options of apt say how servers are reached.
+const APT_OPTIONS: [&str; 5] =
+    ["Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::Check-Valid-Until", "Acquire::Check-Date"];
+
+pub struct Carried {
+    /// Debian's packages.
+    pub mirror: String,
+    security: String,
+    apt_options: String,
+    variables: Vec<(String, String)>,
+    /// Folders that variables name: packages of one's own for `pip`, say.
+    pub folders: Vec<PathBuf>,
+    /// From here to there, where it exists.
+    files: Vec<(PathBuf, &'static str)>,
+}
+
+impl Carried {
+    pub fn of_this_machine() -> Carried {
+        let sources = mirrors::read(Path::new("/etc/apt"));
+        let variables: Vec<_> = env::vars().filter(|(name, _)| is_carried(name)).collect();
+        let named = |(_, value): &(String, String)| value.split_whitespace().map(PathBuf::from).collect::<Vec<_>>();
+        let folders = variables.iter().flat_map(named).filter(|path| path.is_absolute() && path.is_dir()).collect();
+        let options = Command::new("apt-config").arg("dump").output().map(|output| output.stdout).unwrap_or_default();
+        Carried {
+            mirror: mirrors::packages(&sources),
+            security: mirrors::security(&sources),
+            apt_options: apt_options(&String::from_utf8_lossy(&options)),
+            variables,
+            folders,
+            files: files(),
+        }
+    }
+
+    /// As words for `env`: debootstrap's `wget` does not read apt's configuration.
+    pub fn proxies(&self) -> Vec<String> {
+        let mut words: Vec<String> = proxies_of_apt(&self.apt_options);
+        let proxies = self.variables.iter().filter(|(name, _)| name.to_lowercase().ends_with("_proxy"));
+        words.extend(proxies.map(|(name, value)| format!("{name}={value}")));
+        words
+    }
+
+    /// Writes it as a tree to be copied onto the new root.
+    pub fn write(&self, to: &Path) -> Result {
+        put(to, "etc/apt/sources.list", self.sources().as_bytes())?;
+        put(to, "etc/apt/apt.conf.d/90carried", self.apt_options.as_bytes())?;
+        put(to, "etc/carried", exports(&self.variables).as_bytes())?;
+        for (from, at) in &self.files {
+            // Those that cannot be read are not what registries need.
+            if let Ok(content) = fs::read(from) {
+                put(to, at, &content)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sources(&self) -> String {
+        let (mirror, security) = (&self.mirror, &self.security);
+        format!(
+            "deb {mirror} bookworm main\ndeb {mirror} bookworm-updates main\ndeb {security} bookworm-security main\n"
+        )
+    }
+}
+
+fn is_carried(name: &str) -> bool {
+    VARIABLES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+fn files() -> Vec<(PathBuf, &'static str)> {
+    let home = PathBuf::from(env::var_os("HOME").unwrap_or_else(|| "/root".into()));
+    let cargo = env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+    let mut files = vec![
+        (PathBuf::from("/etc/resolv.conf"), "etc/resolv.conf"),
+        (PathBuf::from("/etc/hosts"), "etc/hosts"),
+        (PathBuf::from("/etc/apt/auth.conf"), "etc/apt/auth.conf"),
+        (PathBuf::from("/etc/pip.conf"), "etc/pip.conf"),
+        (home.join(".config/pip/pip.conf"), "root/.config/pip/pip.conf"),
+        (home.join(".pip/pip.conf"), "root/.pip/pip.conf"),
+        (cargo.join("config"), "root/.cargo/config.toml"),
+        (cargo.join("config.toml"), "root/.cargo/config.toml"),
+    ];
+    // One certificate more for `update-ca-certificates`, so that it stays when that runs again.
+    let bundle = CERTIFICATES.iter().map(PathBuf::from).find(|path| path.exists());
+    files.extend(bundle.map(|path| (path, "usr/local/share/ca-certificates/carried.crt")));
+    files
+}
+
+/// The lines of `apt-config dump` that matter.
+fn apt_options(dump: &str) -> String {
+    let name = |line: &str| line.split(' ').next().unwrap_or("").to_owned();
+    let wanted = |name: &str| {
+        APT_OPTIONS
+            .iter()
+            .any(|known| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
+    };
+    let set = |line: &&str| wanted(&name(line)) && !line.ends_with("\"\";");
+    dump.lines().filter(set).fold(String::new(), |all, line| all + line + "\n")
+}
+
+fn proxies_of_apt(options: &str) -> Vec<String> {
+    let proxy = |line: &str| {
+        let (name, value) = line.trim_end_matches(';').split_once(' ')?;
+        let scheme = name.strip_prefix("Acquire::")?.strip_suffix("::Proxy")?;
+        Some(format!("{scheme}_proxy={}", value.trim_matches('"')))
+    };
+    options.lines().filter_map(proxy).collect()
+}
+
+/// For a shell to read.
+fn exports(variables: &[(String, String)]) -> String {
+    let mut text = String::from(
+        "export HOME=/root USER=root LANG=C.UTF-8\n\
+         export PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
+    );
+    for (name, value) in variables {
+        // A String takes all that is written to it.
+        let _ = writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''"));
+    }
+    text
+}
+
+fn put(root: &Path, at: impl AsRef<OsStr>, content: &[u8]) -> Result {
+    let path = root.join(Path::new(at.as_ref()));
+    let done = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, content));
+    done.map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_registries_go_along_and_those_of_cargo_run_do_not() {
+        for name in ["PIP_INDEX_URL", "https_proxy", "CARGO_REGISTRIES_CRATES_IO_PROTOCOL", "CARGO_NET_OFFLINE"] {
+            assert!(is_carried(name), "{name}");
+        }
+        for name in ["CARGO", "CARGO_MANIFEST_DIR", "CARGO_BUILD_JOBS_X", "HOME", "TERMINAL", "WIREUP_BIN"] {
+            assert!(!is_carried(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn of_apt_only_how_servers_are_reached() {
+        let dump = "APT \"\";\nAcquire::http \"\";\nAcquire::http::Proxy \"http://p:3128\";\nAcquire::httpx \"1\";\n\
+                    Acquire::Check-Date \"false\";\nDPkg::Post-Invoke:: \"rm\";\n";
+        let options = apt_options(dump);
+        assert_eq!(options, "Acquire::http::Proxy \"http://p:3128\";\nAcquire::Check-Date \"false\";\n");
+        assert_eq!(proxies_of_apt(&options), ["http_proxy=http://p:3128"]);
+    }
+
+    #[test]
+    fn a_shell_reads_any_value() {
+        let variables = [("PIP_INDEX_URL".to_owned(), "https://a'b $c".to_owned())];
+        let script = exports(&variables) + "printf %s \"$PIP_INDEX_URL\"";
+        let output = Command::new("sh").args(["-c", &script]).output().expect("sh");
+        assert_eq!(output.stdout, b"https://a'b $c");
+    }
+}

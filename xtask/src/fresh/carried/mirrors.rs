@@ -1,0 +1,112 @@
+//! Which mirrors of Debian this machine uses, by apt's lists in both of their formats.
+
+use std::fs;
+use std::path::Path;
+
+const PACKAGES: &str = "http://deb.debian.org/debian";
+const SECURITY: &str = "http://deb.debian.org/debian-security";
+
+/// One archive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    uri: String,
+    suites: Vec<String>,
+}
+
+/// All sources of binary packages below `/etc/apt`.
+pub fn read(apt: &Path) -> Vec<Source> {
+    let mut files = vec![apt.join("sources.list")];
+    if let Ok(entries) = fs::read_dir(apt.join("sources.list.d")) {
+        files.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    files.sort();
+    let parse = |path: &std::path::PathBuf| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        match path.extension().and_then(|name| name.to_str()) {
+            Some("list") => lines(&text),
+            Some("sources") => stanzas(&text),
+            Some(_) | None => Vec::new(),
+        }
+    };
+    files.iter().flat_map(parse).collect()
+}
+
+/// The mirror of Debian 12, of which a machine with another Debian says where it is too. Others than Debian publish for this suite too:
+/// by custom, the path of Debian's own ends with its name.
+pub fn packages(sources: &[Source]) -> String {
+    let is_debian = |source: &&Source| source.uri.ends_with("/debian");
+    let found = sources.iter().filter(is_debian).find(|source| source.has("bookworm"));
+    found.or_else(|| sources.iter().find(is_debian)).map_or(PACKAGES.to_owned(), |source| source.uri.clone())
+}
+
+pub fn security(sources: &[Source]) -> String {
+    let found =
+        sources.iter().find(|source| source.has("bookworm-security") && source.uri.ends_with("/debian-security"));
+    found.map_or(SECURITY.to_owned(), |source| source.uri.clone())
+}
+
+impl Source {
+    fn new(uri: &str, suites: &[&str]) -> Option<Source> {
+        let suites = suites.iter().map(|suite| (*suite).to_owned()).collect();
+        uri.starts_with("http").then(|| Source { uri: uri.trim_end_matches('/').to_owned(), suites })
+    }
+
+    fn has(&self, suite: &str) -> bool {
+        self.suites.iter().any(|one| one == suite)
+    }
+}
+
+/// `deb [options] URI SUITE COMPONENT...`
+fn lines(text: &str) -> Vec<Source> {
+    let source = |line: &str| {
+        let rest = line.trim().strip_prefix("deb ")?.trim_start();
+        let rest = if rest.starts_with('[') { rest.split_once(']')?.1 } else { rest };
+        let mut words = rest.split_whitespace();
+        Source::new(words.next()?, &[words.next()?])
+    };
+    text.lines().filter_map(source).collect()
+}
+
+/// `URIs:`, `Suites:` in stanzas, each field on one line as all tools write them.
+fn stanzas(text: &str) -> Vec<Source> {
+    let without_comments: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let field = |stanza: &[&str], name: &str| -> Vec<String> {
+        let value = stanza.iter().find_map(|line| line.strip_prefix(name));
+        value.unwrap_or("").split_whitespace().map(str::to_owned).collect()
+    };
+    let of = |stanza: &[&str]| -> Vec<Source> {
+        let suites = field(stanza, "Suites:");
+        let suites: Vec<&str> = suites.iter().map(String::as_str).collect();
+        field(stanza, "URIs:").iter().filter_map(|uri| Source::new(uri, &suites)).collect()
+    };
+    without_comments.split(|line| line.trim().is_empty()).flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_name_mirrors() {
+        let old = "# x\ndeb cdrom:[Debian]/ bookworm main\ndeb [arch=amd64] http://m.example/debian/ bookworm main\n\
+                   deb http://m.example/debian-security bookworm-security main\n";
+        let new = "Types: deb\n# from a snapshot\nURIs: http://m.example/debian\nSuites: bookworm bookworm-updates\n\n\
+                   Types: deb\nURIs: http://m.example/debian-security/\nSuites: bookworm-security\n";
+        for sources in [lines(old), stanzas(new)] {
+            assert_eq!(packages(&sources), "http://m.example/debian");
+            assert_eq!(security(&sources), "http://m.example/debian-security");
+        }
+    }
+
+    #[test]
+    fn archives_of_others_are_no_mirrors_of_debian() {
+        let sources = lines("deb https://p.example/debian/12/prod bookworm main\n");
+        assert_eq!(packages(&sources), PACKAGES);
+        assert_eq!(security(&sources), SECURITY);
+    }
+
+    #[test]
+    fn the_mirror_of_another_debian_has_this_one_too() {
+        assert_eq!(packages(&lines("deb http://m.example/debian trixie main\n")), "http://m.example/debian");
+    }
+}

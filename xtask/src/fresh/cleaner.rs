@@ -1,0 +1,59 @@
+//! Removes the folder when this process is gone, in whatever way it went.
+
+use crate::debian::as_root;
+use crate::step::Result;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+/// Waits for the end of its standard input, which is ours. Ctrl-C and a terminal that is closed do not reach it. Processes of the
+/// namespace may take a moment to die, and create files meanwhile.
+const SCRIPT: &str = "\
+trap '' HUP INT TERM
+cat >/dev/null
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf --one-file-system \"$1\" 2>/dev/null && exit
+    sleep 1
+done
+rm -rf --one-file-system \"$1\"
+";
+
+pub struct Cleaner(Child);
+
+impl Cleaner {
+    pub fn start(folder: &Path) -> Result<Cleaner> {
+        let mut cleaner = as_root("sh");
+        cleaner.args(["-c", SCRIPT, "sh"]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null());
+        cleaner.spawn().map(Cleaner).map_err(|e| format!("sh: {e}"))
+    }
+
+    /// Lets it begin, and waits for it.
+    pub fn finish(mut self) -> Result {
+        // `wait` closes its standard input first.
+        let status = self.0.wait().map_err(|e| format!("wait for the cleaner: {e}"))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the folder of the new Debian could not be removed: {status}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{env, fs, process};
+
+    #[test]
+    fn the_folder_goes_when_we_are_done_and_not_before() {
+        if !crate::debian::is_root() {
+            eprintln!("skipped: takes root");
+            return;
+        }
+        let folder = env::temp_dir().join(format!("wireup-cleaner-{}", process::id()));
+        fs::create_dir_all(folder.join("root/etc")).unwrap();
+        let cleaner = Cleaner::start(&folder).unwrap();
+        assert!(folder.join("root/etc").exists());
+        cleaner.finish().unwrap();
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,53 @@
+# The first process of the namespaces: COMMAND FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER has root, clone and carried.
+set -eu
+command=$1 folder=$2 toolchain=$3
+shift 3
+cd "$folder/root"
+
+# A root of a mount of its own: in a mere chroot no user namespaces can be made, which some tests do.
+mount --bind . .
+cd "$folder/root"
+mount -t proc proc proc
+# With the cgroups.
+mount --rbind /sys sys
+mount -t tmpfs -o mode=755 run run
+mkdir -p run/lock
+
+mount -t tmpfs -o mode=755 dev dev
+for node in null zero full random urandom tty; do
+    : >"dev/$node"
+    mount --bind "/dev/$node" "dev/$node"
+done
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts dev/pts
+mount -t tmpfs -o mode=1777 shm dev/shm
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+ln -s /proc/self/fd/0 dev/stdin
+ln -s /proc/self/fd/1 dev/stdout
+ln -s /proc/self/fd/2 dev/stderr
+
+lend() {
+    mkdir -p "./$2"
+    mount --rbind "$1" "./$2"
+    mount -o remount,bind,ro "./$2"
+}
+lend "$toolchain" opt/rust
+for path; do
+    # A folder that the new Debian has too is its own.
+    [ -e "./$path" ] || lend "$path" "$path"
+done
+
+# Once for all commands.
+if [ -e "$folder/clone" ]; then
+    cp -R --no-preserve=ownership "$folder/carried/." .
+    chown -R 0:0 "$folder/clone"
+    mv "$folder/clone" root/wireup
+    chroot . update-ca-certificates >/dev/null 2>&1
+fi
+
+hostname fresh
+pivot_root . mnt
+cd /
+umount --lazy /mnt
+env -i sh -c '. /etc/carried; cd /root/wireup; exec cargo xtask "$1"' sh "$command"

@@ -1,0 +1,68 @@
+//! `cargo xtask check`: what the code's structure has gained stays.
+//!
+//! Rules read the text of the working tree; none needs a compiler. `tokens` cuts Rust into words, `modules` finds the files of a crate
+//! and what a path leads to. One file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. What clippy can see,
+//! the types of pure crates, is clippy's: here only its lists are compared.
+//!
+//! `cargo deny` runs besides, where it is installed: it alone knows the advisories.
+
+mod deny;
+mod imports;
+mod licences;
+mod manifests;
+mod modules;
+mod purity;
+mod routers;
+mod tokens;
+mod tree;
+
+use crate::layout;
+use crate::step::Result;
+use tree::Tree;
+
+/// A rule by its name, and where it is broken: a line each.
+struct Finding {
+    rule: String,
+    broken: Vec<String>,
+}
+
+/// Rules that the code does not keep yet. One that it keeps is to be taken out.
+const NOT_YET: [&str; 5] = [
+    "proto: one impl Agent, one impl Job",
+    "proto: only the routers take &mut Agent, &mut Job",
+    "proto: no import cycle",
+    "proto: no clock, net, file, process, lock, descriptor, random map",
+    "sim: no clock, net, file, process, lock, descriptor, random map",
+];
+
+/// Checks all rules, and says of each that is broken where.
+///
+/// # Errors
+/// A rule is broken that is not in [`NOT_YET`], or a file cannot be read.
+pub fn run() -> Result {
+    let tree = Tree::read(&layout::root())?;
+    let mut findings = routers::check(&tree);
+    findings.push(imports::check(&tree));
+    findings.extend(manifests::check(&tree));
+    findings.extend(purity::check(&tree));
+    findings.push(licences::check(&tree)?);
+    let failed = findings.iter().filter(|finding| !report(finding)).count();
+    deny::run()?;
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} rules of the structure are broken")) }
+}
+
+/// Whether it may pass.
+fn report(finding: &Finding) -> bool {
+    let Finding { rule, broken } = finding;
+    match (broken.is_empty(), NOT_YET.contains(&rule.as_str())) {
+        (true, false) => println!("    {rule}"),
+        (true, true) => println!("    {rule}: kept now, take it out of NOT_YET"),
+        (false, true) => println!("    {rule}: not yet kept, {} times", broken.len()),
+        (false, false) => {
+            println!("    {rule}: BROKEN");
+            broken.iter().for_each(|line| println!("        {line}"));
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,31 @@
+//! `cargo deny`, where it is installed: licences, sources and bans as `deny.toml` has them, and security advisories.
+
+use crate::demo::cargo;
+use crate::step::{self, Result};
+
+/// Says what could not be checked.
+///
+/// # Errors
+/// It finds something.
+pub fn run() -> Result {
+    if cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
+        step::run_quietly(cargo().args(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))?;
+        println!("    cargo deny: bans, licences, sources");
+        return advisories();
+    }
+    println!(
+        "    cargo deny: not installed (cargo install cargo-deny), so bans, sources and advisories were NOT checked"
+    );
+    Ok(())
+}
+
+/// Its database comes from the network.
+fn advisories() -> Result {
+    if let Err(why) = step::run_quietly(cargo().args(["deny", "fetch", "db"])) {
+        println!("    cargo deny: the database of advisories could not be fetched, they were NOT checked ({why})");
+        return Ok(());
+    }
+    step::run_quietly(cargo().args(["deny", "--log-level", "error", "check", "--disable-fetch", "advisories"]))?;
+    println!("    cargo deny: advisories");
+    Ok(())
+}
