@@ -5,8 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-mod children;
-pub mod clock_offset;
 mod digest;
 mod exchange;
 pub mod exit_code;
@@ -16,14 +14,14 @@ pub mod io;
 mod job;
 pub mod launcher;
 pub mod launcher_io;
-mod links;
+mod link;
 pub mod memory;
 mod outbox;
 mod output;
 mod plan;
 mod pmi_server;
 mod pmix;
-pub mod starts;
+mod session;
 mod text;
 mod ticket;
 pub mod time;
@@ -35,5 +33,7 @@ pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
 pub use pmi_server::arena;
-pub use starts::{NEEDED, NEEDED_WORDS};
+pub use session::clock as clock_offset;
+pub use session::starts;
+pub use session::starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

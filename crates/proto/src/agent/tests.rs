@@ -14,9 +14,5 @@ mod starting;
 mod step;
 
 use super::*;
-use crate::io::{LinkId, Peer};
-use crate::outbox::control_frame;
-use bytes::Bytes;
-use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{self, Control, Failure, MissingAgent};
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::peer::RemoteShell;

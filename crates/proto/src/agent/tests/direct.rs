@@ -1,6 +1,6 @@
 //! Links beside the tree, seen from one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
-use super::starting::{SECOND, T, UP, agent, hear, job, link_child, outputs, sent};
+use super::starting::{SECOND, T, UP, agent, config, hear, job, link_child, outputs, sent};
 use super::*;
 use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
@@ -26,7 +26,7 @@ fn unheard() -> Agent {
 }
 
 fn agent_without_address(id: u32) -> Agent {
-    let config = agent(id).config;
+    let config = config(id);
     let mut agent = Agent::new(config);
     agent.handle(T, Input::LinkUp { link: UP, peer: Peer::Parent, local: String::new() });
     agent
@@ -38,7 +38,7 @@ pub(super) fn frame(job: u32, arg: u32) -> Frame {
 }
 
 fn send(agent: &mut Agent, to: u32, frame: Frame) {
-    agent.links.send_peer(AgentId(to), frame, &mut agent.out);
+    agent.links.send_peer(agent.membership.routes(), AgentId(to), frame, &mut agent.out);
 }
 
 fn offer(from: u32) -> Option<Endpoint> {

@@ -61,7 +61,7 @@ impl Bench {
             fanout,
             agents: (0..count).map(|agent| AgentSpec { host: format!("n{agent}") }).collect(),
             transport: weather.transport,
-            ..super::starting::agent(0).config.session
+            ..super::starting::config(0).session
         };
         let spec = JobSpec {
             nodes: (0..count)
@@ -105,7 +105,7 @@ impl Bench {
     fn send(&mut self, from: u32, to: u32, frame: Frame) {
         let agent = self.agents[from as usize].as_mut().expect("it was seen to live");
         agent.links.direct.at(self.now);
-        agent.links.send_peer(AgentId(to), frame, &mut agent.out);
+        agent.links.send_peer(agent.membership.routes(), AgentId(to), frame, &mut agent.out);
         self.perform(from);
     }
 

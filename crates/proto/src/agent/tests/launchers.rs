@@ -86,20 +86,19 @@ fn any_launcher_ends_any_job_by_a_signal_that_there_is() {
 #[test]
 fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     let (mut root, job, _) = two();
-    let heard_of =
-        |root: &Agent, job| root.links.standing.as_ref().map(|standing| standing.owners.links_of(JobId(job)));
-    assert_eq!(heard_of(&root, job), Some(vec![LAUNCHER]));
+    let heard_of = |root: &Agent, job| root.launchers.links_of(JobId(job));
+    assert_eq!(heard_of(&root, job), [LAUNCHER]);
     hear(&mut root, T, OTHER, 0, &Control::Revive);
-    assert_eq!(heard_of(&root, 0), Some(vec![OTHER]));
+    assert_eq!(heard_of(&root, 0), [OTHER]);
     root.handle(T, Input::LinkDown { link: OTHER, problem: "closed".into() });
-    assert_eq!(heard_of(&root, 0), Some(Vec::new()));
+    assert_eq!(heard_of(&root, 0), []);
     // A job that is over while its launcher is still there, and one whose launcher goes first.
     for (link, goes_first) in [(LAUNCHER, false), (OTHER, true)] {
         let job = if goes_first { attach(&mut root, link) } else { job };
         if goes_first {
             hear(&mut root, T, link, job, &Control::Launch(small(job)));
             root.handle(T, Input::LinkDown { link, problem: "closed".into() });
-            assert_eq!(heard_of(&root, job), Some(Vec::new()));
+            assert_eq!(heard_of(&root, job), []);
         }
         let (local, job) = (LocalRank(0), JobId(job));
         root.handle(T, Input::ChildStarted { job, local, pid: 7, spawn_ns: 0, exec_ns: 0 });
@@ -107,6 +106,6 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
         for stream in [crate::io::Stream::Out, crate::io::Stream::Err] {
             root.handle(T, Input::StdioClosed { job, local, stream });
         }
-        assert_eq!((root.jobs.len(), heard_of(&root, job.0)), (0, Some(Vec::new())));
+        assert_eq!((root.jobs.len(), heard_of(&root, job.0)), (0, Vec::new()));
     }
 }

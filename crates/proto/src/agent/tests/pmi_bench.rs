@@ -1,6 +1,6 @@
 //! A tree of agents with ranks that say PMI requests as text; what is sent arrives at once, in order.
 
-use super::starting::{T, agent, job};
+use super::starting::{T, config, job};
 use super::*;
 use crate::io::{ExitStatus, Stream};
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ impl PmiBench {
     pub fn new(nodes: u32, ppn: u32, change: impl FnOnce(&mut JobOptions)) -> PmiBench {
         let session = SessionSpec {
             agents: (0..nodes).map(|agent| AgentSpec { host: format!("n{agent}") }).collect(),
-            ..agent(0).config.session
+            ..config(0).session
         };
         let mut spec = JobSpec {
             nodes: (0..nodes)

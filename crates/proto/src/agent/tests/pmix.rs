@@ -104,7 +104,7 @@ fn a_server_that_breaks_the_rules_ends_its_job() {
         let cause = failure(&done);
         assert!(matches!(&cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
         assert!(done.contains(&Output::StopPmix { job: JOB }), "{what}");
-        assert!(!agent.left, "{what}: the agent stays");
+        assert!(!agent.leaving.has_left(), "{what}: the agent stays");
     }
     let mut agent = serving();
     agent.handle(T, Input::PmixBytes { job: JOB, bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") });

@@ -241,5 +241,5 @@ fn an_orphan_that_was_not_taken_in_leaves_nothing_behind() {
     outputs(&mut agent);
     agent.handle(T, Input::LinkDown { link, problem: "closed".into() });
     assert!(!outputs(&mut agent).contains(&Output::Exit));
-    assert!(agent.links.has_up(), "its parent is still there");
+    assert!(agent.links.neighbours.has_up(), "its parent is still there");
 }

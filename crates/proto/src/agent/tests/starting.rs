@@ -27,12 +27,21 @@ pub(super) fn agent_by(me: u32, remote_shell: RemoteShell) -> Agent {
         node_timeout_ns: 30 * SECOND,
         ..SessionSpec::default()
     };
-    let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
+    let mut agent = Agent::new(born(me, session));
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
     agent.handle(T, Input::LinkUp { link: UP, peer, local: String::new() });
     // Where children dial in, as its driver tells before a shell can end.
     agent.handle(T, Input::Listening { addresses: vec!["10.0.0.1:5".into()] });
     agent
+}
+
+fn born(me: u32, session: SessionSpec) -> AgentConfig {
+    AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 })
+}
+
+/// What agent `me` of them is told at its birth.
+pub(super) fn config(me: u32) -> AgentConfig {
+    born(me, agent(me).session().clone())
 }
 
 pub(super) fn job(id: u32) -> JobSpec {

@@ -145,8 +145,8 @@ fn a_step_speaks_of_its_own_agents() {
     hear(&mut root, T, UP, 2, &Control::Launch(job(2)));
     outputs(&mut root);
     exited(&mut root, T, first, 1, "srun: error: no");
-    assert!(!root.children.is_starting(AgentId(1)), "its step is over");
-    assert!(root.children.is_starting(AgentId(2)), "another step brings it");
+    assert!(!root.starter.is_starting(AgentId(1)), "its step is over");
+    assert!(root.starter.is_starting(AgentId(2)), "another step brings it");
 }
 
 #[test]
@@ -165,10 +165,10 @@ fn what_an_old_step_says_is_not_of_the_new_life() {
     assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
     told(&mut root, old, 1, Some("Killed"));
     exited(&mut root, T + SECOND, old, 1, "srun: error: n1: task 1: Killed");
-    assert!(root.children.is_starting(AgentId(1)), "the new step brings it");
+    assert!(root.starter.is_starting(AgentId(1)), "the new step brings it");
     told(&mut root, new[0].0, 1, Some("no room"));
     exited(&mut root, T + SECOND, new[0].0, 1, "");
-    assert!(!root.children.is_starting(AgentId(1)));
+    assert!(!root.starter.is_starting(AgentId(1)));
 }
 
 #[test]

@@ -1,0 +1,577 @@
+//! One agent of a session: routes each input to the part that owns it.
+//!
+//! ```text
+//!                 launcher or parent  (up)
+//!                        │ ▲
+//!   LinkBytes ──► Links ─┴─┴─► Job ◄── ClientBytes, StdioBytes, Child* (this node's ranks)
+//!                        │ ▲
+//!                     children  (down)
+//! ```
+//!
+//! The root is an agent like the others. A one-shot run is a session with one job; what differs between the two is `Policy`.
+//!
+//! Each part takes its own state, a read-only view and an input, and pushes effects. The agent takes them off a stack, one after the
+//! other: what an effect causes is done before those behind it, so all happens in the order in which it was wanted, and nothing
+//! re-enters a part.
+
+use crate::io::{Input, LinkId, Output, Peer};
+use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants};
+use crate::link::Links;
+use crate::memory::{Heap, Memory};
+use crate::outbox::{Outbox, control_frame};
+pub use crate::session::{AgentConfig, Holds};
+use crate::session::{
+    Begin, ClockOffset, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter,
+    UcxAgreement, View, early, launchers, membership, on_control, placement, starter, ucx,
+};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::sync::Arc;
+use wireup_coll::tree::Tree;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
+
+/// Why a later job of the session misses an agent.
+const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
+
+pub struct Agent {
+    me: AgentId,
+    tree: Tree,
+    session: SessionSpec,
+    policy: Policy,
+    born: Born,
+    links: Links,
+    out: Outbox,
+    memory: Box<dyn Memory>,
+    starter: Starter,
+    membership: Membership,
+    launchers: Launchers,
+    early: Early,
+    ucx: UcxAgreement,
+    clock: ClockOffset,
+    leaving: Leaving,
+    jobs: Jobs,
+    /// What is still to be done of the input in hand; the last is the next.
+    stack: Vec<Effect>,
+}
+
+/// What parts may know, while one of them is told something.
+macro_rules! view {
+    ($agent:ident, $now:expr) => {
+        View {
+            now: $now,
+            me: $agent.me,
+            tree: $agent.tree,
+            session: &$agent.session,
+            policy: $agent.policy,
+            neighbours: &$agent.links.neighbours,
+            addresses: $agent.links.addresses(),
+            jobs: &$agent.jobs,
+            is_leaving: $agent.leaving.has_begun(),
+        }
+    };
+}
+
+impl Agent {
+    /// An agent whose ranks, if any, share its address space.
+    pub fn new(config: AgentConfig) -> Self {
+        Agent::with_memory(config, Box::new(Heap))
+    }
+
+    /// An agent that shares `memory` with its ranks.
+    pub fn with_memory(config: AgentConfig, memory: Box<dyn Memory>) -> Self {
+        let AgentConfig { agent: me, session, born, parent, kin } = config;
+        let tree = Tree::new(session.agents.len() as u32, session.fanout);
+        let policy = Policy::of(&session);
+        Agent {
+            me,
+            tree,
+            policy,
+            born,
+            links: Links::new(me, session.transport, policy),
+            out: Outbox::default(),
+            memory,
+            starter: Starter::new(me, &session, born.process_ns),
+            early: Early::new(kin.newest, &kin.live),
+            membership: Membership::new(me, tree, &session, parent, kin),
+            launchers: Launchers::default(),
+            ucx: UcxAgreement::default(),
+            clock: ClockOffset::of(&session.remote_shell),
+            leaving: Leaving::default(),
+            jobs: Jobs::default(),
+            session,
+            stack: Vec::new(),
+        }
+    }
+
+    pub fn session(&self) -> &SessionSpec {
+        &self.session
+    }
+
+    /// An agent of a standing session begins: it starts its children without waiting for a job.
+    pub fn begin(&mut self, now: Instant) {
+        if !self.policy.starts_all_agents() {
+            return;
+        }
+        let all = self.tree.subtree(AgentId(0)).collect();
+        let mut fx = Effects::default();
+        fx.push(Effect::Membership(membership::Input::AdoptChildrenOf(self.me)));
+        fx.push(Effect::Ucx(ucx::Input::AskAll));
+        fx.push(Effect::Starter(starter::Input::CallStep(all)));
+        fx.push(Effect::Starter(starter::Input::CallShells));
+        self.run(now, fx);
+    }
+
+    /// Takes a job on: the bootstrap message's.
+    pub fn launch(&mut self, now: Instant, spec: JobSpec) {
+        let mut fx = Effects::default();
+        fx.push(Effect::Launch(Box::new(spec)));
+        self.run(now, fx);
+    }
+
+    /// Tells the agent one thing that happened at `now`. Never blocks.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        if self.leaving.has_left() {
+            return;
+        }
+        self.links.direct.at(now);
+        let mut fx = Effects::default();
+        self.hear(now, input, &mut fx);
+        fx.push(Effect::Starter(starter::Input::StopIfEnding));
+        fx.push(Effect::Starter(starter::Input::CallShells));
+        fx.push(Effect::Launchers(launchers::Input::EndIfIdle));
+        fx.push(Effect::LeaveIfTold);
+        fx.push(Effect::LeaveIfDone);
+        self.run(now, fx);
+    }
+
+    /// The next thing to do; call until `None`.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop()
+    }
+
+    /// When to call `handle` with `Input::Tick` if nothing else happens first.
+    pub fn deadline(&self) -> Option<Instant> {
+        let jobs = self.jobs.all().filter_map(Job::deadline);
+        jobs.chain(self.starter.deadline())
+            .chain(self.links.direct.deadline())
+            .chain(self.membership.deadline())
+            .chain(self.leaving.deadline())
+            .min()
+    }
+
+    /// Bytes of output held here, for the simulator's checkers.
+    pub fn held_output_bytes(&self) -> usize {
+        self.jobs.all().map(Job::held_output_bytes).sum()
+    }
+
+    /// Collectives that are not over here, for the simulator's checkers.
+    pub fn open_exchanges(&self) -> usize {
+        self.jobs.all().map(Job::open_exchanges).sum()
+    }
+
+    /// Requests of PMIx servers that are not answered, for the simulator's checkers.
+    pub fn outstanding_asks(&self) -> usize {
+        self.jobs.all().map(Job::outstanding_asks).sum()
+    }
+
+    /// What this agent holds, for the simulator's checkers: how many entries in tables that jobs come and go through, and
+    /// bytes of frames that wait or are kept.
+    pub fn holds(&self) -> Holds {
+        Holds {
+            jobs: self.jobs.size(),
+            early_frames: self.early.len(),
+            direct_jobs: self.links.direct.jobs().len(),
+            direct_bytes: self.links.direct.held_bytes(),
+            session: self.membership.size() + self.launchers.size(),
+        }
+    }
+
+    /// Does what is wanted, and what that causes, in order.
+    fn run(&mut self, now: Instant, mut fx: Effects) {
+        self.stack.extend(fx.reversed());
+        while let Some(effect) = self.stack.pop() {
+            self.apply(now, effect, &mut fx);
+            self.stack.extend(fx.reversed());
+        }
+    }
+
+    /// Whom an input is for.
+    fn hear(&mut self, now: Instant, input: Input, fx: &mut Effects) {
+        let routes = self.membership.routes();
+        match input {
+            Input::LinkUp { link, peer, local } => self.on_link_up(now, link, peer, local, fx),
+            Input::LinkBytes { link, bytes } => fx.push(Effect::Bytes(link, bytes)),
+            Input::LinkDown { link, problem } => fx.push(Effect::LinkDown(link, problem)),
+            Input::Listening { addresses } => self.links.on_listening(routes, addresses, &mut self.out),
+            Input::ListenFailed { problem } => self.links.on_listen_failed(routes, &problem, &mut self.out),
+            Input::UcxOpened { result } => fx.push(Effect::Ucx(ucx::Input::Opened(result))),
+            Input::DialFailed { agent, problem } => {
+                self.links.on_dial_failed(routes, agent, problem, &mut self.out);
+            }
+            Input::ShellExited { shell, status, stderr } => {
+                fx.push(Effect::Starter(starter::Input::ShellExited { shell, status, stderr }));
+            }
+            Input::ShellFailed { shell, error } => {
+                fx.push(Effect::Starter(starter::Input::ShellFailed { shell, error }));
+            }
+            Input::StepTold { shell, agent, problem } => {
+                fx.push(Effect::Starter(starter::Input::StepTold { shell, agent, problem }));
+            }
+            Input::Ancestors { ancestors } => fx.push(Effect::Membership(membership::Input::Ancestors(ancestors))),
+            Input::ToldToEnd { signal } => {
+                self.leaving.on_told_to_end();
+                fx.jobs(self.jobs.ids(), || JobInput::FailHere(Cause::ToldToEnd { signal }));
+            }
+            Input::ChildStarted { job, local, pid, spawn_ns, exec_ns } => {
+                fx.push(Effect::Job(job, JobInput::Started { local, pid, spawn_ns, exec_ns }));
+            }
+            Input::ChildFailed { job, local, error } => {
+                fx.push(Effect::Job(job, JobInput::StartFailed { local, error }));
+            }
+            Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
+            Input::ClientBytes { job, local, bytes } => {
+                fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
+            }
+            Input::ClientGone { job, local } => fx.push(Effect::Job(job, JobInput::ClientGone { local })),
+            Input::StdioBytes { job, local, stream, bytes } => {
+                fx.push(Effect::Job(job, JobInput::StdioBytes { local, stream, bytes }));
+            }
+            Input::StdioClosed { job, local, stream } => {
+                fx.push(Effect::Job(job, JobInput::StdioClosed { local, stream }));
+            }
+            Input::StdinTaken { job, local, bytes } => {
+                fx.push(Effect::Job(job, JobInput::StdinTaken { local, bytes }));
+            }
+            Input::PmixBytes { job, bytes } => fx.push(Effect::Job(job, JobInput::PmixBytes(bytes))),
+            Input::PmixGone { job, status, stderr } => {
+                fx.push(Effect::Job(job, JobInput::PmixGone { status, stderr }));
+            }
+            Input::PmixFailed { job, error } => fx.push(Effect::Job(job, JobInput::PmixFailed(error))),
+            Input::KeeperLost { job } => fx.push(Effect::Job(job, JobInput::KeeperLost)),
+            Input::RejoinFailed { .. } => fx.push(Effect::Membership(membership::Input::RejoinFailed)),
+            Input::EndSession { reason } => fx.push(Effect::Launchers(launchers::Input::EndSession { reason })),
+            Input::Tick => {
+                fx.push(Effect::Starter(starter::Input::Tick));
+                fx.push(Effect::CheckDirect);
+                fx.push(Effect::Membership(membership::Input::Tick));
+                fx.push(Effect::TickJobs);
+                fx.push(Effect::LeaveIfLate);
+            }
+        }
+    }
+
+    /// Carries out one effect.
+    fn apply(&mut self, now: Instant, effect: Effect, fx: &mut Effects) {
+        let view = view!(self, now);
+        let routes = self.membership.routes();
+        match effect {
+            Effect::Up(job, message) => self.send_up(control_frame(job, &message)),
+            Effect::Child(child, message) => {
+                self.links.send_child(child, control_frame(JobId(0), &message), &mut self.out);
+            }
+            Effect::Children(message) => self.links.send_children(&control_frame(JobId(0), &message), &mut self.out),
+            Effect::ChildFrame(child, frame) => self.links.send_child(child, frame, &mut self.out),
+            Effect::PassOn(agents, frame) => self.links.pass_on(routes, &agents, &frame, &mut self.out),
+            Effect::Peer(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
+            Effect::Send(link, frame) => self.out.send(link, frame),
+            Effect::Do(output) => self.out.push(output),
+
+            Effect::Bytes(link, bytes) => self.on_bytes(now, link, bytes, fx),
+            Effect::LinkDown(link, problem) => self.on_link_down(link, problem, fx),
+            Effect::Expect(child) => self.links.neighbours.expect(child),
+            Effect::Forget(child) => drop(self.links.neighbours.forget(child)),
+            Effect::Reroute(child) => self.links.reroute(routes, child, &mut self.out),
+            Effect::Cut(child) => drop(self.links.cut_child(child, &mut self.out)),
+            Effect::TakeIn(link, child) => self.take_in(link, child, fx),
+            Effect::LoseDirect(agent) => self.links.direct.lose(agent),
+            Effect::RouteAgain(whom) => {
+                let has_moved = whom.has(self.tree, self.me);
+                self.links.direct.route_again(|peer| has_moved || whom.has(self.tree, peer));
+                self.links.settle_direct(routes, &mut self.out);
+            }
+            Effect::ForgetDirect(jobs) => {
+                jobs.into_iter().for_each(|job| self.links.direct.forget(job));
+                self.links.settle_direct(routes, &mut self.out);
+            }
+            Effect::Followers(from) => self.links.on_followers(from, fx),
+            Effect::CheckDirect => self.links.check_direct(routes, &mut self.out, fx),
+            Effect::UseUcx(point) => self.links.on_decided(routes, point, &mut self.out),
+
+            Effect::Starter(input) => {
+                let early = || (self.early.newest(), self.early.live());
+                let kin = |child| self.membership.kin_of(self.tree, self.me, self.policy, early(), child);
+                self.starter.handle(&view, &kin, input, fx);
+            }
+            Effect::Membership(input) => self.membership.handle(&view, input, fx),
+            Effect::Launchers(input) => self.launchers.handle(&view, self.membership.nodes(), input, fx),
+            Effect::Early(input) => self.early.handle(&view, input, fx),
+            Effect::Ucx(input) => self.ucx.handle(&view, input, fx),
+            Effect::AskClock { only_profiled } => {
+                if !only_profiled || self.jobs.all().any(Job::is_profiled) {
+                    self.clock.ask_parent(&view, fx);
+                }
+            }
+            Effect::ClockTold { asked_ns, told_ns } => self.clock.on_parent_told(&view, asked_ns, told_ns, fx),
+            Effect::Shutdown => self.leaving.on_shutdown(&view, fx),
+            Effect::LeaveIfDone => self.leaving.leave_if_done(&view, fx),
+            Effect::LeaveIfTold => self.leaving.leave_if_told(&view, fx),
+            Effect::LeaveIfLate => self.leaving.on_tick(now, fx),
+            Effect::Leave => self.leaving.leave(fx),
+
+            Effect::Launch(spec) => self.on_launch(now, *spec, fx),
+            Effect::Begin(begin) => self.begin_job(now, *begin, fx),
+            Effect::Job(id, input) => self.tell_job(now, id, input, fx),
+            Effect::TickJobs => fx.jobs(self.jobs.ids(), || JobInput::Tick),
+            // What an agent of ours cannot have written changes nothing.
+            Effect::Deliver { job, from, frame } => drop(self.jobs.deliver(&view, job, from, frame, fx)),
+            Effect::JobOver(id) => self.forget_job(id, fx),
+        }
+    }
+
+    /// Towards the root; at the root, to those who hear of that job.
+    fn send_up(&mut self, frame: Frame) {
+        if self.me == AgentId(0) && self.policy.has_many_launchers() {
+            for link in self.launchers.links_of(JobId(frame.job)) {
+                self.out.send(link, frame.clone());
+            }
+        } else {
+            self.links.send_up(frame, &mut self.out);
+        }
+    }
+
+    fn on_link_up(&mut self, now: Instant, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
+        let is_expected = match peer {
+            // A second dial, or one after its time: whoever that is, it is not needed.
+            Peer::Child(agent) => self.starter.is_starting(agent) && self.links.neighbours.expects(agent),
+            Peer::Direct(agent) => self.links.direct.expects(agent),
+            Peer::Orphan { agent, life } => {
+                let input = membership::Input::Orphan { link, agent, life };
+                return self.membership.handle(&view!(self, now), input, fx);
+            }
+            Peer::Parent | Peer::Launcher => true,
+        };
+        if !is_expected {
+            return fx.close(link);
+        }
+        self.links.on_up(link, peer, &mut self.out);
+        match peer {
+            Peer::Child(child) => {
+                fx.push(Effect::Membership(membership::Input::Linked(child)));
+                fx.push(Effect::Starter(starter::Input::Up { child, local }));
+            }
+            Peer::Launcher if self.policy.has_many_launchers() => {
+                fx.push(Effect::Launchers(launchers::Input::Up(link)));
+            }
+            Peer::Parent => {
+                fx.push(Effect::Membership(membership::Input::ParentUp));
+                fx.jobs(self.jobs.ids(), || JobInput::Linked);
+                fx.push(Effect::AskClock { only_profiled: true });
+            }
+            Peer::Launcher | Peer::Direct(_) | Peer::Orphan { .. } => {}
+        }
+    }
+
+    fn on_link_down(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
+        match self.links.on_down(link) {
+            // Or it was not taken in.
+            None | Some(Peer::Orphan { .. }) => {}
+            Some(Peer::Launcher) if self.policy.has_many_launchers() => {
+                fx.push(Effect::Launchers(launchers::Input::Down(link)));
+            }
+            Some(Peer::Launcher) => fx.push(Effect::Leave),
+            Some(Peer::Parent) => fx.push(Effect::Membership(membership::Input::ParentLost)),
+            Some(Peer::Child(child)) => {
+                fx.push(Effect::Starter(starter::Input::LinkDown { child, problem }));
+            }
+            Some(Peer::Direct(agent)) => {
+                let routes = self.membership.routes();
+                self.links.on_direct_lost(routes, agent, link, &problem, &mut self.out);
+            }
+        }
+    }
+
+    /// An agent that has lost its parent becomes a child; what waited for it comes after what it must know.
+    fn take_in(&mut self, link: LinkId, child: AgentId, fx: &mut Effects) {
+        let waiting = self.links.neighbours.forget(child);
+        self.links.on_up(link, Peer::Child(child), &mut self.out);
+        fx.push(Effect::Starter(starter::Input::Adopted(child)));
+        fx.push(Effect::Membership(membership::Input::TellState(child)));
+        let waiting = waiting.into_iter().filter(|frame| !membership::is_state(frame));
+        waiting.for_each(|frame| fx.push(Effect::ChildFrame(child, frame)));
+    }
+
+    /// One frame of what came over a link, then the rest.
+    fn on_bytes(&mut self, now: Instant, link: LinkId, mut bytes: Bytes, fx: &mut Effects) {
+        let problem = match self.links.next_frame(link, &mut bytes) {
+            Ok(None) => return fx.push(Effect::Launchers(launchers::Input::Answer(link))),
+            Ok(Some(frame)) => match self.on_frame(now, link, frame, fx) {
+                Ok(()) => return fx.push(Effect::Bytes(link, bytes)),
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        fx.push(Effect::Launchers(launchers::Input::Refuse { link, problem: problem.clone() }));
+        fx.close(link);
+        fx.push(Effect::LinkDown(link, problem));
+    }
+
+    /// Whom a frame is for.
+    fn on_frame(&mut self, now: Instant, link: LinkId, frame: Frame, fx: &mut Effects) -> Result<(), PeerError> {
+        let routes = self.membership.routes();
+        let Some(peer) = self.links.peer(link) else { return Ok(()) };
+        let branch = match peer {
+            Peer::Child(agent) => Some(agent),
+            Peer::Launcher if self.policy.has_many_launchers() => return self.on_launcher_frame(link, frame, fx),
+            Peer::Parent | Peer::Launcher => None,
+            Peer::Direct(agent) => {
+                self.links.on_beside(link, agent, frame, &mut self.out, fx);
+                return Ok(());
+            }
+            // They are children as soon as they are taken in.
+            Peer::Orphan { .. } => return Ok(()),
+        };
+        let neighbour = self.links.agent_at(routes, peer);
+        match (frame.kind, neighbour) {
+            (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
+            (Kind::Direct | Kind::Modex | Kind::Bench, None) => {}
+            (Kind::Direct | Kind::Modex | Kind::Bench, Some(from)) => {
+                fx.push(Effect::Early(early::Input::Frame { from, frame }));
+            }
+            (Kind::Control, _) => {
+                let message: Control = peer::decode(&frame.payload)?;
+                on_control(&view!(self, now), routes, From { branch, neighbour }, &frame, message, fx);
+            }
+            (
+                Kind::ExchangeUp
+                | Kind::ExchangeDown
+                | Kind::Output
+                | Kind::OutputCredit
+                | Kind::Input
+                | Kind::InputCredit
+                | Kind::Trace
+                | Kind::Pair
+                | Kind::GroupUp
+                | Kind::GroupDown
+                | Kind::PmixUp
+                | Kind::PmixDown,
+                _,
+            ) => self.jobs.on_frame(neighbour, frame, fx),
+        }
+        Ok(())
+    }
+
+    fn on_launcher_frame(&mut self, link: LinkId, frame: Frame, fx: &mut Effects) -> Result<(), PeerError> {
+        if self.launchers.is_attached(link) {
+            fx.push(Effect::Launchers(match frame.kind == Kind::Control {
+                true => {
+                    let message = Box::new(peer::decode(&frame.payload)?);
+                    launchers::Input::Said { link, job: JobId(frame.job), message }
+                }
+                false => launchers::Input::Frame { link, frame },
+            }));
+        }
+        Ok(())
+    }
+
+    /// Takes a job on that the whole session's tree runs: the bootstrap message's, or the launcher's of one run.
+    fn on_launch(&mut self, now: Instant, spec: JobSpec, fx: &mut Effects) {
+        if self.jobs.spec(spec.job).is_some() {
+            // Whoever started this agent in its parent's stead gave it the job, and so does the parent.
+            return;
+        }
+        self.links.direct.at(now);
+        let mapping = match placement(&self.session, &spec) {
+            Ok(mapping) => mapping,
+            Err(problem) => return self.refuse(&spec, problem, fx),
+        };
+        let spec = Arc::new(spec);
+        self.jobs.announce(spec.clone());
+        let tree = JobTree::whole(self.me, self.tree);
+        let children = participants(&spec, &mapping, &tree);
+        let begin = Box::new(Begin { spec, mapping, tree, lost: Vec::new() });
+        fx.push(Effect::Starter(starter::Input::Launch { begin, children }));
+    }
+
+    /// A job that no honest launcher sends: it ends before it began.
+    fn refuse(&self, spec: &JobSpec, problem: String, fx: &mut Effects) {
+        let cause = Cause::Launcher { problem };
+        let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
+        let message = match self.me {
+            AgentId(0) => Control::Ended(Ended { failure: Some(failure), done: Default::default() }),
+            _ => Control::Failed(failure),
+        };
+        fx.push(Effect::Up(spec.job, message));
+    }
+
+    fn begin_job(&mut self, now: Instant, begin: Begin, fx: &mut Effects) {
+        let Begin { spec, mapping, tree, lost } = begin;
+        let id = spec.job;
+        let has_up = self.links.neighbours.has_up();
+        let hold = self.session.hold_ranks && !has_up;
+        self.jobs.announce(spec.clone());
+        let job = Job::new(spec, &mapping, self.me, tree, self.born, hold, now);
+        let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
+        let asks_clock = job.is_profiled() && has_up;
+        self.jobs.begin(id, job);
+        let missing = |agent| MissingAgent { agent, problem: LOST_BEFORE.into() };
+        fx.push(Effect::Job(id, JobInput::Begin { lost: lost.into_iter().map(missing).collect() }));
+        if asks_clock {
+            fx.push(Effect::AskClock { only_profiled: false });
+        }
+        if !self.policy.starts_all_agents() {
+            fx.push(Effect::Ucx(ucx::Input::Ask(below)));
+        }
+        fx.push(Effect::Early(early::Input::Begun(id)));
+    }
+
+    fn tell_job(&mut self, now: Instant, id: JobId, input: JobInput, fx: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let neighbours = &self.links.neighbours;
+        let mut turn = Turn {
+            now,
+            start_by: self.starter.start_by(),
+            clock: &self.clock,
+            standing: self.policy.survives_losses(),
+            is_linked: &|agent| neighbours.child(agent).is_some(),
+            memory: &mut *self.memory,
+        };
+        let mut acts = Acts::default();
+        let is_over = job.handle(&mut turn, input, &mut acts);
+        acts.into_iter().for_each(|act| self.carry_out(id, act, fx));
+        if is_over {
+            fx.push(Effect::JobOver(id));
+        }
+    }
+
+    fn carry_out(&mut self, id: JobId, act: Act, fx: &mut Effects) {
+        let routes = self.membership.routes();
+        match act {
+            Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
+            Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
+            Act::Prepare(agents) => self.links.prepare_peers(routes, agents, id, &mut self.out),
+            Act::DropChild(agent) => {
+                if self.links.cut_child(agent, &mut self.out) {
+                    fx.push(Effect::Starter(starter::Input::Dropped(agent)));
+                }
+            }
+            Act::Do(output) => self.out.push(output),
+        }
+    }
+
+    /// A job is over here; what its ranks leave behind others may still ask for, unless they have given up on this agent.
+    fn forget_job(&mut self, id: JobId, fx: &mut Effects) {
+        let Some(mut job) = self.jobs.remove(id) else { return };
+        if job.up() != Up::Nowhere {
+            self.early.leave_behind(id, job.take_remains());
+        }
+        fx.push(Effect::ForgetDirect(vec![id]));
+        let traces = job.leaves_traces().then(|| job.agents());
+        fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

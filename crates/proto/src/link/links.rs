@@ -1,0 +1,323 @@
+//! The links of one agent: who is at the other end, and the half-read frames of each.
+//!
+//! Links beside the tree are made when they are first wanted (`direct`); a neighbour in the tree needs none. Which way a frame goes
+//! to an agent that is not a neighbour is the affair of `session::routes`.
+
+use super::Neighbours;
+use super::direct::{Dial, Direct};
+use crate::io::{LinkId, Output, Peer};
+use crate::job::JobInput;
+use crate::outbox::Outbox;
+use crate::session::{Effect, Effects, Policy, Routes, early};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wireup_coll::tree::Hop;
+use wireup_wire::frame::{Frame, FrameError, FrameReader, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
+use wireup_wire::peer::{AgentTransport, Note, PeerError};
+use wireup_wire::route::{self, Endpoint, Routed, UcxPoint};
+
+pub struct Links {
+    me: AgentId,
+    policy: Policy,
+    open: BTreeMap<LinkId, OpenLink>,
+    pub neighbours: Neighbours,
+    pub direct: Direct,
+    /// Where other agents can dial in, once this agent listens.
+    addresses: Vec<String>,
+}
+
+struct OpenLink {
+    peer: Peer,
+    reader: FrameReader,
+}
+
+impl Links {
+    pub fn new(me: AgentId, transport: AgentTransport, policy: Policy) -> Self {
+        Links {
+            me,
+            policy,
+            open: BTreeMap::new(),
+            neighbours: Neighbours::default(),
+            direct: Direct::new(me, transport, policy.survives_losses()),
+            addresses: Vec::new(),
+        }
+    }
+
+    pub fn on_up(&mut self, link: LinkId, peer: Peer, out: &mut Outbox) {
+        let is_one_of_many = peer == Peer::Launcher && self.policy.has_many_launchers();
+        let reader = match is_one_of_many {
+            true => FrameReader::with_limit(LAUNCHER_PAYLOAD_MAX),
+            false => FrameReader::new(),
+        };
+        self.open.insert(link, OpenLink { peer, reader });
+        let waited = match peer {
+            Peer::Child(agent) => self.neighbours.on_child_up(agent, link),
+            Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_up(link),
+            // Launchers come and go; orphans are taken in as children, or not at all.
+            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => Vec::new(),
+            Peer::Direct(agent) => return self.direct.on_up(agent, link, out),
+        };
+        waited.into_iter().for_each(|frame| out.send(link, frame));
+    }
+
+    /// Forgets a link; says who was there.
+    pub fn on_down(&mut self, link: LinkId) -> Option<Peer> {
+        let peer = self.open.remove(&link)?.peer;
+        match peer {
+            Peer::Child(agent) => drop(self.neighbours.on_child_down(agent)),
+            Peer::Launcher if self.policy.has_many_launchers() => {}
+            Peer::Parent | Peer::Launcher => self.neighbours.on_up_lost(),
+            // What becomes of a link beside the tree is said with the reason.
+            Peer::Orphan { .. } | Peer::Direct(_) => {}
+        }
+        Some(peer)
+    }
+
+    pub fn peer(&self, link: LinkId) -> Option<Peer> {
+        self.open.get(&link).map(|open| open.peer)
+    }
+
+    /// The next whole frame of `chunk` on `link`; an unknown link has none.
+    pub fn next_frame(&mut self, link: LinkId, chunk: &mut Bytes) -> Result<Option<Frame>, FrameError> {
+        match self.open.get_mut(&link) {
+            Some(open) => open.reader.next(chunk),
+            None => Ok(None),
+        }
+    }
+
+    /// Towards the parent, now or when there is one; in a session of one run, from the root to its launcher.
+    pub fn send_up(&mut self, frame: Frame, out: &mut Outbox) {
+        if let Some((link, frame)) = self.neighbours.for_parent(frame) {
+            out.send(link, frame);
+        }
+    }
+
+    /// A child is none any more. True if it was linked.
+    pub fn cut_child(&mut self, agent: AgentId, out: &mut Outbox) -> bool {
+        self.neighbours.forget(agent);
+        let link = self.neighbours.on_child_down(agent);
+        if let Some(link) = link {
+            self.open.remove(&link);
+            out.push(Output::CloseLink { link });
+        }
+        link.is_some()
+    }
+
+    /// Sends to a child, now or when it has linked back; a lost child gets nothing.
+    pub fn send_child(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
+        if let Some((link, frame)) = self.neighbours.for_child(agent, frame) {
+            out.send(link, frame);
+        }
+    }
+
+    /// To all children that are linked or expected.
+    pub fn send_children(&mut self, frame: &Frame, out: &mut Outbox) {
+        for child in self.neighbours.all().collect::<Vec<_>>() {
+            self.send_child(child, frame.clone(), out);
+        }
+    }
+
+    /// Towards these agents, down the session's tree; each child gets it once.
+    pub fn pass_on(&mut self, routes: &Routes, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
+        for child in routes.branches_to(&self.neighbours, agents) {
+            self.send_child(child, frame.clone(), out);
+        }
+    }
+
+    /// A child is not waited for any more; what was for those behind it may find another way.
+    pub fn reroute(&mut self, routes: &Routes, child: AgentId, out: &mut Outbox) {
+        for frame in self.neighbours.forget(child) {
+            // What the session says is known to whoever has taken the orphan in, or is said again when it has moved.
+            if frame.kind == Kind::Routed
+                && let Some((to, _)) = route::ends(&frame)
+            {
+                self.route(routes, to, frame, out);
+            }
+        }
+    }
+
+    /// Passes a frame on towards an agent, hop by hop.
+    pub fn route(&mut self, routes: &Routes, to: AgentId, frame: Frame, out: &mut Outbox) {
+        let hop = routes.next_hop(&self.neighbours, to);
+        self.send_hop(hop, frame, out);
+    }
+
+    fn send_hop(&mut self, hop: Hop, frame: Frame, out: &mut Outbox) {
+        match hop {
+            Hop::Child(child) => self.send_child(child, frame, out),
+            Hop::Parent if self.me != AgentId(0) => self.send_up(frame, out),
+            // Nobody here knows it.
+            Hop::Parent | Hop::Here => {}
+        }
+    }
+
+    /// Where other agents can dial in.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    pub fn on_listening(&mut self, routes: &Routes, addresses: Vec<String>, out: &mut Outbox) {
+        self.addresses.clone_from(&addresses);
+        self.direct.on_listening(addresses);
+        self.settle_direct(routes, out);
+    }
+
+    /// Nobody can dial in; a later wish tries it again.
+    pub fn on_listen_failed(&mut self, routes: &Routes, problem: &str, out: &mut Outbox) {
+        self.direct.on_listen_failed(problem);
+        self.settle_direct(routes, out);
+    }
+
+    /// By what links are made beside the tree.
+    pub fn on_decided(&mut self, routes: &Routes, ucx: Option<UcxPoint>, out: &mut Outbox) {
+        self.direct.on_decided(ucx);
+        self.settle_direct(routes, out);
+    }
+
+    /// Sends to any other agent: on the link of the tree if it is a neighbour, else as `direct` has it.
+    ///
+    /// # Panics
+    /// For this agent itself.
+    pub fn send_peer(&mut self, routes: &Routes, agent: AgentId, frame: Frame, out: &mut Outbox) {
+        assert_ne!(agent, self.me, "an agent has no link to itself");
+        if routes.is_lost(agent) {
+            // Its jobs are being ended.
+        } else if routes.is_parent(agent) {
+            self.send_up(frame, out);
+        } else if routes.is_own_child(&self.neighbours, agent) {
+            self.send_child(agent, frame, out);
+        } else {
+            self.direct.send(agent, frame, out);
+            self.settle_direct(routes, out);
+        }
+    }
+
+    /// Begins the links that will be wanted for these agents.
+    pub fn prepare_peers(&mut self, routes: &Routes, agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
+        for agent in agents {
+            if !routes.is_neighbour(&self.neighbours, agent) {
+                self.direct.prepare(agent, job);
+            }
+        }
+        self.settle_direct(routes, out);
+    }
+
+    /// Carries out what `direct` has decided.
+    pub fn settle_direct(&mut self, routes: &Routes, out: &mut Outbox) {
+        if self.direct.wants_to_listen() {
+            out.push(Output::Listen);
+        }
+        for link in self.direct.take_closing() {
+            self.open.remove(&link);
+            out.push(Output::CloseLink { link });
+        }
+        while let Some((job, routed)) = self.direct.next_routed() {
+            let to = routed.to;
+            let lives = routes.lives_to(to);
+            self.route(routes, to, Routed { lives, ..routed }.wrap(job.0), out);
+        }
+    }
+
+    /// Another agent says where it listens.
+    fn on_endpoint(&mut self, routes: &Routes, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
+        if !routes.is_neighbour(&self.neighbours, from) {
+            if let Some(Dial { agent, addresses, ucx }) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(Output::Dial { agent, addresses, ucx });
+            }
+            self.settle_direct(routes, out);
+        }
+    }
+
+    /// An agent was dialled in vain.
+    pub fn on_dial_failed(&mut self, routes: &Routes, agent: AgentId, problem: String, out: &mut Outbox) {
+        self.direct.on_dial_failed(agent, problem);
+        self.settle_direct(routes, out);
+    }
+
+    /// A link beside the tree is gone.
+    pub fn on_direct_lost(&mut self, routes: &Routes, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
+        self.direct.on_lost(agent, link, problem);
+        self.settle_direct(routes, out);
+    }
+
+    /// A frame on its way through the tree, to this agent or another. `branch`: the child that passes it on; `None`: from above.
+    ///
+    /// # Errors
+    /// It is no frame of an agent of ours.
+    pub fn on_routed(
+        &mut self,
+        routes: &Routes,
+        branch: Option<AgentId>,
+        frame: Frame,
+        out: &mut Outbox,
+        fx: &mut Effects,
+    ) -> Result<(), PeerError> {
+        let (to, from) = route::ends(&frame).ok_or(PeerError::Malformed)?;
+        if !routes.is_on_its_way(&self.neighbours, branch, from, to) {
+            return Ok(());
+        }
+        if to != self.me {
+            let hop = routes.hop_of_routed(&self.neighbours, branch, from, to);
+            self.send_hop(hop, frame, out);
+            return Ok(());
+        }
+        let job = JobId(frame.job);
+        let Routed { lives, endpoint, frame, .. } = Routed::unwrap(frame)?;
+        if lives != routes.lives_from(from) {
+            return Ok(());
+        }
+        if let Some(endpoint) = endpoint {
+            self.on_endpoint(routes, from, endpoint, job, out);
+        }
+        if let Some((number, frame)) = frame
+            && let Some(frame) = self.direct.on_routed(from, number, frame)
+        {
+            fx.push(Effect::Early(early::Input::Frame { from, frame }));
+            fx.push(Effect::Followers(from));
+        }
+        fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
+        Ok(())
+    }
+
+    /// A frame over a link beside the tree.
+    pub fn on_beside(&mut self, link: LinkId, from: AgentId, frame: Frame, out: &mut Outbox, fx: &mut Effects) {
+        let job = JobId(frame.job);
+        if let Some(frame) = self.direct.on_frame(from, link, frame, out) {
+            fx.push(Effect::Early(early::Input::Frame { from, frame }));
+            fx.push(Effect::Followers(from));
+        }
+        fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
+    }
+
+    /// The next frame of an agent that had waited for the one before it.
+    pub fn on_followers(&mut self, from: AgentId, fx: &mut Effects) {
+        if let Some(frame) = self.direct.follower(from) {
+            fx.push(Effect::Early(early::Input::Frame { from, frame }));
+            fx.push(Effect::Followers(from));
+        }
+    }
+
+    /// Tells what is due of links beside the tree.
+    pub fn check_direct(&mut self, routes: &Routes, out: &mut Outbox, fx: &mut Effects) {
+        self.direct.on_tick();
+        self.settle_direct(routes, out);
+        for (peer, problem) in self.direct.take_notes() {
+            fx.note(Note::Routed { agent: self.me, peer, problem });
+        }
+        for broken in self.direct.take_broken() {
+            let input = || JobInput::NoDirectLink { agent: broken.agent, problem: broken.problem.clone() };
+            fx.jobs(broken.jobs.iter().copied(), input);
+        }
+    }
+
+    /// The agent at the other end of a link; the launcher is none.
+    pub fn agent_at(&self, routes: &Routes, peer: Peer) -> Option<AgentId> {
+        match peer {
+            Peer::Parent => routes.parent(),
+            Peer::Child(agent) | Peer::Direct(agent) => Some(agent),
+            Peer::Launcher | Peer::Orphan { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Control messages between neighbours in the tree: for which part each is.
+//!
+//! What comes in the wrong direction, or is of a standing session and this is none, comes from no agent of ours: it changes nothing.
+
+use super::{Begin, Effect, Effects, Routes, View, early, membership, placement, starter, ucx};
+use crate::job::{JobInput, JobTree, agents_of};
+use crate::session::starts::{Purpose, Wish};
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{Control, MissingAgent};
+
+/// From where a message comes.
+#[derive(Clone, Copy)]
+pub struct From {
+    /// The child that says it; `None`: from above.
+    pub branch: Option<AgentId>,
+    /// The agent at the other end, if it is a neighbour as the tree was drawn.
+    pub neighbour: Option<AgentId>,
+}
+
+pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, message: Control, fx: &mut Effects) {
+    let job = JobId(frame.job);
+    let survives = view.policy.survives_losses();
+    match (from.branch, message) {
+        (None, Control::Launch(spec)) => {
+            fx.push(Effect::Starter(starter::Input::NewTime));
+            fx.push(Effect::Launch(Box::new(spec)));
+        }
+        (None, Control::Shutdown) => fx.push(Effect::Shutdown),
+        (None, Control::NotStarted(missing)) => fx.push(Effect::Starter(starter::Input::NotStarted(missing))),
+        (None, Control::ClockTell { asked_ns, told_ns }) => fx.push(Effect::ClockTold { asked_ns, told_ns }),
+        (None, Control::TimeLeft { left_ns }) => fx.push(Effect::Starter(starter::Input::TimeLeft(left_ns))),
+        (None, Control::Probed { agent, asker, problem }) => {
+            fx.push(Effect::Starter(starter::Input::Probed { agent, asker, problem }));
+        }
+        (None, Control::UseUcx { yes }) => fx.push(Effect::Ucx(ucx::Input::Decided(yes))),
+        (Some(branch), Control::StartFor { agent, jobs, parent, problem, kin }) => {
+            let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, kin } };
+            fx.push(Effect::Starter(starter::Input::StartFor { wish, branch, problem }));
+        }
+        (Some(branch), Control::Probe { agent, asker }) => {
+            fx.push(Effect::Starter(starter::Input::ProbeFor { branch, agent, asker }));
+        }
+        (Some(branch), Control::UcxLooked { missing }) => {
+            fx.push(Effect::Ucx(ucx::Input::Looked { branch, missing }));
+        }
+        (Some(branch), Control::Note(note)) => fx.push(Effect::Starter(starter::Input::Note { branch, note })),
+        (Some(child), Control::ClockAsk { asked_ns }) => {
+            fx.child(child, Control::ClockTell { asked_ns, told_ns: view.now.0 });
+        }
+        // Of standing sessions.
+        (None, Control::Start { spec, newest, live }) if survives => {
+            on_start(view, routes, frame, spec, newest, live, fx);
+        }
+        (None, Control::Over { agents }) if survives => on_over(view, agents, frame, fx),
+        (Some(branch), Control::Here(agents)) if survives => {
+            fx.push(Effect::Membership(membership::Input::Here { branch, agents }));
+        }
+        (None, Control::Here(agents)) if survives => {
+            fx.push(Effect::Membership(membership::Input::Elsewhere(agents)));
+        }
+        (None, Control::Moved { agents, newest, live }) if survives => {
+            fx.push(Effect::Membership(membership::Input::Moved { agents, newest, live }));
+        }
+        (Some(branch), Control::Missing(missing)) if survives && job == JobId(0) => {
+            on_missing(view, branch, missing, fx);
+        }
+        (None, Control::Lost { agent }) if survives => fx.push(Effect::Membership(membership::Input::Lost(agent))),
+        (None, Control::Return { agents, life }) if survives => {
+            fx.push(Effect::Membership(membership::Input::Return { agents, life }));
+        }
+        // A job's own.
+        (
+            _,
+            message @ (Control::Started { .. }
+            | Control::Failed(_)
+            | Control::Departed(_)
+            | Control::Done(_)
+            | Control::Signal { .. }
+            | Control::Resize { .. }
+            | Control::Kill { .. }
+            | Control::StallAsk { .. }
+            | Control::Stall(_)
+            | Control::Missing(_)
+            | Control::Over { .. }),
+        ) => view.jobs.on_control(view, from.neighbour, job, message, fx),
+        (
+            _,
+            Control::Launch(_)
+            | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
+            | Control::Note(_)
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. }
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::AskJobs
+            | Control::JobList(_)
+            | Control::AskNodes
+            | Control::Nodes(_)
+            | Control::Revive
+            | Control::KillJob { .. }
+            | Control::EndSession { .. }
+            | Control::Start { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. }
+            | Control::Moved { .. },
+        ) => {}
+    }
+}
+
+/// A job of a standing session comes down the tree.
+fn on_start(
+    view: &View<'_>,
+    routes: &Routes,
+    frame: &Frame,
+    spec: JobSpec,
+    newest: JobId,
+    live: Vec<JobId>,
+    fx: &mut Effects,
+) {
+    // The root has looked at it.
+    let Ok(mapping) = placement(view.session, &spec) else { return };
+    let agents = agents_of(&spec, &mapping);
+    fx.push(Effect::PassOn(agents.clone(), frame.clone()));
+    fx.push(Effect::Early(early::Input::Live { newest, live }));
+    if agents.contains(&view.me) && !agents.iter().any(|agent| routes.is_lost(*agent)) {
+        let tree = JobTree::of(view.me, view.tree.fanout(), agents);
+        let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
+        fx.push(Effect::Early(early::Input::Start { begin, live: None }));
+    }
+}
+
+/// A job is over on all of its nodes. Whoever still has it ends it for itself.
+fn on_over(view: &View<'_>, agents: Vec<AgentId>, frame: &Frame, fx: &mut Effects) {
+    let job = JobId(frame.job);
+    fx.push(Effect::PassOn(agents, frame.clone()));
+    fx.push(match view.jobs.has(job) {
+        true => Effect::Job(job, JobInput::Abandon),
+        false => Effect::Early(early::Input::Over(job)),
+    });
+}
+
+fn on_missing(view: &View<'_>, branch: AgentId, missing: Vec<MissingAgent>, fx: &mut Effects) {
+    for missing in missing {
+        if view.tree.subtree_contains(branch, missing.agent) {
+            fx.push(Effect::Membership(membership::Input::ReportLost(missing)));
+        }
+    }
+}

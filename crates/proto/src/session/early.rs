@@ -1,0 +1,316 @@
+//! Frames of other agents for jobs that are not here: not yet, or not any more.
+//!
+//! A job's frames may come before the tree brings the job: they wait for it. In a standing session a job's own tree is not the
+//! session's, so all of its frames may come from any agent; elsewhere nobody gives orders beside the tree. A job that is over leaves
+//! behind what other nodes may still ask its ranks for.
+
+use super::{Begin, Effect, Effects, View};
+use crate::job::JobInput;
+use crate::pmix::{Remains, modex_frame, modex_gone};
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
+use wireup_wire::modex::Between;
+use wireup_wire::peer::{self, Control};
+
+pub enum Input {
+    /// Another agent, wherever it is in the tree, has sent this one a frame.
+    Frame { from: AgentId, frame: Frame },
+    /// Of the jobs up to `newest` only these may still have something to say.
+    Live { newest: JobId, live: Vec<JobId> },
+    /// A job of a standing session comes down the tree; at the root, with what is live now.
+    Start { begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)> },
+    /// A job has begun here.
+    Begun(JobId),
+    /// A job that is not here is over on all nodes.
+    Over(JobId),
+    /// At the root: a job is over on all nodes.
+    OverEverywhere(JobId),
+    /// A frame of a job was heard: what comes late of it leaves nothing behind.
+    ForgetIfOver(JobId),
+}
+
+/// Frames for jobs that this agent does not know yet.
+#[derive(Default)]
+pub struct Early {
+    /// The latest job that is known of. Ids grow: frames of others up to that came too late, unless they are `live`.
+    newest: JobId,
+    /// Those that may still be under way somewhere. None in a session of one run: its jobs follow each other.
+    live: BTreeSet<JobId>,
+    /// Those of them that were launched here.
+    begun: BTreeSet<JobId>,
+    frames: BTreeMap<JobId, Waited>,
+    bytes: usize,
+    /// What ranks of jobs that are over have left behind.
+    remains: BTreeMap<JobId, Remains>,
+}
+
+/// What came for one job.
+pub struct Waited {
+    pub frames: Vec<(AgentId, Frame)>,
+    /// Nothing was thrown away.
+    pub is_whole: bool,
+}
+
+impl Early {
+    /// With what the agent is told at its birth.
+    pub fn new(newest: JobId, live: &[JobId]) -> Self {
+        let mut early = Early::default();
+        early.on_live(newest, live);
+        early
+    }
+
+    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+        match input {
+            Input::Frame { from, frame } => self.on_frame(view, from, frame, fx),
+            Input::Live { newest, live } => {
+                let pruned = self.on_live(newest, &live);
+                fx.push(Effect::ForgetDirect(pruned));
+            }
+            Input::Start { begin, live } => self.on_start(begin, live, fx),
+            Input::Begun(job) => self.on_begun(job, fx),
+            Input::Over(job) => {
+                self.forget(job);
+                fx.push(Effect::ForgetDirect(vec![job]));
+            }
+            Input::OverEverywhere(job) => self.forget(job),
+            Input::ForgetIfOver(job) => {
+                if view.policy.outlives_jobs() && !view.jobs.has(job) && self.is_over(job) {
+                    fx.push(Effect::ForgetDirect(vec![job]));
+                }
+            }
+        }
+    }
+
+    fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
+        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench);
+        if !is_beside && !view.policy.has_trees_of_jobs() {
+            return;
+        }
+        let id = JobId(frame.job);
+        if view.jobs.has(id) {
+            fx.push(Effect::Deliver { job: id, from, frame });
+        } else if self.is_over(id) {
+            self.answer_for_gone(id, from, &frame, fx);
+        } else if is_over(&frame) {
+            // The job will not come here: those who waited for this agent gave up.
+            self.forget(id);
+            fx.push(Effect::ForgetDirect(vec![id]));
+        } else {
+            self.keep(from, frame);
+        }
+    }
+
+    /// A job that is over here, and not where `from` is: nothing of its ranks is left.
+    fn answer_for_gone(&self, id: JobId, from: AgentId, frame: &Frame, fx: &mut Effects) {
+        // What an agent of ours cannot have written changes nothing.
+        if frame.kind == Kind::Modex
+            && let Ok(Between::Want { ranks }) = peer::decode(&frame.payload)
+        {
+            let answers = modex_gone(ranks, self.remains(id)).into_iter();
+            answers.for_each(|answer| fx.push(Effect::Peer(from, modex_frame(id, &answer))));
+        }
+    }
+
+    fn on_start(&mut self, begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)>, fx: &mut Effects) {
+        if self.is_over(begin.spec.job) {
+            // It came twice, since somebody on its way was lost.
+            return;
+        }
+        if let Some((newest, live)) = live {
+            self.on_live(newest, &live);
+        }
+        fx.push(Effect::Begin(begin));
+    }
+
+    /// A job has begun: what came for it before.
+    fn on_begun(&mut self, job: JobId, fx: &mut Effects) {
+        let Waited { frames, is_whole } = self.take(job);
+        if !is_whole {
+            let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes came for the job before it began");
+            fx.push(Effect::Job(job, JobInput::EarlyOverflow(problem)));
+        }
+        let deliver = |(from, frame)| Effect::Deliver { job, from, frame };
+        frames.into_iter().map(deliver).for_each(|effect| fx.push(effect));
+    }
+
+    /// Keeps a frame of a job that may still come; what is too much is thrown away, and the job told when it comes.
+    fn keep(&mut self, from: AgentId, frame: Frame) {
+        let id = JobId(frame.job);
+        let bytes = self.bytes + frame.wire_len();
+        let waited = self.frames.entry(id).or_default();
+        if bytes <= DIRECT_WAITING_BYTES_MAX {
+            self.bytes = bytes;
+            waited.frames.push((from, frame));
+        } else {
+            waited.is_whole = false;
+        }
+    }
+
+    /// A job is over; others may still ask for what its ranks have left behind.
+    pub fn leave_behind(&mut self, id: JobId, remains: Remains) {
+        if !remains.is_empty() {
+            self.remains.insert(id, remains);
+        }
+    }
+
+    fn remains(&self, id: JobId) -> &Remains {
+        static NOTHING: Remains = Remains::new();
+        self.remains.get(&id).unwrap_or(&NOTHING)
+    }
+
+    /// Whether a job that is not here was, or never will be.
+    pub fn is_over(&self, id: JobId) -> bool {
+        self.begun.contains(&id) || (id <= self.newest && !self.live.contains(&id))
+    }
+
+    pub fn newest(&self) -> JobId {
+        self.newest
+    }
+
+    pub fn live(&self) -> Vec<JobId> {
+        self.live.iter().copied().collect()
+    }
+
+    /// Of the jobs up to `newest` only these may still have something to say.
+    fn on_live(&mut self, newest: JobId, live: &[JobId]) -> Vec<JobId> {
+        if newest < self.newest {
+            // What was sent twice comes late.
+            return Vec::new();
+        }
+        // What is over stays so, also where somebody has not heard it.
+        let may_be_live = |id: &&JobId| **id > self.newest || self.live.contains(*id);
+        self.live = live.iter().filter(may_be_live).copied().collect();
+        self.newest = newest;
+        self.prune()
+    }
+
+    /// Forgets jobs that are over; says of which there were frames.
+    fn prune(&mut self) -> Vec<JobId> {
+        let before: Vec<JobId> = self.frames.keys().copied().collect();
+        let (newest, live) = (self.newest, &self.live);
+        let may_come = |id: &JobId| *id > newest || live.contains(id);
+        self.begun.retain(may_come);
+        self.remains.retain(|id, _| may_come(id));
+        let begun = &self.begun;
+        self.frames.retain(|id, _| may_come(id) && !begun.contains(id));
+        let bytes = |waited: &Waited| waited.frames.iter().map(|(_, frame)| frame.wire_len()).sum::<usize>();
+        self.bytes = self.frames.values().map(bytes).sum();
+        before.into_iter().filter(|id| !self.frames.contains_key(id)).collect()
+    }
+
+    /// A job is over on all nodes.
+    fn forget(&mut self, id: JobId) {
+        self.live.remove(&id);
+        if id > self.newest {
+            // It never came here, and will not.
+            self.begun.insert(id);
+        }
+        self.prune();
+    }
+
+    /// A job is launched: its frames, and an end of those that waited for earlier ones.
+    pub fn take(&mut self, id: JobId) -> Waited {
+        self.newest = self.newest.max(id);
+        self.begun.insert(id);
+        let waited = self.frames.remove(&id).unwrap_or_default();
+        self.prune();
+        waited
+    }
+
+    /// Frames that wait, for the simulator's checkers.
+    pub fn len(&self) -> usize {
+        self.frames.values().map(|waited| waited.frames.len()).sum::<usize>() + self.remains.len()
+    }
+}
+
+/// Whether nobody waits for a job any more.
+fn is_over(frame: &Frame) -> bool {
+    frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Over { .. }))
+}
+
+impl Default for Waited {
+    fn default() -> Self {
+        Waited { frames: Vec::new(), is_whole: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::control_frame;
+    use crate::session::Scene;
+    use wireup_wire::frame::Class;
+
+    const FROM: AgentId = AgentId(5);
+
+    fn frame(job: u32, bytes: usize) -> Frame {
+        Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg: 0, payload: vec![0; bytes].into() }
+    }
+
+    fn tell(early: &mut Early, scene: &Scene, input: Input) -> Effects {
+        let mut fx = Effects::default();
+        early.handle(&scene.view(), input, &mut fx);
+        fx
+    }
+
+    #[test]
+    fn frames_wait_for_their_job_in_order() {
+        let (scene, mut early) = (Scene::one_run(1), Early::default());
+        for bytes in [1, 2] {
+            let fx = tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(1, bytes) });
+            assert!(fx.is_empty());
+        }
+        assert_eq!(early.len(), 2);
+        let fx = tell(&mut early, &scene, Input::Begun(JobId(1)));
+        let length = |effect: &Effect| match effect {
+            Effect::Deliver { job: JobId(1), from: FROM, frame } => frame.payload.len(),
+            _ => panic!("nothing was lost"),
+        };
+        assert_eq!(fx.iter().map(length).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(early.len(), 0);
+    }
+
+    #[test]
+    fn a_job_is_told_that_more_came_than_may_wait() {
+        let (scene, mut early) = (Scene::one_run(1), Early::default());
+        for _ in 0..2 {
+            tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3) });
+        }
+        let fx = tell(&mut early, &scene, Input::Begun(JobId(1)));
+        assert!(matches!(fx.iter().next(), Some(Effect::Job(JobId(1), JobInput::EarlyOverflow(_)))));
+    }
+
+    #[test]
+    fn of_jobs_that_are_not_live_nothing_is_kept() {
+        let (scene, mut early) = (Scene::standing(1), Early::new(JobId(4), &[JobId(2)]));
+        tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(2, 1) });
+        tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(3, 1) });
+        assert_eq!(early.len(), 1, "job 3 is over");
+        let fx = tell(&mut early, &scene, Input::Live { newest: JobId(5), live: vec![JobId(5)] });
+        assert!(fx.iter().all(|effect| matches!(effect, Effect::ForgetDirect(jobs) if jobs == &[JobId(2)])));
+        assert_eq!(early.len(), 0);
+    }
+
+    #[test]
+    fn in_one_run_nobody_gives_orders_beside_the_tree() {
+        let order = control_frame(JobId(1), &Control::Kill { grace_ns: 0 });
+        for (scene, kept) in [(Scene::one_run(1), 0), (Scene::standing(1), 1)] {
+            let mut early = Early::default();
+            tell(&mut early, &scene, Input::Frame { from: FROM, frame: order.clone() });
+            assert_eq!(early.len(), kept);
+        }
+    }
+
+    #[test]
+    fn a_job_of_which_others_have_given_up_never_begins() {
+        let (scene, mut early) = (Scene::standing(1), Early::default());
+        tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(1, 1) });
+        let over = control_frame(JobId(1), &Control::Over { agents: Vec::new() });
+        let fx = tell(&mut early, &scene, Input::Frame { from: FROM, frame: over });
+        assert!(fx.iter().any(|effect| matches!(effect, Effect::ForgetDirect(_))));
+        assert!(early.is_over(JobId(1)));
+        assert_eq!(early.len(), 0);
+    }
+}

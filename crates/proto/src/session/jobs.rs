@@ -1,0 +1,165 @@
+//! The jobs of one agent: what other parts may know of them, and which job a frame is for.
+//!
+//! A job's frames come along its own tree. In a session of one run that is the session's; in a standing one it is a tree of the
+//! job's nodes, so they may come from any agent.
+
+use super::{Effect, Effects, View};
+use crate::job::{Job, JobInput};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::modex::Between;
+use wireup_wire::peer::{self, Control, PeerError};
+
+#[derive(Default)]
+pub struct Jobs {
+    /// Also of a job that is about to begin.
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
+    jobs: BTreeMap<JobId, Job>,
+}
+
+impl Jobs {
+    pub fn has(&self, id: JobId) -> bool {
+        self.jobs.contains_key(&id)
+    }
+
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        self.jobs.get_mut(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.jobs.iter().map(|(id, job)| (*id, job))
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    pub fn ids(&self) -> Vec<JobId> {
+        self.jobs.keys().copied().collect()
+    }
+
+    /// The jobs that `which` holds for.
+    pub fn ids_where(&self, which: impl Fn(&Job) -> bool) -> Vec<JobId> {
+        self.iter().filter(|(_, job)| which(job)).map(|(id, _)| id).collect()
+    }
+
+    /// The jobs that a child runs some of.
+    pub fn of_child(&self, child: AgentId) -> Vec<JobId> {
+        self.ids_where(|job| job.has_child(child))
+    }
+
+    pub fn spec(&self, id: JobId) -> Option<&Arc<JobSpec>> {
+        self.specs.get(&id)
+    }
+
+    pub fn specs(&self) -> impl Iterator<Item = &Arc<JobSpec>> {
+        self.specs.values()
+    }
+
+    /// A job is about to begin.
+    pub fn announce(&mut self, spec: Arc<JobSpec>) {
+        self.specs.insert(spec.job, spec);
+    }
+
+    pub fn begin(&mut self, id: JobId, job: Job) {
+        self.jobs.insert(id, job);
+    }
+
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        self.specs.remove(&id);
+        self.jobs.remove(&id)
+    }
+
+    /// Entries of all tables, for the simulator's checkers.
+    pub fn size(&self) -> usize {
+        self.jobs.len() + self.specs.len()
+    }
+
+    /// From where in a job's tree a frame comes: from above (`Some(None)`), from a child, or from where none should.
+    fn side(&self, id: JobId, from: Option<AgentId>) -> Option<Option<AgentId>> {
+        let job = self.jobs.get(&id)?;
+        from.map_or(Some(None), |agent| job.side(agent))
+    }
+
+    /// A job's frame from a neighbour in its tree, or (`None`) from the launcher.
+    pub fn on_frame(&self, from: Option<AgentId>, frame: Frame, fx: &mut Effects) {
+        let id = JobId(frame.job);
+        if let Some(from) = self.side(id, from) {
+            fx.push(Effect::Job(id, JobInput::Frame { from, frame }));
+        }
+    }
+
+    /// The same of the control class.
+    pub fn on_control(&self, view: &View<'_>, from: Option<AgentId>, id: JobId, message: Control, fx: &mut Effects) {
+        let input = match (self.side(id, from), message) {
+            (Some(Some(from)), Control::Missing(mut missing)) => {
+                missing.retain(|missing| view.tree.subtree_contains(from, missing.agent));
+                JobInput::ControlUp { from, message: Control::Missing(missing) }
+            }
+            (Some(Some(from)), message) => JobInput::ControlUp { from, message },
+            (Some(None), message) => JobInput::ControlDown(message),
+            (None, _) => return,
+        };
+        fx.push(Effect::Job(id, input));
+    }
+
+    /// A frame that another agent, wherever it is in the tree, has sent for a job that is here.
+    ///
+    /// # Errors
+    /// A message that no agent of ours has written.
+    pub fn deliver(
+        &self,
+        view: &View<'_>,
+        id: JobId,
+        from: AgentId,
+        frame: Frame,
+        fx: &mut Effects,
+    ) -> Result<(), PeerError> {
+        let input = match frame.kind {
+            Kind::Modex => {
+                let message: Between = peer::decode(&frame.payload)?;
+                JobInput::Between { from, message }
+            }
+            Kind::Bench => JobInput::Bench { from, frame },
+            Kind::Direct => JobInput::Direct { from, frame },
+            Kind::Control => {
+                self.on_control(view, Some(from), id, peer::decode(&frame.payload)?, fx);
+                return Ok(());
+            }
+            Kind::ExchangeUp
+            | Kind::ExchangeDown
+            | Kind::Output
+            | Kind::OutputCredit
+            | Kind::Input
+            | Kind::InputCredit
+            | Kind::Trace
+            | Kind::Routed
+            | Kind::Pair
+            | Kind::GroupUp
+            | Kind::GroupDown
+            | Kind::PmixUp
+            | Kind::PmixDown => {
+                self.on_frame(Some(from), frame, fx);
+                return Ok(());
+            }
+        };
+        fx.push(Effect::Job(id, input));
+        Ok(())
+    }
+}

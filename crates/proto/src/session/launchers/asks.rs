@@ -1,0 +1,88 @@
+//! What launchers ask about: nodes and jobs. A question is some bytes, its answer some for each node or job, so what comes with one
+//! read is answered once.
+
+use super::Launchers;
+use super::attached::Asks;
+use crate::io::LinkId;
+use crate::session::membership::Nodes;
+use crate::session::{Effect, Effects, View, membership};
+use crate::text;
+use wireup_wire::ids::JobId;
+use wireup_wire::limits::LISTED_NAME_LEN_MAX;
+use wireup_wire::peer::Control;
+use wireup_wire::session::{JobEntry, JobState};
+
+impl Launchers {
+    pub(super) fn note(&mut self, link: LinkId, note: impl FnOnce(&mut Asks)) {
+        if let Some(attached) = self.attached.get_mut(&link) {
+            note(&mut attached.asks);
+        }
+    }
+
+    pub(super) fn answer_questions(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, fx: &mut Effects) {
+        let Some(attached) = self.attached.get_mut(&link) else { return };
+        let asks = std::mem::take(&mut attached.asks);
+        if asks.nodes {
+            tell_nodes(nodes, link, fx);
+        }
+        if asks.jobs {
+            self.tell_jobs(view, link, fx);
+        }
+        if asks.revived {
+            self.tell_if_settled(nodes, fx);
+        }
+    }
+
+    /// All nodes are up or known to be missing: those that wait for it hear it.
+    pub(super) fn tell_if_settled(&mut self, nodes: &Nodes, fx: &mut Effects) {
+        if !nodes.is_settled() {
+            return;
+        }
+        for (link, attached) in &mut self.attached {
+            if std::mem::take(&mut attached.waits_for_nodes) {
+                tell_nodes(nodes, *link, fx);
+            }
+        }
+    }
+
+    pub(super) fn on_revive(&mut self, link: LinkId, fx: &mut Effects) {
+        if let Some(reason) = &self.ending {
+            let problem = format!("the session is being ended: {reason}");
+            return fx.answer(link, &Control::Refused { problem });
+        }
+        if let Some(attached) = self.attached.get_mut(&link) {
+            attached.asks.revived = true;
+            attached.waits_for_nodes = true;
+        }
+        self.owners.listen(link);
+        fx.push(Effect::Membership(membership::Input::Revive));
+    }
+
+    pub(super) fn tell_jobs(&self, view: &View<'_>, link: LinkId, fx: &mut Effects) {
+        let entries = view.jobs.ids().into_iter().filter_map(|id| self.entry(view, id)).collect();
+        fx.answer(link, &Control::JobList(entries));
+    }
+
+    fn entry(&self, view: &View<'_>, id: JobId) -> Option<JobEntry> {
+        let (job, spec) = (view.jobs.get(id)?, view.jobs.spec(id)?);
+        let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
+        let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
+        Some(JobEntry {
+            job: id,
+            nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
+            program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
+            ranks: spec.job_size(),
+            nodes: job.agents(),
+            age_ns: self.begun.get(&id).map_or(0, |since| view.now - *since),
+            state: match job.has_started() {
+                _ if job.is_ending() => JobState::Ending,
+                true => JobState::Running,
+                false => JobState::Starting,
+            },
+        })
+    }
+}
+
+fn tell_nodes(nodes: &Nodes, link: LinkId, fx: &mut Effects) {
+    fx.answer(link, &Control::Nodes(nodes.all().to_vec()));
+}

@@ -1,0 +1,99 @@
+//! Launchers' jobs: their start goes down the session's tree, their end leaves nothing behind.
+//!
+//! `Start` is passed on towards the job's nodes, also by agents that have none of it; these keep nothing. It names the jobs that
+//! may still have something to say, so that agents know what came too late from what came too early.
+
+use super::{Launchers, refuse_launch, start_frame};
+use crate::io::LinkId;
+use crate::job::{Job, JobTree, agents_of};
+use crate::outbox::control_frame;
+use crate::session::membership::Nodes;
+use crate::session::{Begin, Effect, Effects, View, Whom, early, placement};
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::{Cause, Control};
+
+impl Launchers {
+    /// The last job's number, and those that may still have something to say.
+    pub(super) fn live(&self) -> (JobId, Vec<JobId>) {
+        let reserved = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
+        let mut live: Vec<JobId> = self.begun.keys().copied().chain(reserved).collect();
+        live.sort_unstable();
+        (self.newest, live)
+    }
+
+    pub(super) fn on_launch(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, spec: JobSpec, fx: &mut Effects) {
+        let Some(attached) = self.attached.get_mut(&link) else { return };
+        let id = spec.job;
+        if id != attached.job || attached.has_launched {
+            let problem = match attached.job {
+                own if own == id => format!("job {id} was launched before"),
+                own => format!("job {id} is not this launcher's, which is {own}"),
+            };
+            return fx.answer(link, &Control::Refused { problem });
+        }
+        attached.has_launched = true;
+        match self.look_at(view, nodes, &spec) {
+            Ok((mapping, agents)) => {
+                self.begun.insert(id, view.now);
+                self.owners.own(id, link);
+                self.start(view, spec, mapping, agents, fx);
+            }
+            Err((host, cause)) => refuse_launch(link, id, host, cause, fx),
+        }
+    }
+
+    /// Where a job's ranks go, and which agents they are; or which host is in the way, if one is, and why.
+    fn look_at(
+        &self,
+        view: &View<'_>,
+        nodes: &Nodes,
+        spec: &JobSpec,
+    ) -> Result<(Mapping, Vec<AgentId>), (String, Cause)> {
+        if let Some(reason) = &self.ending {
+            return Err((String::new(), Cause::SessionEnded { reason: reason.clone() }));
+        }
+        let mapping = placement(view.session, spec).map_err(|problem| (String::new(), Cause::Launcher { problem }))?;
+        let agents = agents_of(spec, &mapping);
+        for &agent in &agents {
+            if let Some(problem) = nodes.problem(agent) {
+                let host = nodes.all()[agent.index()].host.clone();
+                return Err((host, Cause::AgentLost { agent, problem: problem.to_owned() }));
+            }
+        }
+        Ok((mapping, agents))
+    }
+
+    fn start(&self, view: &View<'_>, spec: JobSpec, mapping: Mapping, agents: Vec<AgentId>, fx: &mut Effects) {
+        let (newest, live) = self.live();
+        fx.push(Effect::PassOn(agents.clone(), start_frame(&spec, newest, live.clone())));
+        let tree = JobTree::of(view.me, view.tree.fanout(), agents);
+        let begin = Box::new(Begin { spec: spec.into(), mapping, tree, lost: Vec::new() });
+        fx.push(Effect::Early(early::Input::Start { begin, live: Some((newest, live)) }));
+    }
+
+    /// Jobs that have not begun everywhere are started again where they may not have been heard of.
+    pub(super) fn start_again(&self, view: &View<'_>, whom: &Whom, fx: &mut Effects) {
+        for spec in view.jobs.specs() {
+            let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
+            let Some(job) = view.jobs.get(spec.job).filter(is_open) else { continue };
+            let mut agents = job.agents();
+            agents.retain(|agent| whom.has(view.tree, *agent));
+            if !agents.is_empty() {
+                let (newest, live) = self.live();
+                fx.push(Effect::PassOn(agents, start_frame(spec, newest, live)));
+            }
+        }
+    }
+
+    pub(super) fn on_job_over(&mut self, job: JobId, traces: Option<Vec<AgentId>>, fx: &mut Effects) {
+        self.begun.remove(&job);
+        self.owners.forget_job(job);
+        fx.push(Effect::Early(early::Input::OverEverywhere(job)));
+        if let Some(agents) = traces {
+            let frame = control_frame(job, &Control::Over { agents: agents.clone() });
+            fx.push(Effect::PassOn(agents, frame));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What launchers that are attached to the root ask for.
+//!
+//! Each link has a job's number of its own; what it says about another job is refused, but for the wish to end it: all launchers are
+//! the same user's. A launcher that goes away takes its job along and nothing else. `jobs` starts their jobs down the session's tree
+//! and ends them there.
+//!
+//! In a session of one run there is one launcher, which is above the root as a parent is above another agent; nothing is attached.
+
+mod asks;
+mod attached;
+mod jobs;
+mod owners;
+#[cfg(test)]
+mod tests;
+
+use super::membership::Nodes;
+use super::{Effect, Effects, View, Whom, membership};
+use crate::io::LinkId;
+use crate::job::JobInput;
+use crate::outbox::control_frame;
+use crate::text;
+use crate::time::Instant;
+use attached::Attached;
+use owners::Owners;
+use std::collections::BTreeMap;
+use wireup_wire::frame::Frame;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::limits::KILLED_BY_LEN_MAX;
+use wireup_wire::peer::{Cause, Control, Ended, Failure};
+
+/// Signals are numbered 1 to that.
+const SIGNAL_MAX: i32 = 64;
+
+#[derive(Default)]
+pub struct Launchers {
+    /// The last job's number that was given to a launcher.
+    newest: JobId,
+    attached: BTreeMap<LinkId, Attached>,
+    owners: Owners,
+    /// Jobs under way, and since when.
+    begun: BTreeMap<JobId, Instant>,
+    /// The session is to end, and why.
+    ending: Option<String>,
+}
+
+pub enum Input {
+    Up(LinkId),
+    Down(LinkId),
+    /// A frame that is no control message.
+    Frame {
+        link: LinkId,
+        frame: Frame,
+    },
+    Said {
+        link: LinkId,
+        job: JobId,
+        message: Box<Control>,
+    },
+    /// All that came with one read was heard.
+    Answer(LinkId),
+    /// A link is about to be closed, since this is wrong with it.
+    Refuse {
+        link: LinkId,
+        problem: String,
+    },
+    /// All nodes may be up or known to be missing.
+    TellIfSettled,
+    /// These agents may not have heard of jobs that began before.
+    StartAgain(Whom),
+    /// Agents that were there have a new way.
+    Moved(Vec<AgentId>),
+    /// A job is over everywhere. `traces`: agents that may hold something of it.
+    JobOver {
+        job: JobId,
+        traces: Option<Vec<AgentId>>,
+    },
+    /// The session is to end: its jobs first, then its agents.
+    EndSession {
+        reason: String,
+    },
+    EndIfIdle,
+}
+
+impl Launchers {
+    /// Whether a link belongs to a launcher that was let in.
+    pub fn is_attached(&self, link: LinkId) -> bool {
+        self.attached.contains_key(&link)
+    }
+
+    /// Which links are to hear what is said about a job; job 0 is the session itself.
+    pub fn links_of(&self, job: JobId) -> Vec<LinkId> {
+        self.owners.links_of(job)
+    }
+
+    /// Entries of all tables that grow, for the simulator's checkers.
+    pub fn size(&self) -> usize {
+        self.attached.len() + self.begun.len()
+    }
+
+    /// `nodes`: what the root knows of all; only the root has launchers.
+    pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
+        let Some(nodes) = nodes.filter(|_| view.policy.has_many_launchers()) else {
+            if let Input::Up(link) = input {
+                // Nobody attaches to another agent.
+                fx.close(link);
+            }
+            return;
+        };
+        match input {
+            Input::Up(link) => self.attach(view, nodes, link, fx),
+            Input::Down(link) => self.on_down(link, fx),
+            Input::Frame { link, frame } => {
+                if self.attached.get(&link).is_some_and(|attached| attached.job == JobId(frame.job)) {
+                    view.jobs.on_frame(None, frame, fx);
+                }
+            }
+            Input::Said { link, job, message } => self.on_said(view, nodes, link, job, *message, fx),
+            Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
+            Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
+            Input::TellIfSettled => self.tell_if_settled(nodes, fx),
+            Input::StartAgain(whom) => self.start_again(view, &whom, fx),
+            Input::Moved(agents) if agents.is_empty() => {}
+            Input::Moved(agents) => {
+                let (newest, live) = self.live();
+                self.start_again(view, &Whom::These(agents.clone()), fx);
+                fx.push(Effect::Membership(membership::Input::Moved { agents, newest, live }));
+            }
+            Input::JobOver { job, traces } => self.on_job_over(job, traces, fx),
+            Input::EndSession { reason } => self.end(view, reason, fx),
+            Input::EndIfIdle => {
+                if self.ending.is_some() && view.jobs.is_empty() {
+                    fx.push(Effect::Shutdown);
+                }
+            }
+        }
+    }
+
+    fn on_said(
+        &mut self,
+        view: &View<'_>,
+        nodes: &Nodes,
+        link: LinkId,
+        job: JobId,
+        message: Control,
+        fx: &mut Effects,
+    ) {
+        let Some(own) = self.attached.get(&link).map(|attached| attached.job) else { return };
+        match message {
+            Control::Launch(spec) => self.on_launch(view, nodes, link, spec, fx),
+            Control::AskNodes => self.note(link, |asks| asks.nodes = true),
+            Control::AskJobs => self.note(link, |asks| asks.jobs = true),
+            Control::Revive => self.on_revive(link, fx),
+            Control::KillJob { job, signal, by } => on_kill_job(view, link, job, signal, &by, fx),
+            Control::EndSession { kill } => self.on_end_session(view, link, kill, fx),
+            message @ (Control::Signal { .. }
+            | Control::Kill { .. }
+            | Control::Resize { .. }
+            | Control::StallAsk { .. })
+                if job == own =>
+            {
+                // What comes when the job is over is late and no mistake.
+                view.jobs.on_control(view, None, job, message, fx);
+            }
+            Control::Signal { .. }
+            | Control::Kill { .. }
+            | Control::Resize { .. }
+            | Control::StallAsk { .. }
+            | Control::Started { .. }
+            | Control::Failed(_)
+            | Control::Departed(_)
+            | Control::Done(_)
+            | Control::Stall(_)
+            | Control::Shutdown
+            | Control::StartFor { .. }
+            | Control::NotStarted(_)
+            | Control::TimeLeft { .. }
+            | Control::Probe { .. }
+            | Control::Probed { .. }
+            | Control::UcxLooked { .. }
+            | Control::UseUcx { .. }
+            | Control::Missing(_)
+            | Control::Note(_)
+            | Control::ClockAsk { .. }
+            | Control::ClockTell { .. }
+            | Control::Ended(_)
+            | Control::Welcome(_)
+            | Control::Refused { .. }
+            | Control::Granted
+            | Control::JobList(_)
+            | Control::Nodes(_)
+            | Control::Start { .. }
+            | Control::Over { .. }
+            | Control::Here(_)
+            | Control::Lost { .. }
+            | Control::Return { .. }
+            | Control::Moved { .. } => {
+                let problem = format!("no launcher says this of job {job}");
+                fx.answer(link, &Control::Refused { problem });
+            }
+        }
+    }
+
+    fn on_end_session(&mut self, view: &View<'_>, link: LinkId, kill: bool, fx: &mut Effects) {
+        self.tell_jobs(view, link, fx);
+        if !kill && self.ending.is_none() && !view.jobs.is_empty() {
+            return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
+        }
+        fx.answer(link, &Control::Granted);
+        self.end(view, "it was told to end".into(), fx);
+    }
+
+    fn end(&mut self, view: &View<'_>, reason: String, fx: &mut Effects) {
+        self.ending.get_or_insert_with(|| reason.clone());
+        fx.jobs(view.jobs.ids(), || JobInput::FailBy(Cause::SessionEnded { reason: reason.clone() }));
+    }
+}
+
+fn on_kill_job(view: &View<'_>, link: LinkId, id: JobId, signal: Option<i32>, by: &str, fx: &mut Effects) {
+    if !view.jobs.has(id) {
+        let problem = format!("there is no job {id}; wireup jobs lists them");
+        return fx.answer(link, &Control::Refused { problem });
+    }
+    let input = match signal {
+        Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
+            return fx.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
+        }
+        Some(signal) => JobInput::ControlDown(Control::Signal { signal }),
+        None => JobInput::FailBy(Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) }),
+    };
+    fx.push(Effect::Job(id, input));
+    fx.answer(link, &Control::Granted);
+}
+
+fn refuse_launch(link: LinkId, job: JobId, host: String, cause: Cause, fx: &mut Effects) {
+    let failure = Failure { node: Default::default(), host, rank: None, pid: None, cause };
+    let ended = Control::Ended(Ended { failure: Some(failure), done: Default::default() });
+    fx.push(Effect::Send(link, control_frame(job, &ended)));
+}
+
+/// A job's description goes down to those that run it.
+fn start_frame(spec: &JobSpec, newest: JobId, live: Vec<JobId>) -> Frame {
+    control_frame(spec.job, &Control::Start { spec: spec.clone(), newest, live })
+}

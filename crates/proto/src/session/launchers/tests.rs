@@ -1,0 +1,141 @@
+use super::*;
+use crate::io::Output;
+use crate::session::{Scene, early};
+use wireup_wire::frame::Kind;
+use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
+use wireup_wire::peer;
+
+const LINK: LinkId = LinkId(5);
+const OTHER: LinkId = LinkId(6);
+
+struct Bench {
+    scene: Scene,
+    nodes: Nodes,
+    launchers: Launchers,
+}
+
+fn bench() -> Bench {
+    let scene = Scene::standing(0);
+    let nodes = Nodes::new(&scene.session);
+    Bench { scene, nodes, launchers: Launchers::default() }
+}
+
+impl Bench {
+    fn tell(&mut self, input: Input) -> Effects {
+        let mut fx = Effects::default();
+        self.launchers.handle(&self.scene.view(), Some(&self.nodes), input, &mut fx);
+        fx
+    }
+
+    fn says(&mut self, link: LinkId, job: u32, message: Control) -> Effects {
+        self.tell(Input::Said { link, job: JobId(job), message: Box::new(message) })
+    }
+}
+
+/// What a launcher is told by these effects.
+fn told(fx: &Effects, to: LinkId) -> Vec<Control> {
+    let message = |effect: &Effect| match effect {
+        Effect::Send(link, frame) if *link == to && frame.kind == Kind::Control => {
+            Some(peer::decode(&frame.payload).expect("our own message"))
+        }
+        _ => None,
+    };
+    fx.iter().filter_map(message).collect()
+}
+
+/// A job of one rank on the last node.
+fn job(id: u32) -> JobSpec {
+    JobSpec {
+        job: JobId(id),
+        nodes: vec![NodeSpec { agent: AgentId(14), name: "n14".into(), shared: false }],
+        blocks: vec![Block { first_node: 0, nodes: 1, ppn: 1 }],
+        apps: vec![AppSpec { ranks: 1, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
+        nspace: format!("s-{id}"),
+        env: Vec::new(),
+        options: JobOptions::default(),
+    }
+}
+
+#[test]
+fn each_launcher_has_a_job_of_its_own() {
+    let mut bench = bench();
+    for (link, own) in [(LINK, 1), (OTHER, 2)] {
+        let fx = bench.tell(Input::Up(link));
+        assert!(matches!(&told(&fx, link)[..], [Control::Welcome(welcome)] if welcome.job == JobId(own)));
+    }
+    let fx = bench.says(OTHER, 1, Control::Launch(job(1)));
+    assert!(matches!(&told(&fx, OTHER)[..], [Control::Refused { .. }]));
+    assert!(bench.launchers.links_of(JobId(1)).is_empty());
+}
+
+#[test]
+fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
+    let mut bench = bench();
+    bench.tell(Input::Up(LINK));
+    let fx = bench.says(LINK, 1, Control::Launch(job(1)));
+    let passed = |effect: &Effect| matches!(effect, Effect::PassOn(agents, _) if agents == &[AgentId(14)]);
+    assert!(fx.iter().any(passed));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Early(early::Input::Start { live: Some(_), .. }))));
+    assert_eq!(bench.launchers.links_of(JobId(1)), [LINK]);
+    assert_eq!(bench.launchers.live(), (JobId(1), vec![JobId(1)]));
+    bench.tell(Input::JobOver { job: JobId(1), traces: None });
+    assert_eq!(bench.launchers.live(), (JobId(1), Vec::new()));
+}
+
+#[test]
+fn a_job_on_a_lost_node_is_refused_with_the_reason() {
+    let mut bench = bench();
+    bench.nodes.on_lost(AgentId(14), "no route");
+    bench.tell(Input::Up(LINK));
+    let fx = bench.says(LINK, 1, Control::Launch(job(1)));
+    let [Control::Ended(Ended { failure: Some(failure), .. })] = &told(&fx, LINK)[..] else { panic!("it is refused") };
+    assert_eq!(failure.host, "n14");
+    assert!(matches!(&failure.cause, Cause::AgentLost { problem, .. } if problem == "no route"));
+}
+
+#[test]
+fn questions_of_one_read_are_answered_once() {
+    let mut bench = bench();
+    bench.tell(Input::Up(LINK));
+    for _ in 0..3 {
+        assert!(bench.says(LINK, 0, Control::AskNodes).is_empty());
+    }
+    assert_eq!(told(&bench.tell(Input::Answer(LINK)), LINK).len(), 1);
+    assert!(bench.tell(Input::Answer(LINK)).is_empty());
+}
+
+#[test]
+fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
+    let mut bench = bench();
+    bench.tell(Input::Up(LINK));
+    bench.says(LINK, 0, Control::Revive);
+    assert!(bench.tell(Input::Answer(LINK)).is_empty(), "some are on their way");
+    assert_eq!(bench.launchers.links_of(JobId(0)), [LINK], "it hears notes meanwhile");
+    bench.nodes.on_here(&(1..15).map(AgentId).collect::<Vec<_>>());
+    assert!(matches!(&told(&bench.tell(Input::TellIfSettled), LINK)[..], [Control::Nodes(_)]));
+    assert!(bench.tell(Input::TellIfSettled).is_empty());
+}
+
+#[test]
+fn a_session_that_is_to_end_takes_no_jobs_and_ends_when_there_are_none() {
+    let mut bench = bench();
+    bench.tell(Input::Up(LINK));
+    assert!(bench.tell(Input::EndIfIdle).is_empty());
+    let fx = bench.says(LINK, 0, Control::EndSession { kill: false });
+    assert!(matches!(&told(&fx, LINK)[..], [Control::JobList(_), Control::Granted]));
+    let fx = bench.says(LINK, 1, Control::Launch(job(1)));
+    assert!(matches!(&told(&fx, LINK)[..], [Control::Ended(_)]));
+    assert!(bench.tell(Input::EndIfIdle).iter().any(|effect| matches!(effect, Effect::Shutdown)));
+}
+
+#[test]
+fn nobody_attaches_where_the_root_is_not() {
+    let (mut scene, mut fx) = (Scene::standing(1), Effects::default());
+    let mut launchers = Launchers::default();
+    launchers.handle(&scene.view(), None, Input::Up(LINK), &mut fx);
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::CloseLink { link: LINK }))));
+    assert!(!launchers.is_attached(LINK));
+    scene = Scene::one_run(0);
+    launchers.handle(&scene.view(), Some(&Nodes::new(&scene.session)), Input::EndIfIdle, &mut fx);
+    assert_eq!(launchers.size(), 0);
+}

@@ -1,0 +1,122 @@
+//! The agent's own end: when nothing is left, or its time is over.
+//!
+//! ```text
+//!   told to leave ──► children are told ──► no children, no jobs ──► gone
+//!                                      └──► out of time ───────────► gone
+//! ```
+
+use super::{Effect, Effects, View};
+use crate::io::Output;
+use crate::time::Instant;
+use wireup_wire::peer::Control;
+
+/// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
+/// to do needs milliseconds; whatever still runs then is killed by the keeper.
+const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
+
+#[derive(Default)]
+pub struct Leaving {
+    /// It was told to leave, and does so by then.
+    until: Option<Instant>,
+    left: bool,
+    /// The batch system wants this agent gone.
+    told_to_end: bool,
+}
+
+impl Leaving {
+    pub fn has_begun(&self) -> bool {
+        self.until.is_some()
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.until
+    }
+
+    pub fn on_told_to_end(&mut self) {
+        self.told_to_end = true;
+    }
+
+    pub fn on_shutdown(&mut self, view: &View<'_>, fx: &mut Effects) {
+        if self.until.is_none() {
+            self.until = Some(view.now + SHUTDOWN_NS_MAX);
+            fx.push(Effect::Children(Control::Shutdown));
+        }
+    }
+
+    /// Told to leave: it does when nobody below is left, and no job.
+    pub fn leave_if_done(&mut self, view: &View<'_>, fx: &mut Effects) {
+        if self.until.is_some() && view.neighbours.is_leaf() && view.jobs.is_empty() {
+            self.leave(fx);
+        }
+    }
+
+    /// The batch system wants this agent gone: it goes when its jobs are over. Others above and below it find their way without.
+    pub fn leave_if_told(&mut self, view: &View<'_>, fx: &mut Effects) {
+        if self.told_to_end && view.policy.outlives_jobs() && !view.is_root() && view.jobs.is_empty() {
+            self.leave(fx);
+        }
+    }
+
+    pub fn on_tick(&mut self, now: Instant, fx: &mut Effects) {
+        if self.until.is_some_and(|until| now >= until) {
+            self.leave(fx);
+        }
+    }
+
+    pub fn leave(&mut self, fx: &mut Effects) {
+        if !std::mem::replace(&mut self.left, true) {
+            fx.push(Effect::Do(Output::Exit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::LinkId;
+    use crate::session::Scene;
+    use wireup_wire::ids::AgentId;
+
+    fn exits(fx: &Effects) -> bool {
+        fx.iter().any(|effect| matches!(effect, Effect::Do(Output::Exit)))
+    }
+
+    #[test]
+    fn it_waits_for_its_children_until_its_time_is_over() {
+        let (mut scene, mut leaving) = (Scene::one_run(1), Leaving::default());
+        scene.neighbours.on_child_up(AgentId(3), LinkId(3));
+        let mut fx = Effects::default();
+        leaving.on_shutdown(&scene.view(), &mut fx);
+        leaving.on_shutdown(&scene.view(), &mut fx);
+        assert_eq!(fx.iter().count(), 1, "children are told once");
+        leaving.leave_if_done(&scene.view(), &mut fx);
+        assert!(!exits(&fx));
+        leaving.on_tick(leaving.deadline().expect("it does not wait for ever"), &mut fx);
+        assert!(exits(&fx) && leaving.has_left());
+    }
+
+    #[test]
+    fn it_leaves_once_when_the_last_child_has() {
+        let (mut scene, mut leaving, mut fx) = (Scene::one_run(1), Leaving::default(), Effects::default());
+        scene.neighbours.on_child_up(AgentId(3), LinkId(3));
+        leaving.on_shutdown(&scene.view(), &mut fx);
+        scene.neighbours.on_child_down(AgentId(3));
+        leaving.leave_if_done(&scene.view(), &mut fx);
+        leaving.leave_if_done(&scene.view(), &mut fx);
+        assert_eq!(fx.iter().filter(|effect| matches!(effect, Effect::Do(Output::Exit))).count(), 1);
+    }
+
+    #[test]
+    fn only_agents_that_outlive_jobs_go_when_the_batch_system_says_so() {
+        for (scene, goes) in [(Scene::standing(1), true), (Scene::standing(0), false), (Scene::one_run(1), false)] {
+            let (mut leaving, mut fx) = (Leaving::default(), Effects::default());
+            leaving.on_told_to_end();
+            leaving.leave_if_told(&scene.view(), &mut fx);
+            assert_eq!(exits(&fx), goes);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The parts of a session at one agent, each with its own state and tested alone.
+//!
+//! A part takes its own state, a [`View`] of what it may know of the agent, and an input; it pushes [`Effect`]s. The router
+//! (`agent.rs`) carries these out one after the other, what one of them causes before the next. So a part that needs something
+//! of another one, or must go on after it, pushes an effect; no part calls another.
+
+mod below;
+pub mod clock;
+mod config;
+mod control;
+pub mod early;
+mod effects;
+mod jobs;
+pub mod launchers;
+mod leaving;
+pub mod membership;
+mod placement;
+mod policy;
+mod routes;
+pub mod starter;
+pub mod starts;
+pub mod ucx;
+mod view;
+
+pub use below::Below;
+pub use clock::ClockOffset;
+pub use config::{AgentConfig, Holds};
+pub use control::{From, on_control};
+pub use early::Early;
+pub use effects::{Begin, Effect, Effects, Whom};
+pub use jobs::Jobs;
+pub use launchers::Launchers;
+pub use leaving::Leaving;
+pub use membership::Membership;
+pub use placement::placement;
+pub use policy::Policy;
+pub use routes::{Keeper, Routes};
+pub use starter::Starter;
+pub use ucx::UcxAgreement;
+pub use view::View;
+#[cfg(test)]
+pub use view::tests::Scene;

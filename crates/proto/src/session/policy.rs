@@ -1,0 +1,48 @@
+//! What differs between a session of one run and one that outlives its jobs.
+//!
+//! All state is the same in both; these are the places where an agent behaves differently.
+
+use wireup_wire::peer::SessionSpec;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// It ends with its job. Whoever loses its parent leaves at once; frames go through the tree as it was drawn.
+    OneRun,
+    /// It goes on when agents are lost, and launchers come and go at its root.
+    Standing,
+}
+
+impl Policy {
+    pub fn of(session: &SessionSpec) -> Policy {
+        if session.standing.is_some() { Policy::Standing } else { Policy::OneRun }
+    }
+
+    fn is_standing(self) -> bool {
+        self == Policy::Standing
+    }
+
+    /// The tree closes around agents that are lost, and they may return; in one run a loss ends the job.
+    pub fn survives_losses(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Launchers attach to the root and leave it; in one run there is one, and the session ends with its link.
+    pub fn has_many_launchers(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Agents are started with the session; in one run, with the job that needs them.
+    pub fn starts_all_agents(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Each job has a tree of its own nodes; in one run it is the session's.
+    pub fn has_trees_of_jobs(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Agents stay when they have no job.
+    pub fn outlives_jobs(self) -> bool {
+        self.is_standing()
+    }
+}

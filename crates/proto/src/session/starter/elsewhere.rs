@@ -1,0 +1,87 @@
+//! Agents that a remote shell does not reach: somebody above is asked to start them, or does so for somebody below.
+
+use super::{KinOf, Starter};
+use crate::session::starts::{Purpose, Wish};
+use crate::session::{Effects, View};
+use wireup_coll::tree::Hop;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Control, MissingAgent};
+
+impl Starter {
+    /// A shell did not bring its agent. Above, another may.
+    pub(super) fn on_start_lost(
+        &mut self,
+        view: &View<'_>,
+        kin: KinOf<'_>,
+        wish: Wish,
+        problem: String,
+        fx: &mut Effects,
+    ) {
+        let Wish { agent, jobs, purpose } = wish;
+        let is_last = view.is_root() || !self.starts.is_remote();
+        match purpose {
+            Purpose::Child if !self.children.is_starting(agent) => {}
+            // Without an address of ours it could not link, whoever started it.
+            Purpose::Child if is_last || view.addresses.is_empty() => self.on_missing(view, agent, problem, fx),
+            Purpose::Child => {
+                self.children.on_delegated(agent);
+                self.refused.insert(agent, problem.clone());
+                let (parent, kin) = (view.addresses.to_vec(), kin(agent));
+                fx.up(Control::StartFor { agent, jobs, parent, problem, kin });
+            }
+            Purpose::Stead { parent, kin, .. } if !is_last => {
+                fx.up(Control::StartFor { agent, jobs, parent, problem, kin });
+            }
+            Purpose::Probe { .. } if !is_last => fx.up(Control::Probe { agent, asker: view.me }),
+            Purpose::ProbeFor { asker, .. } if !is_last => fx.up(Control::Probe { agent, asker }),
+            Purpose::Stead { .. } | Purpose::Probe { .. } | Purpose::ProbeFor { .. } => {
+                self.conclude(view, Wish { agent, jobs, purpose }, problem, fx);
+            }
+        }
+    }
+
+    /// Nobody above does any better.
+    pub(super) fn conclude(&mut self, view: &View<'_>, wish: Wish, problem: String, fx: &mut Effects) {
+        let Wish { agent, purpose, .. } = wish;
+        match purpose {
+            Purpose::Child => self.on_missing(view, agent, problem, fx),
+            Purpose::Stead { branch, .. } => tell_not_started(branch, agent, problem, fx),
+            Purpose::Probe { below } => self.on_probed(view, below, agent, Some(problem), fx),
+            Purpose::ProbeFor { branch, asker } => {
+                fx.child(branch, Control::Probed { agent, asker, problem: Some(problem) });
+            }
+        }
+    }
+
+    pub(super) fn on_start_for(
+        &mut self,
+        view: &View<'_>,
+        branch: AgentId,
+        mut wish: Wish,
+        problem: String,
+        fx: &mut Effects,
+    ) {
+        let agent = wish.agent;
+        if !view.is_strictly_below(branch, agent) {
+            return;
+        }
+        wish.jobs.retain(|id| view.jobs.get(*id).is_some_and(|job| job.has_child(branch)));
+        let is_wanted = !wish.jobs.is_empty() || view.policy.starts_all_agents();
+        if !is_wanted || view.now >= self.start_by || !self.asked.insert(agent) {
+            return tell_not_started(branch, agent, problem, fx);
+        }
+        self.starts.wish(wish);
+    }
+
+    pub(super) fn on_not_started(&mut self, view: &View<'_>, missing: MissingAgent, fx: &mut Effects) {
+        if self.children.is_starting(missing.agent) {
+            self.on_missing(view, missing.agent, missing.problem, fx);
+        } else if let Hop::Child(child) = view.tree.next_hop(view.me, missing.agent) {
+            fx.child(child, Control::NotStarted(missing));
+        }
+    }
+}
+
+pub(super) fn tell_not_started(branch: AgentId, agent: AgentId, problem: String, fx: &mut Effects) {
+    fx.child(branch, Control::NotStarted(MissingAgent { agent, problem }));
+}

@@ -1,0 +1,103 @@
+//! What is given up: children whose time is over, what was wanted for others, and everything once the jobs end.
+
+use super::elsewhere::tell_not_started;
+use super::{Next, Starter, next, stop};
+use crate::job::Job;
+use crate::session::starts::Purpose;
+use crate::session::{Effects, View};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::MissingAgent;
+
+impl Starter {
+    pub(super) fn check(&mut self, view: &View<'_>, fx: &mut Effects) {
+        if view.now >= self.start_by && self.starts.serves_others() {
+            for wish in self.starts.give_up_uncalled(|wish| wish.purpose.is_probe()) {
+                self.on_reached(view, &wish, fx);
+            }
+            let (wishes, shells) = self.starts.give_up(|wish| wish.purpose != Purpose::Child);
+            stop(shells, fx);
+            for wish in wishes {
+                let problem = too_late(view, "it did not answer");
+                self.conclude(view, wish, problem, fx);
+            }
+        }
+        fx.push(next(Next::CheckLate));
+        fx.push(next(Next::CheckSuspects));
+        fx.push(next(Next::CheckLastWords));
+    }
+
+    pub(super) fn check_late(&mut self, view: &View<'_>, fx: &mut Effects) {
+        self.children.late(view.now).into_iter().for_each(|child| fx.push(next(Next::Late(child))));
+    }
+
+    pub(super) fn on_late(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
+        let what = if view.is_by_step() {
+            self.late_task(view, child)
+        } else if self.starts.is_queued(child) {
+            "its turn to be called did not come"
+        } else {
+            "its remote shell did not bring an agent"
+        };
+        let mut problem = too_late(view, what);
+        if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child)) {
+            problem = format!("{problem}: {reason}");
+        }
+        self.give_up_child(child, fx);
+        let unheard = self.unheard_below(view, child).into_iter();
+        let below =
+            unheard.map(|agent| MissingAgent { agent, problem: too_late(view, self.late_task(view, agent)) }).collect();
+        self.on_missing_with(view, child, problem, below, fx);
+    }
+
+    pub(super) fn check_suspects(&mut self, view: &View<'_>) {
+        self.children.suspects(view.now).into_iter().for_each(|child| self.probe_below(view, child));
+    }
+
+    pub(super) fn give_up_child(&mut self, child: AgentId, fx: &mut Effects) {
+        let (_, shells) = self.starts.give_up(|wish| wish.agent == child);
+        stop(shells, fx);
+    }
+
+    /// A child is lost: what its subtree wanted is in vain.
+    pub(super) fn forget_wishes_below(&mut self, child: AgentId, fx: &mut Effects) {
+        let (_, shells) = self.starts.give_up(|wish| match wish.purpose {
+            Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
+            Purpose::Child | Purpose::Probe { .. } => false,
+        });
+        stop(shells, fx);
+    }
+
+    /// Those on their way get as long as the ranks do, so that what they have to say arrives.
+    pub(super) fn stop_if_ending(&mut self, view: &View<'_>, fx: &mut Effects) {
+        let stays = view.policy.outlives_jobs() && !view.is_leaving;
+        if stays || !view.jobs.all().all(Job::is_ending) {
+            return;
+        }
+        if !self.starts.is_busy() && self.children.starting().next().is_none() {
+            return;
+        }
+        let forced = view.jobs.all().all(Job::is_forced);
+        let (mut wishes, shells) = self.starts.give_up(|wish| forced || wish.purpose.is_probe());
+        wishes.extend(self.starts.give_up_uncalled(|_| true));
+        stop(shells, fx);
+        for wish in wishes {
+            match wish.purpose {
+                Purpose::Child => self.forget_starting(view, wish.agent, fx),
+                Purpose::Stead { branch, .. } => {
+                    tell_not_started(branch, wish.agent, "the job was ended meanwhile".into(), fx);
+                }
+                Purpose::Probe { .. } | Purpose::ProbeFor { .. } => self.on_reached(view, &wish, fx),
+            }
+        }
+        if forced {
+            // Somebody above may still be starting them.
+            let starting: Vec<AgentId> = self.children.starting().collect();
+            starting.into_iter().for_each(|child| self.forget_starting(view, child, fx));
+        }
+    }
+}
+
+fn too_late(view: &View<'_>, what: &str) -> String {
+    let seconds = view.session.start_timeout_ns.div_ceil(1_000_000_000);
+    format!("{what} within {seconds} s")
+}

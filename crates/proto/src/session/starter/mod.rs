@@ -1,0 +1,399 @@
+//! How an agent gets its children: called by its remote shell, else by the nearest agent above that can, else missed.
+//!
+//! Whoever is missed is reported at once, and those behind it are asked whether they can be reached, so that one message
+//! names all that is wrong. A child that takes half of its time is taken for missing that far: those behind it are asked
+//! meanwhile.
+//!
+//! `children` knows how far each is, `elsewhere` has what agents do for each other, `probes` asks hosts, `missing` says who does
+//! not come, `last_words` why a child went, `steps` has agents that a batch system starts, `ends` gives up.
+
+mod children;
+mod elsewhere;
+mod ends;
+mod last_words;
+mod missing;
+mod probes;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use super::starts::{Outcome, Purpose, Starts, Wish};
+use super::{Begin, Effect, Effects, View};
+use crate::io::{ExitStatus, Output, ShellId};
+use crate::outbox::control_frame;
+use crate::time::Instant;
+use children::Children;
+use last_words::LastWords;
+use std::collections::{BTreeMap, BTreeSet};
+use steps::{Step, Steps};
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::session::Kin;
+
+/// A child whose start took longer than this is told how much of the start time is left, since it counts from its birth (ns).
+/// Chosen: all others are wrong by less, and launches of a blink stay without this message.
+const LONG_START_NS: u64 = 500_000_000;
+
+/// Notes that are passed on for each agent of a child's subtree. An agent that is refused at every level and tried again
+/// causes ten a level.
+const NOTES_PER_AGENT_MAX: u32 = 64;
+
+/// What an agent is told of those around it when it is started.
+pub type KinOf<'a> = &'a dyn Fn(AgentId) -> Kin;
+
+pub struct Starter {
+    children: Children,
+    starts: Starts,
+    /// Agents that were not there by then are missed.
+    start_by: Instant,
+    /// The start time was cut short: children count it from their own birth and must be told.
+    hurried: bool,
+    /// Children that our remote shell did not reach, and what it said.
+    refused: BTreeMap<AgentId, String>,
+    /// Agents that children asked to be started: once is enough.
+    asked: BTreeSet<AgentId>,
+    /// Agents that they asked about, and who did.
+    asked_about: BTreeSet<(AgentId, AgentId)>,
+    last_words: LastWords,
+    steps: Steps,
+}
+
+pub enum Input {
+    /// A job begins: the children that it needs are started, or hear of it.
+    Launch {
+        begin: Box<Begin>,
+        children: Vec<AgentId>,
+    },
+    /// A child is wanted.
+    Start(AgentId),
+    /// A whole start time from now, at least: children of a lost agent are started.
+    Extend,
+    /// A new start time: a job was launched.
+    NewTime,
+    /// The same, and children may ask again: lost agents are started.
+    Anew,
+    /// Agents of a standing session are to come by a step, if by that.
+    CallStep(Vec<AgentId>),
+    /// Calls what there is room for.
+    CallShells,
+    /// A child is linked; the address at this end, for a person.
+    Up {
+        child: AgentId,
+        local: String,
+    },
+    /// An agent has become a child, since its parent is lost.
+    Adopted(AgentId),
+    LinkDown {
+        child: AgentId,
+        problem: String,
+    },
+    /// A child is lost, says the root.
+    Lost(AgentId),
+    /// A child does not answer: a later job is not sent to it.
+    Dropped(AgentId),
+    ShellExited {
+        shell: ShellId,
+        status: ExitStatus,
+        stderr: String,
+    },
+    ShellFailed {
+        shell: ShellId,
+        error: SpawnError,
+    },
+    StepTold {
+        shell: ShellId,
+        agent: AgentId,
+        problem: Option<String>,
+    },
+    /// The parent's start time ends earlier than ours, which began with our birth.
+    TimeLeft(u64),
+    /// Nobody above could start it.
+    NotStarted(MissingAgent),
+    /// A host was asked, above.
+    Probed {
+        agent: AgentId,
+        asker: AgentId,
+        problem: Option<String>,
+    },
+    /// A child asks for an agent of its subtree.
+    StartFor {
+        wish: Wish,
+        branch: AgentId,
+        problem: String,
+    },
+    /// An agent of a child's subtree could not ask a host that should be below it.
+    ProbeFor {
+        branch: AgentId,
+        agent: AgentId,
+        asker: AgentId,
+    },
+    /// A child's note, on its way up.
+    Note {
+        branch: AgentId,
+        note: Note,
+    },
+    /// If all jobs are being ended, or there are none, nobody else is called.
+    StopIfEnding,
+    Tick,
+    /// How the part goes on when what it caused before is done.
+    Next(Next),
+}
+
+/// A further step of something longer.
+pub enum Next {
+    Missing { child: AgentId, problem: String, below: Vec<MissingAgent> },
+    ForgetStarting(AgentId),
+    TaskLost { agent: AgentId, problem: String },
+    EndStep { step: Step, words: String },
+    EndLastWords { agents: BTreeSet<AgentId>, words: String },
+    CheckLate,
+    Late(AgentId),
+    CheckSuspects,
+    CheckLastWords,
+}
+
+impl Starter {
+    /// Of an agent that was born then.
+    pub fn new(me: AgentId, session: &SessionSpec, born_ns: u64) -> Self {
+        Starter {
+            children: Children::default(),
+            starts: Starts::new(me, &session.remote_shell, session.shells_max),
+            start_by: Instant(born_ns) + session.start_timeout_ns,
+            hurried: false,
+            refused: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            asked_about: BTreeSet::new(),
+            last_words: LastWords::default(),
+            steps: Steps::default(),
+        }
+    }
+
+    /// Agents that were not there by then are missed.
+    pub fn start_by(&self) -> Instant {
+        self.start_by
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        let for_others = self.starts.serves_others().then_some(self.start_by);
+        let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
+        children.chain(self.starts.deadline()).chain(for_others).min()
+    }
+
+    /// Whether a child was called and has not linked.
+    pub fn is_starting(&self, child: AgentId) -> bool {
+        self.children.is_starting(child)
+    }
+
+    pub fn handle(&mut self, view: &View<'_>, kin: KinOf<'_>, input: Input, fx: &mut Effects) {
+        match input {
+            Input::Launch { begin, children } => self.launch(view, kin, begin, children, fx),
+            Input::Start(child) => self.start(view, child, None, fx),
+            Input::Extend => self.start_by = self.start_by.max(view.now + view.session.start_timeout_ns),
+            Input::NewTime => self.new_time(view),
+            Input::Anew => {
+                self.new_time(view);
+                self.asked.clear();
+            }
+            Input::CallStep(agents) => self.call_step_for(view, kin, agents, fx),
+            Input::CallShells => self.call_shells(view, kin, fx),
+            Input::Up { child, local } => self.on_up(view, child, local, fx),
+            Input::Adopted(child) => {
+                self.starts.on_linked(child);
+                self.children.adopt(child, notes_max(view.tree, child));
+            }
+            Input::LinkDown { child, problem } => self.on_link_down(view, child, problem, fx),
+            Input::Lost(child) => {
+                self.children.on_lost(child);
+                self.give_up_child(child, fx);
+            }
+            Input::Dropped(child) => drop(self.children.on_lost(child)),
+            Input::ShellExited { shell, status, stderr } => self.on_exited(view, kin, shell, status, &stderr, fx),
+            Input::ShellFailed { shell, error } => self.on_failed(view, kin, shell, error, fx),
+            Input::StepTold { shell, agent, problem } => self.on_step_told(shell, agent, problem, fx),
+            Input::TimeLeft(left_ns) => self.on_time_left(view, left_ns, fx),
+            Input::NotStarted(missing) => self.on_not_started(view, missing, fx),
+            Input::Probed { agent, asker, problem } => self.on_probed_above(view, agent, asker, problem, fx),
+            Input::StartFor { wish, branch, problem } => self.on_start_for(view, branch, wish, problem, fx),
+            Input::ProbeFor { branch, agent, asker } => self.on_probe_for(view, branch, agent, asker, fx),
+            Input::Note { branch, note } => self.on_note(view, branch, note, fx),
+            Input::StopIfEnding => self.stop_if_ending(view, fx),
+            Input::Tick => self.check(view, fx),
+            Input::Next(next) => self.go_on(view, next, fx),
+        }
+    }
+
+    fn go_on(&mut self, view: &View<'_>, next: Next, fx: &mut Effects) {
+        match next {
+            Next::Missing { child, problem, below } => self.on_missing_with(view, child, problem, below, fx),
+            Next::ForgetStarting(child) => self.forget_starting(view, child, fx),
+            Next::TaskLost { agent, problem } => self.on_task_lost(view, agent, problem, fx),
+            Next::EndStep { step, words } => self.end_step(view, step, words, fx),
+            Next::EndLastWords { agents, words } => self.end_last_words(view, &agents, &words, fx),
+            Next::CheckLate => self.check_late(view, fx),
+            Next::Late(child) => self.on_late(view, child, fx),
+            Next::CheckSuspects => self.check_suspects(view),
+            Next::CheckLastWords => self.check_last_words(view, fx),
+        }
+    }
+
+    fn new_time(&mut self, view: &View<'_>) {
+        self.start_by = view.now + view.session.start_timeout_ns;
+        self.hurried = false;
+    }
+
+    fn launch(
+        &mut self,
+        view: &View<'_>,
+        kin: KinOf<'_>,
+        mut begin: Box<Begin>,
+        children: Vec<AgentId>,
+        fx: &mut Effects,
+    ) {
+        // What children asked for an earlier job they may ask again.
+        self.asked.clear();
+        self.asked_about.clear();
+        let id = begin.spec.job;
+        for child in children {
+            if self.children.is_new(child) {
+                self.start(view, child, Some(id), fx);
+            } else if self.children.is_lost(child) {
+                begin.lost.push(child);
+            } else {
+                let message = Control::Launch((*begin.spec).clone());
+                fx.push(Effect::ChildFrame(child, control_frame(id, &message)));
+            }
+        }
+        self.call_step(view, kin, &begin, fx);
+        self.call_shells(view, kin, fx);
+        fx.push(Effect::Begin(begin));
+    }
+
+    fn start(&mut self, view: &View<'_>, child: AgentId, job: Option<JobId>, fx: &mut Effects) {
+        self.children.on_start(view.now, child, self.start_by);
+        fx.push(Effect::Expect(child));
+        if !view.is_by_step() {
+            self.starts.wish(Wish { agent: child, jobs: job.into_iter().collect(), purpose: Purpose::Child });
+        }
+    }
+
+    /// Calls remote shells while there is room.
+    fn call_shells(&mut self, view: &View<'_>, kin: KinOf<'_>, fx: &mut Effects) {
+        while let Some((shell, wish, how)) = self.starts.next(view.now) {
+            let bootstrap = self.bootstrap(view, kin, &wish).map(Box::new);
+            fx.push(Effect::Do(Output::StartAgent { shell, agent: wish.agent, how, bootstrap }));
+        }
+    }
+
+    /// What the agent is told; a probe is told nothing.
+    fn bootstrap(&self, view: &View<'_>, kin: KinOf<'_>, wish: &Wish) -> Option<Bootstrap> {
+        let (parent, by_parent, kin) = match &wish.purpose {
+            Purpose::Child => (Vec::new(), true, kin(wish.agent)),
+            Purpose::Stead { parent, kin, .. } => (parent.clone(), false, kin.clone()),
+            Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
+        };
+        let mut session = view.session.clone();
+        session.start_timeout_ns = self.start_by - view.now;
+        // Of an agent that another call may have brought, only the one that links runs the program.
+        session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
+        let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).map(|spec| (**spec).clone()).collect();
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, kin })
+    }
+
+    fn on_up(&mut self, view: &View<'_>, child: AgentId, address: String, fx: &mut Effects) {
+        self.starts.on_linked(child);
+        let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: child });
+        stop(shells, fx);
+        let Some((since, delegated)) = self.children.on_up(child, notes_max(view.tree, child)) else {
+            return;
+        };
+        fx.push(Effect::Membership(super::membership::Input::TellState(child)));
+        if self.hurried || view.now - since > LONG_START_NS {
+            self.tell_time_left(view, child, fx);
+        }
+        if delegated {
+            let problem = self.refused.remove(&child).unwrap_or_default();
+            fx.note(Note::StartedFor { agent: child, parent: view.me, starter: AgentId(0), problem });
+        }
+        if view.session.verbose && !address.is_empty() {
+            fx.note(Note::Linked { agent: child, parent: view.me, address });
+        }
+    }
+
+    fn tell_time_left(&self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
+        fx.child(child, Control::TimeLeft { left_ns: self.start_by - view.now });
+    }
+
+    fn on_time_left(&mut self, view: &View<'_>, left_ns: u64, fx: &mut Effects) {
+        let start_by = view.now + left_ns;
+        if start_by < self.start_by {
+            self.start_by = start_by;
+            self.hurried = true;
+            self.children.hurry(view.now, start_by);
+            view.neighbours.linked().for_each(|child| self.tell_time_left(view, child, fx));
+        }
+    }
+
+    /// Whoever called the shell for another knows that it has come.
+    fn on_note(&mut self, view: &View<'_>, branch: AgentId, mut note: Note, fx: &mut Effects) {
+        if let Note::StartedFor { agent, starter, .. } = &mut note
+            && view.is_strictly_below(branch, *agent)
+            && self.starts.on_linked(*agent)
+        {
+            *starter = view.me;
+        }
+        if self.children.may_note(branch) {
+            fx.note(note);
+        }
+    }
+
+    fn on_exited(
+        &mut self,
+        view: &View<'_>,
+        kin: KinOf<'_>,
+        shell: ShellId,
+        status: ExitStatus,
+        stderr: &str,
+        fx: &mut Effects,
+    ) {
+        if self.on_step_exited(view, kin, shell, status, stderr, fx) {
+            return;
+        }
+        self.on_linked_shell_exited(view, shell, status, stderr, fx);
+        match self.starts.on_exited(view.now, self.start_by, shell, status, stderr) {
+            Outcome::Nothing => {}
+            Outcome::Again(note) => note.into_iter().for_each(|note| fx.note(note)),
+            Outcome::Lost(wish, problem) => self.on_start_lost(view, kin, wish, problem, fx),
+            Outcome::Reached(wish) => self.on_reached(view, &wish, fx),
+        }
+    }
+
+    fn on_failed(&mut self, view: &View<'_>, kin: KinOf<'_>, shell: ShellId, error: SpawnError, fx: &mut Effects) {
+        let problem = match error.step {
+            SpawnStep::Stdio => format!("{} could not call it: {}", view.host(), error.what),
+            step => {
+                let reason = std::io::Error::from_raw_os_error(error.errno);
+                format!("{}: {reason} ({})", error.what, step.words())
+            }
+        };
+        if self.on_step_failed(shell, &problem, fx) {
+            return;
+        }
+        if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
+            self.on_start_lost(view, kin, wish, problem, fx);
+        }
+    }
+}
+
+/// How many notes of a child's subtree are passed on.
+fn notes_max(tree: Tree, child: AgentId) -> u32 {
+    NOTES_PER_AGENT_MAX.saturating_mul(tree.subtree(child).count() as u32)
+}
+
+fn stop(shells: Vec<ShellId>, fx: &mut Effects) {
+    shells.into_iter().for_each(|shell| fx.push(Effect::Do(Output::StopShell { shell })));
+}
+
+fn next(next: Next) -> Effect {
+    Effect::Starter(Input::Next(next))
+}
