@@ -14,6 +14,7 @@ use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{Cause, Control, Departed};
+use wireup_wire::rope::Rope;
 
 impl Job {
     pub(super) fn on_enter(&mut self, local: LocalRank, entry: Entry, ticket: Ticket, cx: &mut Context<'_>) {
@@ -27,15 +28,10 @@ impl Job {
     /// Begins the links that the first exchange will want, while ranks are still starting (S3: early wireup).
     pub(super) fn wire_up(&self, cx: &mut Context<'_>) {
         let options = &self.spec.options;
-        let scheme = match (options.early_wireup, options.exchange) {
-            (EarlyWireup::No, _) => return,
-            (EarlyWireup::Yes, ExchangeScheme::Auto) => ExchangeScheme::Bruck,
-            (EarlyWireup::Auto | EarlyWireup::Yes, scheme) => scheme,
-        };
-        let algorithm = match scheme {
-            ExchangeScheme::Auto | ExchangeScheme::Tree => return,
-            ExchangeScheme::Ring => Algorithm::Ring,
-            ExchangeScheme::Bruck => Algorithm::Bruck,
+        let algorithm = match (options.early_wireup, options.exchange) {
+            (EarlyWireup::Auto | EarlyWireup::Yes, ExchangeScheme::Direct(algorithm)) => algorithm,
+            (EarlyWireup::Yes, ExchangeScheme::Auto) => Algorithm::BRUCK,
+            (EarlyWireup::No | EarlyWireup::Auto, _) | (EarlyWireup::Yes, ExchangeScheme::Tree) => return,
         };
         let agents = self.exchanges.receivers(algorithm).into_iter().map(|node| self.spec.nodes[node.index()].agent);
         cx.links.prepare_peers(agents.collect::<Vec<_>>(), self.id(), cx.out);
@@ -44,8 +40,13 @@ impl Job {
     /// A frame along the tree: a child's, or (`None`) the parent's.
     pub(super) fn on_exchange(&mut self, from: Option<AgentId>, frame: Frame, cx: &mut Context<'_>) {
         let (epoch, mut next) = (Epoch(frame.arg), Vec::new());
-        let Some(tag) = Tag::from_stream(frame.stream) else {
-            return self.fail_exchange(format!("an exchange frame of unknown kind {:#x}", frame.stream), cx);
+        let tag = match Tag::from_stream(frame.stream) {
+            Ok(tag) => tag,
+            Err(unknown) => {
+                let node = from.and_then(|child| self.node_of(child));
+                let sender = node.map_or("the agent above".to_owned(), |node| format!("node {node}"));
+                return self.fail_exchange(format!("{sender}: {unknown}"), cx);
+            }
         };
         if self.is_given_up(epoch, tag.collective) {
             return;
@@ -74,8 +75,14 @@ impl Job {
 
     /// A frame of another node's agent, straight.
     pub fn on_direct(&mut self, from: AgentId, frame: Frame, cx: &mut Context<'_>) {
-        let (epoch, tag) = (Epoch(frame.arg), RoundTag::from_stream(frame.stream));
-        let Some(node) = self.node_of(from).filter(|_| !self.is_given_up(epoch, tag.collective)) else { return };
+        let Some(node) = self.node_of(from) else { return };
+        let (epoch, tag) = match RoundTag::from_stream(frame.stream) {
+            Ok(tag) => (Epoch(frame.arg), tag),
+            Err(unknown) => return self.fail_exchange(format!("node {node}: {unknown}"), cx),
+        };
+        if self.is_given_up(epoch, tag.collective) {
+            return;
+        }
         let exchanges = match (tag.collective, &mut self.pmix) {
             (Collective::Modex, Some(pmix)) => &mut pmix.fences.exchanges,
             (Collective::Modex, None) => return,
@@ -107,7 +114,7 @@ impl Job {
                     let frame = self.exchange_frame(Kind::ExchangeUp, tag.to_stream(), epoch, payload);
                     cx.send_up(frame);
                 }
-                Do::Down { epoch, child, tag, payload } => self.send_down(epoch, child, tag, &payload, cx),
+                Do::Down { epoch, child, tag, payload } => self.send_down(epoch, child, tag, payload, cx),
                 Do::Direct { epoch, node, tag, payload } => {
                     self.traffic.direct.count_out(payload.len());
                     let frame = self.exchange_frame(Kind::Direct, tag.to_stream(), epoch, payload);
@@ -124,19 +131,21 @@ impl Job {
         self.check_broken(cx);
     }
 
-    fn send_down(&mut self, epoch: Epoch, child: Option<usize>, tag: Tag, payload: &Bytes, cx: &mut Context<'_>) {
-        let frame = self.exchange_frame(Kind::ExchangeDown, tag.to_stream(), epoch, payload.clone());
+    fn send_down(&mut self, epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope, cx: &mut Context<'_>) {
+        let frame = self.exchange_frame(Kind::ExchangeDown, tag.to_stream(), epoch, payload);
         let children = match child {
             Some(index) => index..index + 1,
             None => 0..self.children.len(),
         };
         for child in &self.children[children] {
-            self.traffic.down.count_out(payload.len());
+            self.traffic.down.count_out(frame.payload.len());
             cx.send_child(child.agent, frame.clone());
         }
     }
 
-    fn exchange_frame(&self, kind: Kind, stream: u16, epoch: Epoch, payload: Bytes) -> Frame {
+    /// A frame holds its payload in one piece: what lies in several is joined here, once for all who get it.
+    fn exchange_frame(&self, kind: Kind, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
+        let payload = payload.into_bytes();
         Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg: epoch.0, payload }
     }
 
