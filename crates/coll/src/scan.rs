@@ -155,6 +155,11 @@ impl RingScan {
         self.own.is_none()
     }
 
+    /// Whether all of the subtree have given what they have.
+    pub fn is_gathered(&self) -> bool {
+        self.own.is_some() && self.missing_children().next().is_none()
+    }
+
     /// The children whose subtrees are not complete.
     pub fn missing_children(&self) -> impl Iterator<Item = usize> + '_ {
         self.children.iter().enumerate().filter(|(_, up)| up.is_none()).map(|(index, _)| index)

@@ -390,9 +390,7 @@ impl Job {
         let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
         match (child, frame.kind) {
             (Some(_), Kind::ExchangeUp) | (None, Kind::ExchangeDown) => {
-                if let Some(arrived) = self.collectives.on_tree_frame(child, frame, out) {
-                    self.on_exchange(now, arrived, out);
-                }
+                self.on_exchange(now, Arrived::of_tree(&self.facts, child, frame), out);
             }
             (Some(_), Kind::GroupUp) | (None, Kind::GroupDown) => self.on_group(now, child, frame, out),
             (Some(child), Kind::Output) => self.stdio.on_child_output(child, frame),
@@ -432,11 +430,15 @@ impl Job {
     /// A frame of another node's agent, straight.
     fn on_direct(&mut self, now: Instant, from: AgentId, frame: Frame, out: &mut Effects) {
         if let Some(node) = self.facts.node_of(from) {
-            self.on_exchange(now, self.collectives.on_direct_frame(node, frame), out);
+            self.on_exchange(now, Arrived::of_node(node, frame), out);
         }
     }
 
-    fn on_exchange(&mut self, now: Instant, arrived: Arrived, out: &mut Effects) {
+    fn on_exchange(&mut self, now: Instant, arrived: Result<Arrived, String>, out: &mut Effects) {
+        let arrived = match arrived {
+            Ok(arrived) => arrived,
+            Err(problem) => return out.fail_here(Cause::Pmi { problem }),
+        };
         if arrived.collective() != Collective::Modex {
             self.collectives.count(&arrived);
             collectives::carry(arrived.give_to(now, &mut self.collectives.exchanges), out);

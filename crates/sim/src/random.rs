@@ -115,7 +115,7 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
     // A stream of their own: the other misfortunes of a seed stay as they are.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
     let scheme = stormy.exchange;
-    if matches!(scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck) && beside.chance(300) {
+    if matches!(scheme, ExchangeScheme::Direct(_)) && beside.chance(300) {
         stormy.faults.push(Fault::draw_direct(beside, stormy.agent_count(), horizon_ns));
     }
     if rng.chance(100) {
@@ -179,8 +179,9 @@ fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
 
 /// A stream of its own: whatever else a seed draws stays as it is.
 fn draw_exchange(seed: u64) -> ExchangeScheme {
-    use ExchangeScheme::{Auto, Bruck, Ring, Tree};
-    *Rng::stream(seed, "exchange").pick(&[Auto, Auto, Tree, Ring, Ring, Bruck, Bruck])
+    use ExchangeScheme::{Auto, Tree};
+    let (ring, bruck) = (ExchangeScheme::RING, ExchangeScheme::BRUCK);
+    *Rng::stream(seed, "exchange").pick(&[Auto, Auto, Tree, ring, ring, bruck, bruck])
 }
 
 /// How agents that are no neighbours reach each other.

@@ -44,7 +44,7 @@ fn notes(report: &Report) -> Vec<(u32, u32, String)> {
 fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
     for seed in 0..SEEDS {
         // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all pairs: 21.
-        for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::Ring, 6), (ExchangeScheme::Bruck, 15)] {
+        for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::RING, 6), (ExchangeScheme::BRUCK, 15)] {
             for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
                 let report = run(WorldSpec { early_wireup, ..world(seed, exchange) }).expect_good();
                 assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
@@ -58,7 +58,7 @@ fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
 #[test]
 fn the_tree_alone_is_enough() {
     for seed in 0..SEEDS {
-        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+        for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             let report = run(WorldSpec { transport: AgentTransport::Tree, ..world(seed, exchange) }).expect_good();
             assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}, {exchange:?}");
             assert_eq!(notes(&report), []);
@@ -69,9 +69,9 @@ fn the_tree_alone_is_enough() {
 #[test]
 fn ucx_is_for_all_or_for_nobody() {
     for seed in 0..SEEDS {
-        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+        for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             let spec = WorldSpec { transport: AgentTransport::Ucx, ..world(seed, exchange) };
-            let links = if exchange == ExchangeScheme::Ring { 6 } else { 15 };
+            let links = if exchange == ExchangeScheme::RING { 6 } else { 15 };
             for faults in
                 [vec![], vec![Fault::NoUcx { agent: 5 }], vec![Fault::NoUcx { agent: 0 }, Fault::NoUcx { agent: 3 }]]
             {
@@ -91,7 +91,7 @@ fn ucx_is_for_all_or_for_nobody() {
 fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
     for seed in 0..SEEDS {
         let timing = Timing { spawn: Delay::of(50 * MS, 60 * MS), ..Timing::default() };
-        let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::Bruck) };
+        let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::BRUCK) };
         let routed = |early_wireup| {
             let report = run(WorldSpec { early_wireup, ..spec.clone() }).expect_good();
             assert_eq!((report.code, report.direct_links), (Some(0), 15));
@@ -111,10 +111,10 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
 fn who_cannot_be_dialled_dials_and_of_those_who_cannot_both_ways_one_is_told() {
     for seed in 0..SEEDS {
         let one = vec![Fault::NoDial { agent: 3 }];
-        let report = run(WorldSpec { faults: one, ..world(seed, ExchangeScheme::Ring) }).expect_good();
+        let report = run(WorldSpec { faults: one, ..world(seed, ExchangeScheme::RING) }).expect_good();
         assert_eq!((report.code, report.direct_links, notes(&report)), (Some(0), 6, vec![]), "seed {seed}");
         let all = (0..7).map(|agent| Fault::NoDial { agent }).collect();
-        let report = run(WorldSpec { faults: all, ..world(seed, ExchangeScheme::Ring) }).expect_good();
+        let report = run(WorldSpec { faults: all, ..world(seed, ExchangeScheme::RING) }).expect_good();
         assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, 0), "seed {seed}");
         let told = notes(&report);
         assert_eq!(told.len(), 6, "seed {seed}: one for each pair: {told:?}");
@@ -148,7 +148,7 @@ fn a_job_survives_a_link_that_breaks_and_says_so() {
 #[test]
 fn a_link_that_breaks_in_an_exchange_loses_none_of_it() {
     for seed in 0..10 * SEEDS {
-        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+        for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             let calm = run(world(seed, exchange)).expect_good();
             let mut faults = Vec::new();
             for (n, at_ns) in calm.exchange_ns.iter().skip(seed as usize % 7).step_by(5).take(6).enumerate() {
@@ -184,7 +184,7 @@ fn slow(seed: u64) -> WorldSpec {
         Step::Finalize,
     ];
     let script = Script::new(Dialect::Pmi1, &steps);
-    WorldSpec { exchange: ExchangeScheme::Ring, fanout: 2, ..WorldSpec::even(seed, 7, 2, script) }
+    WorldSpec { exchange: ExchangeScheme::RING, fanout: 2, ..WorldSpec::even(seed, 7, 2, script) }
 }
 
 /// A moment in a slow world when its ranks compute.

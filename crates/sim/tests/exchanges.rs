@@ -12,10 +12,12 @@ use wireup_wire::peer::{Cause, Failure};
 
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 5;
-const SCHEMES: [ExchangeScheme; 4] =
-    [ExchangeScheme::Auto, ExchangeScheme::Tree, ExchangeScheme::Ring, ExchangeScheme::Bruck];
 const ALLGATHER: Step = Step::StartAllgather { lens: Lens::UpTo(300), shared: false };
 const ALL: Step = Step::Wait(Which::All);
+
+fn schemes() -> impl Iterator<Item = ExchangeScheme> {
+    wireup_coll::allgather::schemes().map(|(_, scheme)| scheme)
+}
 
 /// 7 nodes with 3 ranks each in a binary tree.
 fn world(seed: u64, exchange: ExchangeScheme, script: Script) -> WorldSpec {
@@ -61,7 +63,7 @@ fn few_bytes_take_the_tree_and_many_do_not() {
 #[test]
 fn a_rank_that_dies_with_collectives_outstanding_ends_the_job() {
     for seed in 0..SEEDS {
-        for exchange in SCHEMES {
+        for exchange in schemes() {
             let steps =
                 [&[Step::StartFence, ALLGATHER][..], &one_alone(&[Step::Die { signal: 11 }]), &[ALLGATHER, ALL]];
             fails(world(seed, exchange, own(&steps.concat())), |failure| {
@@ -74,7 +76,7 @@ fn a_rank_that_dies_with_collectives_outstanding_ends_the_job() {
 #[test]
 fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
     for seed in 0..SEEDS {
-        for exchange in SCHEMES {
+        for exchange in schemes() {
             // Rank 0 comes late: rank 9 is refused, then gone. What it had started ends, and the others would never know.
             let late = [Step::OnlyRank { rank: 0 }, Step::Compute { ns: 100 * MS }];
             let leaves = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
@@ -89,7 +91,7 @@ fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
 #[test]
 fn one_that_leaves_before_the_third_of_four_breaks_that_one() {
     for seed in 0..SEEDS {
-        for exchange in SCHEMES {
+        for exchange in schemes() {
             let leaves = one_alone(&[ALL, Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&[Step::StartFence, ALLGATHER][..], &leaves, &[ALLGATHER, Step::StartFence, ALL]];
             fails(world(seed, exchange, own(&steps.concat())), |failure| {
@@ -104,7 +106,7 @@ fn one_that_leaves_before_the_third_of_four_breaks_that_one() {
 #[test]
 fn different_collectives_are_told_apart() {
     for seed in 0..SEEDS {
-        for exchange in SCHEMES {
+        for exchange in schemes() {
             let steps = [&[Step::StartFence][..], &one_alone(&[Step::StartFence]), &[ALLGATHER, Step::StartFence, ALL]];
             fails(
                 world(seed, exchange, own(&steps.concat())),
@@ -118,7 +120,7 @@ fn different_collectives_are_told_apart() {
 #[test]
 fn a_node_that_is_missing_is_told_by_the_tree() {
     for seed in 0..SEEDS {
-        for exchange in [ExchangeScheme::Ring, ExchangeScheme::Bruck] {
+        for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             for agent in [2, 6] {
                 let faults = vec![Fault::NoStart { agent, how: NoStart::ShellFails { code: 255 } }];
                 let spec = WorldSpec { faults, ..world(seed, exchange, own(&[ALLGATHER, ALL])) };
@@ -142,7 +144,7 @@ fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
     let put = |pair| Step::Put { pair, value_bytes: 40 };
     let get = |pair| Step::Get { pair, value_bytes: 40, whose: Whose::All };
     for seed in 0..SEEDS {
-        for exchange in SCHEMES {
+        for exchange in schemes() {
             let late = one_alone(&[Step::Compute { ns: 100 * MS }]);
             let steps =
                 [&late[..], &[put(0), Step::Fence, put(1), Step::Fence, get(1), get(0), Step::GetMissing]].concat();
@@ -156,7 +158,7 @@ fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
 #[test]
 fn ranks_that_leave_in_lazy_fences_hold_nobody_up() {
     for seed in 0..SEEDS {
-        for exchange in SCHEMES {
+        for exchange in schemes() {
             let put = Step::Put { pair: 0, value_bytes: 40 };
             let get = one_alone(&[Step::Get { pair: 0, value_bytes: 40, whose: Whose::All }]);
             let steps = [&[put, Step::Fence][..], &get].concat();

@@ -88,7 +88,7 @@ fn all_schemes_beside_the_tree() {
         Step::Wait(Which::All),
         Step::Finalize,
     ];
-    for (exchange, messages) in [(ExchangeScheme::Ring, 127), (ExchangeScheme::Bruck, 7)] {
+    for (exchange, messages) in [(ExchangeScheme::RING, 127), (ExchangeScheme::BRUCK, 7)] {
         let report = measure(WorldSpec { exchange, ..WorldSpec::even(2, 128, 16, Script::own(&steps)) });
         assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
         // Beside those a size up from each but the root; and for each link its endpoint and first frames through the tree, hop by

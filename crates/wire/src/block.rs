@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::ids::NodeId;
 use crate::packed;
+use crate::rope::Rope;
 use crate::varint::{self, Cut};
 
 /// A node's part of an exchange.
@@ -144,23 +145,46 @@ pub fn plain(bytes: Bytes, max: usize) -> Result<Bytes, Truncated> {
     Ok(out.into())
 }
 
-/// How many blocks `bytes` are.
-pub fn count(bytes: &[u8]) -> Result<usize, Truncated> {
-    let (mut rest, mut blocks) = (bytes, 0);
-    while !rest.is_empty() {
-        rest = &rest[header(rest)?.end..];
-        blocks += 1;
-    }
-    Ok(blocks)
+/// How many blocks `bytes` are, of which each slice holds whole ones.
+///
+/// # Errors
+/// [`Truncated`]: a slice ends inside a block.
+pub fn count(bytes: &Rope) -> Result<usize, Truncated> {
+    ends(bytes).try_fold(0, |count, end| end.map(|_| count + 1))
 }
 
-/// How many bytes the first `blocks` blocks of `bytes` take.
-pub fn prefix_len(bytes: &[u8], blocks: usize) -> Result<usize, Truncated> {
-    let mut len = 0;
-    for _ in 0..blocks {
-        len += header(&bytes[len..])?.end;
+/// The first `blocks` blocks of `bytes`, each of them where it is.
+///
+/// # Errors
+/// [`Truncated`]: there are not so many, or a slice ends inside a block.
+pub fn first(bytes: &Rope, blocks: usize) -> Result<Rope, Truncated> {
+    match blocks.checked_sub(1) {
+        None => Ok(Rope::default()),
+        Some(last) => ends(bytes).nth(last).ok_or(Truncated)?.map(|len| bytes.prefix(len)),
     }
-    Ok(len)
+}
+
+/// Whether `bytes` are one header alone: the block of a node that gave nothing.
+pub fn is_bare(bytes: &[u8]) -> bool {
+    header(bytes).is_ok_and(|header| header.start == bytes.len())
+}
+
+/// Where each block ends (bytes from the first one's begin).
+fn ends(bytes: &Rope) -> impl Iterator<Item = Result<usize, Truncated>> {
+    let mut end = 0;
+    bytes.slices().flat_map(|slice| lens(slice)).map(move |len| {
+        end += len?;
+        Ok(end)
+    })
+}
+
+/// Bytes that each block of `bytes` takes; ends after an error.
+fn lens(mut rest: &[u8]) -> impl Iterator<Item = Result<usize, Truncated>> {
+    core::iter::from_fn(move || {
+        let len = (!rest.is_empty()).then(|| header(rest).map(|header| header.end))?;
+        rest = len.map_or(&[], |len| &rest[len..]);
+        Some(len)
+    })
 }
 
 /// The header of the block at the head of some bytes; the block's own bytes are `start..end`, which lie within them.
@@ -210,6 +234,12 @@ mod tests {
         assert_eq!(joined(&[of(64, false, b"")]), [0x80, 1, 0]);
         assert_eq!(joined(&[of(u32::MAX, true, b"")]), [0xff, 0xff, 0xff, 0xff, 0x1f, 0]);
         assert_eq!(joined(&[of(0, false, &[9; 200])])[..4], [0, 0xc8, 1, 9]);
+    }
+
+    #[test]
+    fn a_block_of_no_bytes_is_bare() {
+        assert!(is_bare(&[6, 0]) && is_bare(&[0x80, 1, 0]));
+        assert!(!is_bare(&[6, 1, b'a']) && !is_bare(&[6, 0, 8, 0]) && !is_bare(&[6, 1]));
     }
 
     #[test]
@@ -275,17 +305,23 @@ mod tests {
             bytes.extend(joined(&input[cut..]));
             let len = |blocks: &[Block]| blocks.iter().map(|block| encoded_len(block.node, block.bytes.len())).sum::<usize>();
             prop_assert_eq!(bytes.len(), len(&input));
-            prop_assert_eq!(count(&bytes), Ok(input.len()));
-            prop_assert_eq!(prefix_len(&bytes, cut), Ok(len(&input[..cut])));
-            prop_assert_eq!(prefix_len(&bytes, input.len() + 1), Err(Truncated));
-            prop_assert_eq!(read(&bytes), Ok(input));
+            prop_assert_eq!(read(&bytes), Ok(input.clone()));
+            let bytes = Bytes::from(bytes);
+            let middle = len(&input[..cut]);
+            for rope in [bytes.clone().into(), Rope::join([bytes.slice(..middle).into(), bytes.slice(middle..).into()])] {
+                prop_assert_eq!(count(&rope), Ok(input.len()));
+                prop_assert_eq!(first(&rope, cut).map(Rope::into_bytes), Ok(bytes.slice(..middle)));
+                prop_assert_eq!(first(&rope, input.len() + 1), Err(Truncated));
+            }
         }
 
         #[test]
         fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let read = read(&bytes).map(|blocks| blocks.len());
-            prop_assert_eq!(read, count(&bytes));
-            let _ = prefix_len(&bytes, 3);
+            let _ = is_bare(&bytes);
+            let rope = Rope::from(Bytes::from(bytes));
+            prop_assert_eq!(read, count(&rope));
+            let _ = first(&rope, 3);
         }
     }
 }

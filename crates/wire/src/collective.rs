@@ -1,17 +1,17 @@
-//! What the `stream` field of an exchange frame says: which collective it belongs to, and what its payload is.
+//! What ranks do together, and how nodes exchange what that brings. `tag` says so in a frame.
 //!
-//! The epoch is the frame's `arg`. Both sides of a link check the collective: ranks that call different collectives as their
-//! n-th are told so, whatever route the frames take.
-//!
-//! ```text
-//!   up, down   bits 0-1 collective   bits 2-3 form
-//!   direct     bits 0-1 collective   bit 2 algorithm   bits 3-15 round
-//! ```
+//! Which algorithms there are is for `wireup_coll::allgather` to know: a number is all that is said of one here.
+
+mod tag;
+
+pub use tag::{Form, RoundTag, Tag};
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// What ranks do together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Collective {
     /// Publishes the puts; a barrier.
@@ -25,43 +25,46 @@ pub enum Collective {
     Modex = 3,
 }
 
-/// What the payload of a frame up or down the tree is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Form {
-    /// Blocks (see [`crate::block`]), or a ring's message.
-    Data = 0,
-    /// The number of bytes that the subtree holds (u64, little-endian): too many to send them this way.
-    Size = 1,
-    /// Down: the blocks go around the ring of nodes.
-    GoRing = 2,
-    /// Down: the blocks go by the logarithmic allgather.
-    GoBruck = 3,
+/// How nodes exchange blocks without the tree, as a number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Algorithm(u8);
+
+/// The scheme by which nodes exchange the data of collectives; on the wire one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
+pub enum ExchangeScheme {
+    /// By the tree while it is little, else as the root finds best for the number of nodes and bytes. On the wire 0.
+    #[default]
+    Auto,
+    /// Gathered up the tree and broadcast down: the baseline (S1 I). On the wire 1.
+    Tree,
+    /// By an algorithm over direct links. On the wire 2 and the algorithm's number.
+    Direct(Algorithm),
 }
 
-/// How nodes exchange blocks without the tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Algorithm {
-    Ring = 0,
-    Bruck = 1,
+/// A number that this version has no name for.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unknown {
+    #[error("a collective of unknown number {0}")]
+    Collective(u16),
+    #[error("an exchange frame of unknown form {0}")]
+    Form(u16),
+    #[error("an exchange algorithm of unknown number {0}")]
+    Algorithm(u16),
+    #[error("an exchange scheme of unknown number {0}")]
+    Scheme(u8),
 }
 
-/// Most rounds that a frame can number.
-pub const ROUNDS_MAX: u16 = 1 << 13;
-
-/// `stream` of a frame along the tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tag {
-    pub collective: Collective,
-    pub form: Form,
-}
-
-/// `stream` of a frame between any two nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RoundTag {
-    pub collective: Collective,
-    pub algorithm: Algorithm,
-    pub round: u16,
+impl Collective {
+    fn from_number(number: u16) -> Result<Self, Unknown> {
+        match number {
+            0 => Ok(Collective::Fence),
+            1 => Ok(Collective::Allgather),
+            2 => Ok(Collective::Ring),
+            3 => Ok(Collective::Modex),
+            _ => Err(Unknown::Collective(number)),
+        }
+    }
 }
 
 impl fmt::Display for Collective {
@@ -75,49 +78,59 @@ impl fmt::Display for Collective {
     }
 }
 
-fn collective(bits: u16) -> Collective {
-    match bits & 3 {
-        0 => Collective::Fence,
-        1 => Collective::Allgather,
-        2 => Collective::Ring,
-        _ => Collective::Modex,
-    }
-}
+impl Algorithm {
+    pub const RING: Algorithm = Algorithm::new(0);
+    pub const BRUCK: Algorithm = Algorithm::new(1);
+    /// How many fit into a frame's tag.
+    pub const COUNT_MAX: u8 = 9;
 
-impl Tag {
-    pub fn new(collective: Collective, form: Form) -> Self {
-        Tag { collective, form }
-    }
-
-    pub fn to_stream(self) -> u16 {
-        self.collective as u16 | (self.form as u16) << 2
-    }
-
-    /// `None`: no agent of this version says so.
-    pub fn from_stream(stream: u16) -> Option<Self> {
-        let form = match stream >> 2 {
-            0 => Form::Data,
-            1 => Form::Size,
-            2 => Form::GoRing,
-            3 => Form::GoBruck,
-            _ => return None,
-        };
-        Some(Tag { collective: collective(stream), form })
-    }
-}
-
-impl RoundTag {
     /// # Panics
-    /// If the round is none below [`ROUNDS_MAX`].
-    pub fn to_stream(self) -> u16 {
-        assert!(self.round < ROUNDS_MAX, "an algorithm with more rounds is not chosen");
-        self.collective as u16 | (self.algorithm as u16) << 2 | self.round << 3
+    /// If the number is not below [`Algorithm::COUNT_MAX`]; in a constant that does not compile.
+    pub const fn new(number: u8) -> Self {
+        assert!(number < Self::COUNT_MAX, "the number of an algorithm fits into a frame's tag");
+        Algorithm(number)
     }
 
-    pub fn from_stream(stream: u16) -> Self {
-        let algorithm = if stream & 4 == 0 { Algorithm::Ring } else { Algorithm::Bruck };
-        RoundTag { collective: collective(stream), algorithm, round: stream >> 3 }
+    pub fn number(self) -> u8 {
+        self.0
     }
+
+    fn from_number(number: u16) -> Result<Self, Unknown> {
+        match u8::try_from(number) {
+            Ok(small) if small < Self::COUNT_MAX => Ok(Algorithm(small)),
+            _ => Err(Unknown::Algorithm(number)),
+        }
+    }
+}
+
+impl From<ExchangeScheme> for u8 {
+    fn from(scheme: ExchangeScheme) -> u8 {
+        match scheme {
+            ExchangeScheme::Auto => 0,
+            ExchangeScheme::Tree => 1,
+            ExchangeScheme::Direct(algorithm) => 2 + algorithm.number(),
+        }
+    }
+}
+
+impl TryFrom<u8> for ExchangeScheme {
+    type Error = Unknown;
+
+    fn try_from(number: u8) -> Result<Self, Unknown> {
+        match number {
+            0 => Ok(ExchangeScheme::Auto),
+            1 => Ok(ExchangeScheme::Tree),
+            _ => match Algorithm::from_number(u16::from(number) - 2) {
+                Ok(algorithm) => Ok(ExchangeScheme::Direct(algorithm)),
+                Err(_) => Err(Unknown::Scheme(number)),
+            },
+        }
+    }
+}
+
+impl ExchangeScheme {
+    pub const RING: ExchangeScheme = ExchangeScheme::Direct(Algorithm::RING);
+    pub const BRUCK: ExchangeScheme = ExchangeScheme::Direct(Algorithm::BRUCK);
 }
 
 #[cfg(test)]
@@ -125,16 +138,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stream_is_read_as_it_was_written() {
-        for stream in 0..=u16::MAX {
-            if let Some(tag) = Tag::from_stream(stream) {
-                assert_eq!(tag.to_stream(), stream);
-            }
-            assert_eq!(RoundTag::from_stream(stream).to_stream(), stream);
+    fn a_scheme_is_one_byte() {
+        use ExchangeScheme::{Auto, Direct, Tree};
+        for (scheme, byte) in [Auto, Tree, ExchangeScheme::RING, ExchangeScheme::BRUCK, Direct(Algorithm::new(8))]
+            .into_iter()
+            .zip([0, 1, 2, 3, 10])
+        {
+            assert_eq!(postcard::to_allocvec(&scheme).unwrap(), [byte]);
+            assert_eq!(postcard::from_bytes(&[byte]), Ok(scheme));
         }
-        assert_eq!(Tag::new(Collective::Allgather, Form::GoBruck).to_stream(), 0b1101);
-        let round = RoundTag { collective: Collective::Fence, algorithm: Algorithm::Bruck, round: 5 };
-        assert_eq!(round.to_stream(), 5 << 3 | 4);
-        assert_eq!((Tag::from_stream(3), Tag::from_stream(16)), (Some(Tag::new(Collective::Modex, Form::Data)), None));
+        assert_eq!(ExchangeScheme::try_from(11), Err(Unknown::Scheme(11)));
+        assert!(postcard::from_bytes::<ExchangeScheme>(&[11]).is_err());
     }
 }

@@ -13,6 +13,14 @@
 //! `length` counts the payload alone. `kind` is a [`Kind`]; `class` the [`Class`] that orders frames on a
 //! full link; `stream` and `arg` mean what the kind says. A payload that arrives whole in one chunk is
 //! handed out as a slice of that chunk, without a copy.
+//!
+//! ```text
+//!          fit   taken   free
+//! kinds    256   17      0, 15 to 31, 35 to 255
+//! classes  256   4       4 to 255
+//! ```
+//!
+//! A number that is not taken is an error that tells it; the agent that read it ends the link and names the peer.
 
 use crate::limits::FRAME_PAYLOAD_MAX;
 use bytes::{Bytes, BytesMut};
@@ -300,6 +308,23 @@ mod tests {
         let mut chunk = Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let error = FrameError::TooLong { length: u32::MAX, limit: FRAME_PAYLOAD_MAX };
         assert_eq!(FrameReader::new().next(&mut chunk), Err(error));
+    }
+
+    #[test]
+    fn unknown_numbers_are_named() {
+        let with = |at: usize, byte| {
+            let frame =
+                Frame { kind: Kind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload: Bytes::new() };
+            let mut header = frame.header();
+            header[at] = byte;
+            FrameReader::new().next(&mut Bytes::copy_from_slice(&header)).map(|frame| frame.map(|frame| frame.kind))
+        };
+        for byte in 0..=u8::MAX {
+            let kind = Kind::ALL.iter().find(|kind| **kind as u8 == byte).copied();
+            assert_eq!(with(4, byte), kind.map(Some).ok_or(FrameError::UnknownKind(byte)));
+            let is_class = Class::ALL.iter().any(|class| *class as u8 == byte);
+            assert_eq!(with(5, byte).err(), (!is_class).then_some(FrameError::UnknownClass(byte)));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Its size is O(nodes + programs), never O(ranks): placement is a list of [`Block`]s, from which each
 //! node derives its own ranks.
 
+pub use crate::collective::ExchangeScheme;
 use crate::ids::{AgentId, JobId, NodeId, Rank};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -112,20 +113,6 @@ pub enum Modex {
     Full,
     /// When a rank first asks for it (S3: direct modex).
     Direct,
-}
-
-/// The scheme by which nodes exchange the data of collectives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum ExchangeScheme {
-    /// By the tree while it is little, else as the root finds best for the number of nodes and bytes.
-    #[default]
-    Auto,
-    /// Gathered up the tree and broadcast down: the baseline (S1 I).
-    Tree,
-    /// Around the ring of nodes, over direct links.
-    Ring,
-    /// By a logarithmic allgather, over direct links.
-    Bruck,
 }
 
 /// Whether the links that the first exchange needs are made while ranks still start.

@@ -4,6 +4,7 @@ use super::error::FlagError;
 use super::low::{MapBy, Stdin, Variable};
 use super::table::{Flag, Takes};
 use super::values;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +66,11 @@ impl<W: Iterator<Item = OsString>> Behind<'_, W> {
         }
     }
 
-    pub fn choice<T: Copy>(&mut self, list: &[(&'static str, T)], choices: &'static str) -> Result<T, FlagError> {
+    pub fn choice<T: Copy>(
+        &mut self,
+        list: &[(&'static str, T)],
+        choices: impl Into<Cow<'static, str>>,
+    ) -> Result<T, FlagError> {
         let word = self.word()?;
         values::choice(&self.name, &word, list, choices)
     }

@@ -2,6 +2,7 @@
 
 use crate::env_file::EnvFileError;
 use crate::hosts::HostsError;
+use std::borrow::Cow;
 use thiserror::Error;
 use wireup_coll::MappingError;
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
@@ -27,7 +28,7 @@ pub enum FlagError {
     #[error("{flag} 0 would give up at once; give more seconds")]
     ZeroSeconds { flag: String },
     #[error("{flag} {value}: {}", suggestion(nearest, choices))]
-    NotAChoice { flag: String, value: String, choices: &'static str, nearest: Option<String> },
+    NotAChoice { flag: String, value: String, choices: Cow<'static, str>, nearest: Option<String> },
     #[error("{flag} {value}: write NAME=VALUE, with a name that is not empty")]
     NotAVariable { flag: String, value: String },
     #[error("{flag} {value}: not valid UTF-8; use a name in UTF-8")]

@@ -11,6 +11,7 @@ use super::error::FlagError;
 use super::interface;
 use super::nearest;
 use super::table::{self, Flag, Id};
+use super::values::choose_from;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -258,13 +259,8 @@ impl Low {
             }
             Id::PmixLibrary => self.pmix_library = Some(behind.word()?.into()),
             Id::Exchange => {
-                let list = [
-                    ("auto", ExchangeScheme::Auto),
-                    ("tree", ExchangeScheme::Tree),
-                    ("ring", ExchangeScheme::Ring),
-                    ("log", ExchangeScheme::Bruck),
-                ];
-                self.exchange = Some(behind.choice(&list, "choose auto, tree, ring or log")?);
+                let list: Vec<_> = wireup_coll::allgather::schemes().collect();
+                self.exchange = Some(behind.choice(&list, choose_from(&list))?);
             }
             Id::EarlyWireup => {
                 let list = [("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];

@@ -437,4 +437,13 @@ mod tests {
             assert_eq!(flag.group == Hidden, flag.help.is_empty(), "{}", flag.name());
         }
     }
+
+    #[test]
+    fn every_way_to_exchange_is_in_the_help() {
+        let flag = FLAGS.iter().find(|flag| flag.names.contains(&"exchange")).expect("there is such a flag");
+        let words: Vec<&str> = flag.help.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
+        for (name, _) in wireup_coll::allgather::schemes() {
+            assert!(words.contains(&name), "--exchange {name}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::error::FlagError;
 use super::nearest::nearest;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -36,21 +37,30 @@ pub fn choice<T: Copy>(
     flag: &str,
     word: &OsStr,
     list: &[(&'static str, T)],
-    choices: &'static str,
+    choices: impl Into<Cow<'static, str>>,
 ) -> Result<T, FlagError> {
     let typed = shown(word);
     let found = list.iter().find(|(name, _)| *name == typed).map(|&(_, value)| value);
     found.ok_or_else(|| not_a_choice(flag, &typed, list.iter().map(|(name, _)| *name), choices))
 }
 
+/// What to do about a word that is none of a table's: `choose a, b or c`.
+pub fn choose_from<T>(list: &[(&'static str, T)]) -> String {
+    let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
+    match names.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("choose {} or {last}", before.join(", ")),
+        _ => format!("choose {}", names.concat()),
+    }
+}
+
 pub fn not_a_choice<'a>(
     flag: &str,
     typed: &str,
     names: impl Iterator<Item = &'a str>,
-    choices: &'static str,
+    choices: impl Into<Cow<'static, str>>,
 ) -> FlagError {
     let nearest = nearest(typed, names).map(str::to_owned);
-    FlagError::NotAChoice { flag: flag.to_owned(), value: typed.to_owned(), choices, nearest }
+    FlagError::NotAChoice { flag: flag.to_owned(), value: typed.to_owned(), choices: choices.into(), nearest }
 }
 
 /// `NAME=VALUE`, checked.
@@ -89,6 +99,8 @@ mod tests {
         assert_eq!(error.expect_err("misspelt").to_string(), "--pmi simpel: did you mean simple?");
         let error = choice("--pmi", OsStr::new("pmi9"), &[("simple", 1), ("none", 2)], "choose simple or none");
         assert_eq!(error.expect_err("unknown").to_string(), "--pmi pmi9: choose simple or none");
+        assert_eq!(choose_from(&[("a", 1), ("b", 2), ("c", 3)]), "choose a, b or c");
+        assert_eq!(choose_from(&[("a", 1)]), "choose a");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::harness::{Run, wireup};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use wireup_coll::allgather::schemes;
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::WorldSpec;
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which};
@@ -19,13 +20,6 @@ const PPN: u32 = 4;
 /// The last node has one rank.
 const RANKS: u32 = 13;
 const FANOUT: u32 = 2;
-
-const SCHEMES: [(&str, ExchangeScheme); 4] = [
-    ("auto", ExchangeScheme::Auto),
-    ("tree", ExchangeScheme::Tree),
-    ("ring", ExchangeScheme::Ring),
-    ("log", ExchangeScheme::Bruck),
-];
 
 /// By agent: up, down and direct.
 type Counts = BTreeMap<u32, [Traffic; 3]>;
@@ -92,7 +86,7 @@ fn text_clients() {
     steps.extend(round("wireup-1-"));
     steps.extend([times("wireup-times-0-"), times("wireup-times-1-"), Step::Fence, Step::Finalize]);
     let dialects = [("1", Dialect::Pmi1), ("2", Dialect::Pmi2)];
-    for (scheme, (number, dialect)) in SCHEMES.into_iter().zip(dialects.into_iter().cycle()) {
+    for (scheme, (number, dialect)) in schemes().zip(dialects.into_iter().cycle()) {
         let args = format!("pmi exchange --dialect {number} --rounds 2 --value-len 100 --get none");
         expect_same(scheme, &wireup(), &args, Script::new(dialect, &steps));
     }
@@ -118,7 +112,7 @@ fn clients_of_our_own() {
             Step::Wait(Which::All),
             Step::Finalize,
         ];
-        for scheme in SCHEMES {
+        for scheme in schemes() {
             expect_same(scheme, &own("traffic"), &value_bytes.to_string(), Script::own(&steps));
         }
     }

@@ -8,38 +8,47 @@
 //! ```
 //!
 //! Before round i a peer holds the blocks of peers `me .. me + 2^i`, in that order. They are kept as they came, own
-//! block first, then a part a round; what a round sends is the parts joined, in the last one only the first blocks of
+//! block first, then a part a round; what a round sends is the list of the parts, in the last one only the first blocks of
 //! them, cut by a walk over the block headers. A message of a later round than the one waited for is kept.
 //!
-//! Cost of a peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. A byte
-//! is copied at most once a send, in the first round not at all. Latency: `ceil(log2 n)` hops.
+//! Cost of a peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. No byte is
+//! copied. Latency: `ceil(log2 n)` hops.
 
 use alloc::vec;
 use alloc::vec::Vec;
-use bytes::Bytes;
 use wireup_wire::block;
+use wireup_wire::rope::Rope;
 
-use super::{Message, Refused, Step, check_blocks, join};
+use super::rounds::check_blocks;
+use super::{Message, Refused, Rounds, Step};
 
 /// One peer's part in one Bruck allgather.
 pub struct Bruck {
     me: u32,
     n: u32,
     /// The own block, then the messages of rounds `0..joined`; empty before the start and after the end.
-    parts: Vec<Bytes>,
+    parts: Vec<Rope>,
     started: bool,
     joined: usize,
     /// By round: messages that came before those ahead of them.
-    kept: Vec<Option<Bytes>>,
+    kept: Vec<Option<Rope>>,
 }
 
-impl Bruck {
-    pub(super) fn new(me: u32, n: u32) -> Self {
-        let rounds = u32::BITS - (n - 1).leading_zeros();
-        Bruck { me, n, parts: Vec::new(), started: false, joined: 0, kept: vec![None; rounds as usize] }
+impl Rounds for Bruck {
+    fn new(me: u32, n: u32) -> Self {
+        let kept = vec![None; Self::rounds(n) as usize];
+        Bruck { me, n, parts: Vec::with_capacity(kept.len() + 1), started: false, joined: 0, kept }
     }
 
-    pub(super) fn start(&mut self, own: Bytes) -> Step {
+    fn rounds(n: u32) -> u32 {
+        u32::BITS - (n - 1).leading_zeros()
+    }
+
+    fn receivers(me: u32, n: u32) -> Vec<u32> {
+        (0..Self::rounds(n)).map(|round| (me + n - (1 << round)) % n).collect()
+    }
+
+    fn start(&mut self, own: Rope) -> Step {
         assert!(!self.started, "an exchange is started once");
         self.started = true;
         let mut step = Step::default();
@@ -48,7 +57,7 @@ impl Bruck {
         step
     }
 
-    pub(super) fn on_message(&mut self, from: u32, round: u16, payload: Bytes) -> Result<Step, Refused> {
+    fn on_message(&mut self, from: u32, round: u16, payload: Rope) -> Result<Step, Refused> {
         let index = usize::from(round);
         let Some(kept) = self.kept.get(index) else {
             return Err(Refused::NoSuchRound { from, round, rounds: self.kept.len() as u32 });
@@ -69,11 +78,13 @@ impl Bruck {
         Ok(step)
     }
 
-    pub(super) fn awaited(&self) -> Vec<u32> {
+    fn awaited(&self) -> Vec<u32> {
         let missing = (self.joined..self.kept.len()).filter(|&round| self.kept[round].is_none());
         missing.map(|round| self.source(round)).collect()
     }
+}
 
+impl Bruck {
     /// Joins what has come, round by round, until one is missing or all are there.
     fn advance(&mut self, step: &mut Step) {
         while let Some(part) = self.kept.get_mut(self.joined).and_then(Option::take) {
@@ -86,7 +97,7 @@ impl Bruck {
     }
 
     /// One part more, which opens the next round's send if there is a next round.
-    fn add(&mut self, part: Bytes, step: &mut Step) {
+    fn add(&mut self, part: Rope, step: &mut Step) {
         self.parts.push(part);
         let round = self.joined;
         if round < self.kept.len() {
@@ -96,20 +107,18 @@ impl Bruck {
     }
 
     /// The first `blocks` of the blocks held.
-    fn first(&self, mut blocks: usize) -> Bytes {
-        let mut slices = Vec::with_capacity(self.parts.len());
+    fn first(&self, mut blocks: usize) -> Rope {
+        let mut first = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
             let holds = if index == 0 { 1 } else { self.blocks_in(index - 1) };
             if blocks < holds {
-                let len = block::prefix_len(part, blocks).expect("the blocks of a part were counted when it came");
-                slices.push(part.slice(..len));
+                first.push(block::first(part, blocks).expect("the blocks of a part were counted when it came"));
                 break;
             }
-            slices.push(part.clone());
+            first.push(part.clone());
             blocks -= holds;
         }
-        slices.retain(|slice| !slice.is_empty());
-        join(slices)
+        Rope::join(first)
     }
 
     /// Blocks in a message of `round`.

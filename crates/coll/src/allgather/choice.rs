@@ -36,7 +36,7 @@ pub fn choose(nodes: u32, bytes: u64) -> Option<Algorithm> {
 
 /// The same where the bytes are not at the root, so that the tree is not to be had.
 pub fn direct(nodes: u32, bytes: u64) -> Algorithm {
-    if bytes / u64::from(nodes.max(1)) <= BRUCK_NODE_BYTES_MAX { Algorithm::Bruck } else { Algorithm::Ring }
+    if bytes / u64::from(nodes.max(1)) <= BRUCK_NODE_BYTES_MAX { Algorithm::BRUCK } else { Algorithm::RING }
 }
 
 #[cfg(test)]
@@ -52,10 +52,10 @@ mod tests {
                 seen.push(choice);
             }
         }
-        assert_eq!(seen, [None, Some(Algorithm::Bruck), Some(Algorithm::Ring)]);
-        assert_eq!(choose(16, 1 << 20), Some(Algorithm::Ring));
-        assert_eq!((choose(16, 200 << 10), choose(64, 200 << 10)), (Some(Algorithm::Bruck), None));
-        assert_eq!((choose(2, 1 << 30), direct(2, 1 << 30), direct(0, 0)), (None, Algorithm::Ring, Algorithm::Bruck));
-        assert_eq!(choose(u32::MAX, u64::MAX), Some(Algorithm::Ring));
+        assert_eq!(seen, [None, Some(Algorithm::BRUCK), Some(Algorithm::RING)]);
+        assert_eq!(choose(16, 1 << 20), Some(Algorithm::RING));
+        assert_eq!((choose(16, 200 << 10), choose(64, 200 << 10)), (Some(Algorithm::BRUCK), None));
+        assert_eq!((choose(2, 1 << 30), direct(2, 1 << 30), direct(0, 0)), (None, Algorithm::RING, Algorithm::BRUCK));
+        assert_eq!(choose(u32::MAX, u64::MAX), Some(Algorithm::RING));
     }
 }

@@ -14,9 +14,10 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use bytes::Bytes;
+use wireup_wire::rope::Rope;
 
-use super::{Message, Refused, Step, check_blocks};
+use super::rounds::check_blocks;
+use super::{Message, Refused, Rounds, Step};
 
 /// One peer's part in one ring.
 pub struct Ring {
@@ -25,23 +26,31 @@ pub struct Ring {
     started: bool,
     /// Which rounds' messages have come.
     seen: Vec<bool>,
-    parts: Vec<Bytes>,
+    parts: Vec<Rope>,
 }
 
-impl Ring {
-    pub(super) fn new(me: u32, n: u32) -> Self {
-        let rounds = n - 1;
+impl Rounds for Ring {
+    fn new(me: u32, n: u32) -> Self {
+        let rounds = Self::rounds(n);
         assert!(rounds <= 1 << 16, "the rounds of a ring are counted by u16");
         Ring { me, n, started: false, seen: vec![false; rounds as usize], parts: Vec::with_capacity(n as usize) }
     }
 
-    pub(super) fn start(&mut self, own: Bytes) -> Step {
+    fn rounds(n: u32) -> u32 {
+        n - 1
+    }
+
+    fn receivers(me: u32, n: u32) -> Vec<u32> {
+        if n > 1 { vec![(me + 1) % n] } else { Vec::new() }
+    }
+
+    fn start(&mut self, own: Rope) -> Step {
         assert!(!self.started, "an exchange is started once");
         self.started = true;
         self.add(own, 0)
     }
 
-    pub(super) fn on_message(&mut self, from: u32, round: u16, payload: Bytes) -> Result<Step, Refused> {
+    fn on_message(&mut self, from: u32, round: u16, payload: Rope) -> Result<Step, Refused> {
         let Some(&seen) = self.seen.get(usize::from(round)) else {
             return Err(Refused::NoSuchRound { from, round, rounds: self.n - 1 });
         };
@@ -57,12 +66,14 @@ impl Ring {
         Ok(self.add(payload, u32::from(round) + 1))
     }
 
-    pub(super) fn awaited(&self) -> Vec<u32> {
+    fn awaited(&self) -> Vec<u32> {
         if self.seen.iter().all(|&seen| seen) { Vec::new() } else { vec![self.left()] }
     }
+}
 
+impl Ring {
     /// One more block, which goes to the right in `round` if that one exists.
-    fn add(&mut self, block: Bytes, round: u32) -> Step {
+    fn add(&mut self, block: Rope, round: u32) -> Step {
         let mut step = Step::default();
         if round < self.n - 1 {
             let to = (self.me + 1) % self.n;

@@ -1,12 +1,20 @@
-//! Every peer of an allgather on a bench: messages are delivered in an order drawn from a seed.
+//! Every peer of an allgather on a bench: messages are delivered in an order drawn from a seed. What holds for any algorithm is
+//! tried with each line of the table; `whole` does the same with each scheme.
+
+mod whole;
 
 use super::*;
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::ops::Range;
 use proptest::prelude::*;
+use wireup_wire::block::{self, Block};
+use wireup_wire::collective::{Collective, RoundTag};
 use wireup_wire::ids::NodeId;
-
-const ALGORITHMS: [Algorithm; 2] = [Algorithm::Ring, Algorithm::Bruck];
+use wireup_wire::rope::Rope;
 
 /// A few bits of noise at a time (xorshift).
 struct Dice(u64);
@@ -20,13 +28,57 @@ impl Dice {
     }
 }
 
+/// What peers give: as blocks, and as they travel.
+struct Own {
+    blocks: Vec<Block>,
+    encoded: Vec<Bytes>,
+}
+
+impl Own {
+    fn new(lens: impl IntoIterator<Item = usize>) -> Self {
+        let block = |(node, len)| Block {
+            node: NodeId(node as u32),
+            compressed: node % 3 == 1,
+            bytes: vec![node as u8; len].into(),
+        };
+        let blocks: Vec<Block> = lens.into_iter().enumerate().map(block).collect();
+        Own { encoded: blocks.iter().map(Block::encode).collect(), blocks }
+    }
+
+    fn bytes(&self) -> usize {
+        self.encoded.iter().map(Bytes::len).sum()
+    }
+
+    /// Each slice lies where its first peer has made it.
+    #[track_caller]
+    fn expect_shared(&self, rope: &Rope) {
+        let places: Vec<Range<*const u8>> = self.encoded.iter().map(|own| own.as_ptr_range()).collect();
+        for slice in rope.slices() {
+            let (first, last) = (slice.as_ptr(), &raw const slice[slice.len() - 1]);
+            let within = |place: &Range<_>| place.contains(&first) && place.contains(&last);
+            assert!(places.iter().any(within), "{} bytes were copied", slice.len());
+        }
+    }
+
+    /// All of the blocks, each once; those of no bytes count where `with_bare`.
+    #[track_caller]
+    fn expect_all(&self, parts: &[Rope], with_bare: bool) {
+        let slices = parts.iter().flat_map(Rope::slices).cloned();
+        let mut seen: Vec<Block> = slices.flat_map(block::blocks).map(Result::unwrap).collect();
+        seen.sort_by_key(|block| block.node);
+        let counts = |block: &&Block| with_bare || !block.bytes.is_empty();
+        assert!(seen.iter().filter(counts).eq(self.blocks.iter().filter(counts)), "blocks are missing, or came twice");
+    }
+}
+
 /// What a bench of peers saw.
 struct Run {
     /// By peer.
-    done: Vec<Vec<Bytes>>,
+    peers: Vec<Box<dyn Rounds>>,
+    done: Vec<Option<Vec<Rope>>>,
     messages_in: Vec<usize>,
     bytes_in: Vec<usize>,
-    sent_to: Vec<BTreeSet<u32>>,
+    sent_to: Vec<Vec<u32>>,
 }
 
 /// Something that may happen next.
@@ -35,72 +87,125 @@ enum Event {
     Deliver { from: u32, message: Message },
 }
 
-fn run(algorithm: Algorithm, own: &[Block], seed: u64) -> Run {
-    let n = own.len();
-    let mut peers: Vec<_> = (0..n).map(|me| Direct::new(algorithm, me as u32, n as u32)).collect();
+/// How messages travel.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Travel {
+    /// As lists of slices.
+    Listed,
+    /// In one piece, as in a frame.
+    Framed,
+}
+
+/// What no peer may say, said just before what one does say.
+fn expect_refused(direct: &Direct, peer: &mut dyn Rounds, n: u32, from: u32, message: &Message) {
+    let mut refused = |round, payload| peer.on_message(from, round, payload).expect_err("it is refused");
+    let rounds = (direct.rounds)(n);
+    let beyond = Refused::NoSuchRound { from, round: rounds as u16, rounds };
+    assert_eq!(refused(rounds as u16, message.payload.clone()), beyond);
+    let empty = refused(message.round, Rope::default());
+    assert!(matches!(empty, Refused::Blocks { found: 0, .. }), "{empty}");
+    let cut = refused(message.round, message.payload.prefix(message.payload.len() - 1));
+    assert!(matches!(cut, Refused::Truncated(_) | Refused::Blocks { .. }), "{cut}");
+}
+
+/// `lost`: a peer that never does anything.
+fn run(direct: &Direct, own: &Own, travel: Travel, lost: Option<u32>, seed: u64) -> Run {
+    let n = own.blocks.len();
+    let mut run = Run {
+        peers: (0..n).map(|me| (direct.new)(me as u32, n as u32)).collect(),
+        done: vec![None; n],
+        messages_in: vec![0; n],
+        bytes_in: vec![0; n],
+        sent_to: vec![Vec::new(); n],
+    };
     let mut events: Vec<_> = (0..n as u32).map(Event::Start).collect();
-    let sent_to = vec![BTreeSet::new(); n];
-    let mut run = Run { done: vec![Vec::new(); n], messages_in: vec![0; n], bytes_in: vec![0; n], sent_to };
     let mut dice = Dice(seed | 1);
     while !events.is_empty() {
         let event = events.swap_remove(dice.below(events.len()));
-        let (at, step) = match event {
-            Event::Start(at) => (at, peers[at as usize].start(&own[at as usize])),
+        let at = match &event {
+            Event::Start(at) => *at,
+            Event::Deliver { message, .. } => message.to,
+        };
+        if Some(at) == lost {
+            continue;
+        }
+        let peer = &mut run.peers[at as usize];
+        let step = match event {
+            Event::Start(_) => peer.start(own.encoded[at as usize].clone().into()),
             Event::Deliver { from, message } => {
-                let at = message.to;
                 run.messages_in[at as usize] += 1;
                 run.bytes_in[at as usize] += message.payload.len();
-                (at, peers[at as usize].on_message(from, message.round, message.payload).unwrap())
+                expect_refused(direct, &mut **peer, n as u32, from, &message);
+                let step = peer.on_message(from, message.round, message.payload.clone()).unwrap();
+                peer.on_message(from, message.round, message.payload).expect_err("a second time");
+                step
             }
         };
-        run.sent_to[at as usize].extend(step.sends.iter().map(|message| message.to));
-        events.extend(step.sends.into_iter().map(|message| Event::Deliver { from: at, message }));
-        if let Some(parts) = step.done {
-            assert!(run.done[at as usize].is_empty(), "done is given once");
-            run.done[at as usize] = parts;
+        assert!(run.done[at as usize].is_none(), "nothing comes after the end");
+        for mut message in step.sends {
+            assert!(u32::from(message.round) < (direct.rounds)(n as u32));
+            run.sent_to[at as usize].push(message.to);
+            match travel {
+                Travel::Listed => own.expect_shared(&message.payload),
+                Travel::Framed => message.payload = message.payload.into_bytes().into(),
+            }
+            events.push(Event::Deliver { from: at, message });
         }
-    }
-    for peer in &peers {
-        assert_eq!(peer.awaited(), []);
+        run.done[at as usize] = step.done;
     }
     run
 }
 
-fn block(node: usize, len: usize) -> Block {
-    Block { node: NodeId(node as u32), compressed: node % 3 == 1, bytes: vec![node as u8; len].into() }
-}
-
-fn messages(algorithm: Algorithm, n: usize) -> usize {
-    match algorithm {
-        Algorithm::Ring => n - 1,
-        Algorithm::Bruck => n.next_power_of_two().ilog2() as usize,
+#[track_caller]
+fn check(direct: &Direct, own: &Own, travel: Travel, seed: u64) -> Run {
+    let n = own.blocks.len() as u32;
+    let run = run(direct, own, travel, None, seed);
+    for me in 0..n {
+        let at = me as usize;
+        let parts = run.done[at].as_deref().unwrap_or_else(|| panic!("peer {me} of {n} did not end, seed {seed}"));
+        own.expect_all(parts, true);
+        if travel == Travel::Listed {
+            parts.iter().for_each(|part| own.expect_shared(part));
+        }
+        assert_eq!(run.peers[at].awaited(), []);
+        let told = (direct.receivers)(me, n);
+        let unique: BTreeSet<u32> = told.iter().copied().collect();
+        assert_eq!(told.len(), unique.len(), "{}: peer {me} of {n} is told of each once", direct.name);
+        assert_eq!(unique, run.sent_to[at].iter().copied().collect(), "{}: peer {me} of {n}", direct.name);
     }
+    run
 }
 
-fn check(algorithm: Algorithm, own: &[Block], seed: u64) {
-    let n = own.len();
-    let run = run(algorithm, own, seed);
-    let total: usize = own.iter().map(|block| block.encode().len()).sum();
-    for (me, parts) in run.done.iter().enumerate() {
-        let mut seen: Vec<_> = parts.iter().flat_map(|part| block::blocks(part.clone())).map(Result::unwrap).collect();
-        seen.sort_by_key(|block| block.node);
-        assert_eq!(seen, own, "peer {me} of {n}, seed {seed}");
-        assert_eq!(run.messages_in[me], messages(algorithm, n), "peer {me} of {n}, seed {seed}");
-        assert_eq!(run.bytes_in[me], total - own[me].encode().len(), "peer {me} of {n}, seed {seed}");
-    }
-}
-
-fn blocks() -> impl Strategy<Value = Vec<Block>> {
+fn lens() -> impl Strategy<Value = Vec<usize>> {
     let len = prop_oneof![2 => Just(0usize), 6 => 1usize..50, 1 => 100usize..5000];
-    proptest::collection::vec(len, 1..40)
-        .prop_map(|lens| lens.into_iter().enumerate().map(|(node, len)| block(node, len)).collect())
+    proptest::collection::vec(len, 1..=40)
+}
+
+fn travel() -> impl Strategy<Value = Travel> {
+    prop_oneof![Just(Travel::Listed), Just(Travel::Framed)]
 }
 
 proptest! {
     #[test]
-    fn every_peer_ends_with_every_block_once(own in blocks(), seed in any::<u64>()) {
-        for algorithm in ALGORITHMS {
-            check(algorithm, &own, seed);
+    fn every_peer_ends_with_every_block_once(lens in lens(), travel in travel(), seed in any::<u64>()) {
+        let own = Own::new(lens);
+        for direct in DIRECT {
+            check(direct, &own, travel, seed);
+        }
+    }
+
+    #[test]
+    fn a_lost_peer_is_waited_for(lens in lens(), lost in any::<u32>(), seed in any::<u64>()) {
+        let own = Own::new(lens);
+        let n = own.blocks.len() as u32;
+        let lost = lost % n;
+        for direct in DIRECT {
+            let run = run(direct, &own, Travel::Framed, Some(lost), seed);
+            let others = || (0..n as usize).filter(|peer| *peer != lost as usize);
+            prop_assert!(others().all(|peer| run.done[peer].is_none()), "nobody ends without it");
+            let awaited: Vec<_> = others().map(|peer| run.peers[peer].awaited()).collect();
+            prop_assert!(awaited.iter().all(|awaited| !awaited.is_empty()), "{}: each waits", direct.name);
+            prop_assert!(n == 1 || awaited.iter().flatten().any(|peer| *peer == lost), "{}: for it in the end", direct.name);
         }
     }
 }
@@ -108,9 +213,43 @@ proptest! {
 #[test]
 fn any_number_of_peers() {
     for n in 1..=67 {
-        let own: Vec<_> = (0..n).map(|node| block(node, node % 5)).collect();
-        for algorithm in ALGORITHMS {
-            check(algorithm, &own, 7);
+        let own = Own::new((0..n).map(|node| node % 5));
+        for direct in DIRECT {
+            check(direct, &own, Travel::Listed, 7);
+        }
+    }
+}
+
+#[test]
+fn names_and_numbers_are_taken_once() {
+    let names: BTreeSet<_> = schemes().map(|(name, _)| name).collect();
+    let numbers: BTreeSet<u8> = schemes().map(|(_, scheme)| scheme.into()).collect();
+    assert_eq!((names.len(), numbers.len()), (DIRECT.len() + 2, DIRECT.len() + 2));
+    assert_eq!(find(Algorithm::new(8)).err(), Some(Refused::NoSuchAlgorithm(8)));
+}
+
+#[test]
+fn what_has_too_many_rounds_goes_by_bruck() {
+    let fitting = |n| fitting(Collective::Fence, Algorithm::RING, n).map(|direct| direct.algorithm);
+    assert_eq!((fitting(8192), fitting(8193)), (Ok(Algorithm::RING), Ok(Algorithm::BRUCK)));
+    let bruck = find(Algorithm::BRUCK).unwrap();
+    for collective in [Collective::Fence, Collective::Allgather, Collective::Modex] {
+        assert!((bruck.rounds)(u32::MAX) < RoundTag::rounds_max(collective, Algorithm::BRUCK));
+    }
+}
+
+/// Messages of a peer, as each algorithm's file tells; every other peer's bytes come in once.
+#[test]
+fn the_costs_are_as_told() {
+    for n in 1..40_usize {
+        let own = Own::new((0..n).map(|node| node * 7 % 50));
+        let log = n.next_power_of_two().ilog2() as usize;
+        for (algorithm, messages) in [(Algorithm::RING, n - 1), (Algorithm::BRUCK, log)] {
+            let run = check(find(algorithm).unwrap(), &own, Travel::Framed, 7);
+            for me in 0..n {
+                assert_eq!(run.messages_in[me], messages, "peer {me} of {n}");
+                assert_eq!(run.bytes_in[me], own.bytes() - own.encoded[me].len(), "peer {me} of {n}");
+            }
         }
     }
 }
@@ -118,67 +257,34 @@ fn any_number_of_peers() {
 /// The bound asked of an allgather: 1.05 x (value + 1 byte) for 16 values of 18 bytes a node.
 #[test]
 fn headers_are_a_twentieth_at_most() {
-    let (values, value) = (16, vec![7; 18]);
-    let mut bytes = Vec::new();
-    for _ in 0..values {
-        wireup_wire::values::push(&mut bytes, &value);
-    }
-    let own: Vec<_> =
-        (0..256).map(|node| Block { node: NodeId(node), compressed: false, bytes: bytes.clone().into() }).collect();
-    for algorithm in ALGORITHMS {
-        let run = run(algorithm, &own, 3);
-        let most = (own.len() * values * (value.len() + 1)) as f64 * 1.05;
+    let (values, value) = (16, 18);
+    let own = Own::new([values * (value + 1); 256]);
+    for algorithm in [Algorithm::RING, Algorithm::BRUCK] {
+        let run = run(find(algorithm).unwrap(), &own, Travel::Framed, None, 3);
+        let most = (own.blocks.len() * values * (value + 1)) as f64 * 1.05;
         assert!(run.bytes_in.iter().all(|&bytes| (bytes as f64) <= most));
     }
 }
 
 #[test]
 fn strangers_are_refused() {
-    let one = block(3, 2).encode();
-    for algorithm in ALGORITHMS {
-        let mut peer = Direct::new(algorithm, 0, 4);
-        let from = match algorithm {
-            Algorithm::Ring => 3,
-            Algorithm::Bruck => 1,
-        };
-        let refused = |result: Result<Step, Refused>| result.map(|_| ()).unwrap_err();
-        let wrong = refused(peer.on_message(2, 0, one.clone()));
-        assert_eq!(wrong, Refused::WrongSender { from: 2, round: 0, expected: from });
-        assert!(matches!(refused(peer.on_message(from, 9, one.clone())), Refused::NoSuchRound { round: 9, .. }));
-        let empty = refused(peer.on_message(from, 0, Bytes::new()));
-        assert_eq!(empty, Refused::Blocks { from, round: 0, found: 0, expected: 1 });
-        let cut = refused(peer.on_message(from, 0, one.slice(..3)));
-        assert_eq!(cut, Refused::Truncated(block::Truncated));
-        peer.on_message(from, 0, one.clone()).unwrap();
-        assert_eq!(refused(peer.on_message(from, 0, one.clone())), Refused::Twice { from, round: 0 });
-        peer.start(&block(0, 0));
-        assert_eq!(refused(peer.on_message(from, 0, one.clone())), Refused::Twice { from, round: 0 });
+    let own = Own::new([2]);
+    for (algorithm, expected) in [(Algorithm::RING, 3), (Algorithm::BRUCK, 1)] {
+        let mut peer = (find(algorithm).unwrap().new)(0, 4);
+        let wrong = peer.on_message(2, 0, own.encoded[0].clone().into());
+        assert_eq!(wrong, Err(Refused::WrongSender { from: 2, round: 0, expected }));
     }
 }
 
 #[test]
 fn says_whom_it_waits_for() {
-    let mut ring = Direct::new(Algorithm::Ring, 0, 5);
-    let mut bruck = Direct::new(Algorithm::Bruck, 0, 5);
+    let peer = |algorithm| (find(algorithm).unwrap().new)(0, 5);
+    let (mut ring, mut bruck) = (peer(Algorithm::RING), peer(Algorithm::BRUCK));
     assert_eq!((ring.awaited(), bruck.awaited()), (vec![4], vec![1, 2, 4]));
-    let two = join(vec![block(2, 1).encode(), block(3, 1).encode()]);
-    bruck.on_message(2, 1, two).unwrap();
-    ring.start(&block(0, 1));
-    bruck.start(&block(0, 1));
+    let own = Own::new([1; 5]);
+    let block = |node: usize| Rope::from(own.encoded[node].clone());
+    bruck.on_message(2, 1, Rope::join([block(2), block(3)])).unwrap();
+    ring.start(block(0));
+    bruck.start(block(0));
     assert_eq!((ring.awaited(), bruck.awaited()), (vec![4], vec![1, 4]));
-}
-
-#[test]
-fn the_receivers_are_those_that_messages_go_to() {
-    for algorithm in ALGORITHMS {
-        for n in 1..20 {
-            let own: Vec<_> = (0..n).map(|node| block(node, 1)).collect();
-            let run = run(algorithm, &own, 7);
-            for (me, sent_to) in run.sent_to.into_iter().enumerate() {
-                let mut told = receivers(algorithm, me as u32, n as u32);
-                told.sort_unstable();
-                assert_eq!(told, sent_to.into_iter().collect::<Vec<_>>(), "{algorithm:?}, peer {me} of {n}");
-            }
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Gathers blocks up a tree: the way up of every exchange, and with a broadcast of all of them the sources' baseline
 //! (S1 I, fig. 2).
 //!
-//! Each peer waits for its own part and one of each child, joins them untouched and sends one message to its parent.
+//! Each peer waits for its own part and one of each child and sends the list of them, untouched, to its parent.
 //! While the bytes of a subtree are few they travel along ([`Part::Data`]); beyond a bound, or where somebody below
 //! sent no bytes, only their number does ([`Part::Size`]), and the bytes take another way. The root's result is that of
 //! all. No peer parses another's bytes. One object is one epoch.
@@ -12,14 +12,15 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use wireup_wire::rope::Rope;
 
-use super::join;
+use super::Refused;
 
 /// What a subtree contributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Its blocks.
-    Data(Bytes),
+    Data(Rope),
     /// How many bytes its blocks are.
     Size(u64),
 }
@@ -39,19 +40,20 @@ impl Part {
     }
 
     /// As the payload of a frame: the blocks as they are, a size as u64 LE.
-    pub fn into_payload(self) -> Bytes {
+    pub fn into_payload(self) -> Rope {
         match self {
             Part::Data(blocks) => blocks,
-            Part::Size(bytes) => Bytes::copy_from_slice(&bytes.to_le_bytes()),
+            Part::Size(bytes) => Bytes::copy_from_slice(&bytes.to_le_bytes()).into(),
         }
     }
 
     /// From the payload of a frame whose header says whether it is a size.
-    pub fn from_payload(is_size: bool, payload: Bytes) -> Result<Self, super::Refused> {
+    pub fn from_payload(is_size: bool, payload: Rope) -> Result<Self, Refused> {
         if !is_size {
             return Ok(Part::Data(payload));
         }
-        let bytes = payload[..].try_into().map_err(|_| super::Refused::NoSize(payload.len()))?;
+        let bytes = payload.into_bytes();
+        let bytes = bytes[..].try_into().map_err(|_| Refused::NoSize(bytes.len()))?;
         Ok(Part::Size(u64::from_le_bytes(bytes)))
     }
 }
@@ -64,19 +66,25 @@ pub struct TreeGather {
     /// Bytes of all that has come.
     size: u64,
     /// All that has come, if it may travel along.
-    data: Option<Vec<Bytes>>,
+    data: Option<Vec<Rope>>,
 }
 
 impl TreeGather {
     /// Of a peer with so many children. Up to `eager_max` bytes travel along: `usize::MAX` for all, whatever they are.
     pub fn new(children: usize, eager_max: usize) -> Self {
-        TreeGather { eager_max, own: false, children: vec![false; children], size: 0, data: Some(Vec::new()) }
+        TreeGather {
+            eager_max,
+            own: false,
+            children: vec![false; children],
+            size: 0,
+            data: Some(Vec::with_capacity(1 + children)),
+        }
     }
 
     /// This peer's own part. `Some` is the part of the subtree, complete now: for the parent; at the root that of all.
-    pub fn own(&mut self, part: Part) -> Result<Option<Part>, super::Refused> {
+    pub fn own(&mut self, part: Part) -> Result<Option<Part>, Refused> {
         if core::mem::replace(&mut self.own, true) {
-            return Err(super::Refused::OwnTwice);
+            return Err(Refused::OwnTwice);
         }
         Ok(self.add(part))
     }
@@ -85,9 +93,9 @@ impl TreeGather {
     ///
     /// # Panics
     /// If there is no such child.
-    pub fn child(&mut self, index: usize, part: Part) -> Result<Option<Part>, super::Refused> {
+    pub fn child(&mut self, index: usize, part: Part) -> Result<Option<Part>, Refused> {
         if core::mem::replace(&mut self.children[index], true) {
-            return Err(super::Refused::ChildTwice(index));
+            return Err(Refused::ChildTwice(index));
         }
         Ok(self.add(part))
     }
@@ -115,18 +123,17 @@ impl TreeGather {
         if self.own_missing() || self.missing_children().next().is_some() {
             return None;
         }
-        Some(self.data.take().map_or(Part::Size(self.size), |data| Part::Data(join(data))))
+        Some(self.data.take().map_or(Part::Size(self.size), |data| Part::Data(Rope::join(data))))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Refused;
     use super::*;
     use proptest::prelude::*;
 
     fn data(bytes: &'static [u8]) -> Part {
-        Part::Data(Bytes::from_static(bytes))
+        Part::Data(Bytes::from_static(bytes).into())
     }
 
     #[test]
@@ -154,8 +161,8 @@ mod tests {
             let is_size = part.is_size();
             assert_eq!(Part::from_payload(is_size, part.clone().into_payload()), Ok(part));
         }
-        assert_eq!(Part::Size(0x0102).into_payload()[..], [2, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Part::from_payload(true, Bytes::from_static(b"1234567")), Err(Refused::NoSize(7)));
+        assert_eq!(Part::Size(0x0102).into_payload().into_bytes()[..], [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Part::from_payload(true, Bytes::from_static(b"1234567").into()), Err(Refused::NoSize(7)));
     }
 
     proptest! {
@@ -172,12 +179,12 @@ mod tests {
                 let who = waiting.swap_remove((order % waiting.len() as u64) as usize);
                 order = order.rotate_right(7);
                 let (len, only_size) = sizes[who];
-                let part = if only_size { Part::Size(len as u64) } else { Part::Data(vec![who as u8; len].into()) };
+                let part = if only_size { Part::Size(len as u64) } else { Part::Data(Bytes::from(vec![who as u8; len]).into()) };
                 expected.extend(vec![who as u8; len]);
                 let result = if who == 0 { peer.own(part) } else { peer.child(who - 1, part) };
                 let any_size = sizes.iter().any(|(_, only_size)| *only_size);
                 prop_assert_eq!(result, Ok(waiting.is_empty().then(|| {
-                    if any_size || expected.len() > eager_max { Part::Size(expected.len() as u64) } else { Part::Data(expected.clone().into()) }
+                    if any_size || expected.len() > eager_max { Part::Size(expected.len() as u64) } else { Part::Data(Bytes::from(expected.clone()).into()) }
                 })));
             }
         }

@@ -1,5 +1,8 @@
 //! One job's collectives on one node: which are under way, who is in which, what each needs next.
 //!
+//! They are keyed by peer set and epoch: a [`Site`] is this node's place in the one set that there is, the nodes of the job that have
+//! ranks, and one [`Exchanges`] is all of its collectives.
+//!
 //! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever it is. Any number may be
 //! under way. What belongs to an epoch is in [`one`]; this file numbers them, keeps them in order and forgets them:
 //!
@@ -25,12 +28,14 @@ use crate::time::Instant;
 use bytes::Bytes;
 use one::Exchange;
 use std::collections::VecDeque;
+use wireup_coll::allgather::{PeerSet, Rules, fitting};
 use wireup_coll::scan::Place;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::limits::EXCHANGES_MAX;
 use wireup_wire::peer::{Departed, FenceTrace};
+use wireup_wire::rope::Rope;
 
 /// What is the same for all collectives of a job on this node.
 #[derive(Clone)]
@@ -49,6 +54,16 @@ pub struct Site {
     pub place: Option<u32>,
     /// Of PMIx fences, where the root may choose: data of more bytes stays where it is.
     pub collect_max: Option<u64>,
+}
+
+impl Site {
+    fn peer_set(&self) -> PeerSet {
+        PeerSet { count: self.peers.len() as u32, me: self.place, root: self.root, children: self.children }
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { scheme: self.scheme, collect_max: self.collect_max }
+    }
 }
 
 /// A rank's part in a collective.
@@ -81,11 +96,11 @@ pub struct Entering {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Do {
     /// A frame to the parent.
-    Up { epoch: Epoch, tag: Tag, payload: Bytes },
+    Up { epoch: Epoch, tag: Tag, payload: Rope },
     /// A frame to one child, or to all.
-    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Bytes },
+    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope },
     /// A frame to a node, straight.
-    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Bytes },
+    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Rope },
     /// A collective is over: its ranks here are told.
     Finish(Box<Finished>),
     /// The job cannot go on.
@@ -151,8 +166,9 @@ impl Exchanges {
     /// The nodes that an exchange by this algorithm sends to from here.
     pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
         let Site { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
-        let receivers = wireup_coll::allgather::receivers(algorithm, *place, peers.len() as u32);
-        receivers.into_iter().map(|peer| peers[peer as usize]).collect()
+        let count = peers.len() as u32;
+        let receivers = fitting(Collective::Fence, algorithm, count).map(|direct| (direct.receivers)(*place, count));
+        receivers.unwrap_or_default().into_iter().map(|peer| peers[peer as usize]).collect()
     }
 
     /// The first epoch that is not over here.
@@ -210,7 +226,7 @@ impl Exchanges {
     /// A frame of a child.
     pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_up(site, child, tag.form, payload, out)
+            exchange.on_up(site, child, tag, payload, out)
         });
     }
 

@@ -13,6 +13,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{Epoch, NodeId};
 use wireup_wire::job::{EarlyWireup, ExchangeScheme};
 use wireup_wire::peer::{Cause, ExchangeTraffic};
+use wireup_wire::rope::Rope;
 
 pub struct Collectives {
     pub exchanges: Exchanges,
@@ -26,6 +27,28 @@ pub enum Arrived {
 }
 
 impl Arrived {
+    /// A frame along the tree, of a child or of the parent.
+    ///
+    /// # Errors
+    /// In words, with the node that sent it: its kind is none of this version.
+    pub fn of_tree(facts: &Facts, child: Option<usize>, frame: Frame) -> Result<Arrived, String> {
+        let tag = Tag::from_stream(frame.stream).map_err(|unknown| {
+            let node = child.and_then(|child| facts.node_of(facts.below[child]));
+            let sender = node.map_or("the agent above".to_owned(), |node| format!("node {node}"));
+            format!("{sender}: {unknown}")
+        })?;
+        Ok(Arrived::Tree { child, epoch: Epoch(frame.arg), tag, payload: frame.payload })
+    }
+
+    /// A frame of another node's agent, straight.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn of_node(node: NodeId, frame: Frame) -> Result<Arrived, String> {
+        let tag = RoundTag::from_stream(frame.stream).map_err(|unknown| format!("node {node}: {unknown}"))?;
+        Ok(Arrived::Direct { node, epoch: Epoch(frame.arg), tag, payload: frame.payload })
+    }
+
     pub fn collective(&self) -> Collective {
         match self {
             Arrived::Tree { tag, .. } => tag.collective,
@@ -61,6 +84,11 @@ impl Arrived {
 pub fn carry(next: Vec<Do>, out: &mut Effects) {
     next.into_iter().for_each(|next| out.push(Effect::Exchange(next)));
     out.push(Effect::CheckBroken);
+}
+
+/// A frame holds its payload in one piece: what lies in several is joined here, once for all who get it.
+fn frame(facts: &Facts, kind: Kind, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
+    facts.frame(kind, stream, epoch.0, payload.into_bytes())
 }
 
 /// What the job's collectives must know of this node.
@@ -100,34 +128,13 @@ impl Collectives {
     /// The links that the first exchange will want, to be begun while ranks are still starting (S3: early wireup).
     pub fn first_links(&self, facts: &Facts) -> Option<Vec<wireup_wire::ids::AgentId>> {
         let options = &facts.spec.options;
-        let scheme = match (options.early_wireup, options.exchange) {
-            (EarlyWireup::No, _) => return None,
-            (EarlyWireup::Yes, ExchangeScheme::Auto) => ExchangeScheme::Bruck,
-            (EarlyWireup::Auto | EarlyWireup::Yes, scheme) => scheme,
-        };
-        let algorithm = match scheme {
-            ExchangeScheme::Auto | ExchangeScheme::Tree => return None,
-            ExchangeScheme::Ring => Algorithm::Ring,
-            ExchangeScheme::Bruck => Algorithm::Bruck,
+        let algorithm = match (options.early_wireup, options.exchange) {
+            (EarlyWireup::Auto | EarlyWireup::Yes, ExchangeScheme::Direct(algorithm)) => algorithm,
+            (EarlyWireup::Yes, ExchangeScheme::Auto) => Algorithm::BRUCK,
+            (EarlyWireup::No | EarlyWireup::Auto, _) | (EarlyWireup::Yes, ExchangeScheme::Tree) => return None,
         };
         let receivers = self.exchanges.receivers(algorithm).into_iter();
         Some(receivers.map(|node| facts.agent_of(node)).collect())
-    }
-
-    /// A frame along the tree, of a child or of the parent.
-    pub fn on_tree_frame(&self, child: Option<usize>, frame: Frame, out: &mut Effects) -> Option<Arrived> {
-        let Some(tag) = Tag::from_stream(frame.stream) else {
-            let problem = format!("an exchange frame of unknown kind {:#x}", frame.stream);
-            out.fail_here(Cause::Pmi { problem });
-            return None;
-        };
-        Some(Arrived::Tree { child, epoch: Epoch(frame.arg), tag, payload: frame.payload })
-    }
-
-    /// A frame of another node's agent, straight.
-    pub fn on_direct_frame(&self, node: NodeId, frame: Frame) -> Arrived {
-        let tag = RoundTag::from_stream(frame.stream);
-        Arrived::Direct { node, epoch: Epoch(frame.arg), tag, payload: frame.payload }
     }
 
     /// Counts what arrived, for the profile.
@@ -144,10 +151,10 @@ impl Collectives {
         match next {
             Do::Up { epoch, tag, payload } => {
                 self.traffic.up.count_out(payload.len());
-                out.push(Effect::Up(facts.frame(Kind::ExchangeUp, tag.to_stream(), epoch.0, payload)));
+                out.push(Effect::Up(frame(facts, Kind::ExchangeUp, tag.to_stream(), epoch, payload)));
             }
             Do::Down { epoch, child, tag, payload } => {
-                let frame = facts.frame(Kind::ExchangeDown, tag.to_stream(), epoch.0, payload);
+                let frame = frame(facts, Kind::ExchangeDown, tag.to_stream(), epoch, payload);
                 let children = child.map_or(0..facts.below.len(), |index| index..index + 1);
                 for agent in &facts.below[children] {
                     self.traffic.down.count_out(frame.payload.len());
@@ -156,7 +163,7 @@ impl Collectives {
             }
             Do::Direct { epoch, node, tag, payload } => {
                 self.traffic.direct.count_out(payload.len());
-                out.to_agent(facts.agent_of(node), facts.frame(Kind::Direct, tag.to_stream(), epoch.0, payload));
+                out.to_agent(facts.agent_of(node), frame(facts, Kind::Direct, tag.to_stream(), epoch, payload));
             }
             Do::Finish(finished) => out.push(Effect::Finished(finished)),
             Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),

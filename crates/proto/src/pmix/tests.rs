@@ -257,7 +257,7 @@ fn a_fence_of_all_is_an_exchange() {
     });
     let (epoch, tag, payload) = up.expect("the ranks of this node are in");
     assert_eq!(epoch, Epoch(0));
-    let up = Arrived::Tree { child: Some(0), epoch, tag, payload };
+    let up = Arrived::Tree { child: Some(0), epoch, tag, payload: payload.into_bytes() };
     let mut root = Bench::serving(0);
     assert!(told(&root.asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
     let effects = root.act(|pmix, view, out| pmix.on_exchange(view, up, out));
@@ -267,7 +267,7 @@ fn a_fence_of_all_is_an_exchange() {
         _ => None,
     });
     let (epoch, tag, payload) = down.expect("the root has all");
-    let down = Arrived::Tree { child: None, epoch, tag, payload };
+    let down = Arrived::Tree { child: None, epoch, tag, payload: payload.into_bytes() };
     let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, down, out));
     assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Traced(_))));

@@ -35,7 +35,8 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         let first = rng.between(1, u64::from(size) - 1) as u32;
         apps = vec![(first, apps[0].1.clone()), (size - first, Rc::new(plan.script(rng)))];
     }
-    use ExchangeScheme::{Auto, Bruck, Ring, Tree};
+    use ExchangeScheme::{Auto, Tree};
+    let (ring, bruck) = (ExchangeScheme::RING, ExchangeScheme::BRUCK);
     WorldSpec {
         nodes: spread,
         blocks,
@@ -45,7 +46,7 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         profile: rng.chance(300),
         timing: draw_timing(rng),
         stall_report_ns: *rng.pick(&[0, 1_000_000_000]),
-        exchange: *rng.pick(&[Auto, Tree, Ring, Ring, Bruck, Bruck]),
+        exchange: *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]),
         transport: draw_transport(seed),
         early_wireup: draw_early_wireup(seed),
         // A stream of its own: what else a seed means stays as it is.

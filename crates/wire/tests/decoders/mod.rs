@@ -14,6 +14,7 @@ use wireup_wire::pmi::{
     encode_unknown,
 };
 use wireup_wire::pmix::{FromServer, Message, PmixError, ToServer, Unpacker};
+use wireup_wire::rope::Rope;
 use wireup_wire::{blob, block, values};
 
 /// A target's name and its body.
@@ -115,9 +116,10 @@ pub fn blocks(input: &[u8]) {
     assert!(input.starts_with(&again), "the values are not the bytes that came");
 
     let walk: Result<Vec<_>, _> = block::blocks(Bytes::copy_from_slice(input)).collect();
-    assert_eq!(walk.as_ref().map(Vec::len), block::count(input).as_ref().copied());
+    let rope = Rope::from(Bytes::copy_from_slice(input));
+    assert_eq!(walk.as_ref().map(Vec::len), block::count(&rope).as_ref().copied());
     let Ok(walk) = walk else { return };
-    assert_eq!(block::prefix_len(input, walk.len()), Ok(input.len()));
+    assert_eq!(block::first(&rope, walk.len()), Ok(rope));
     let packed: Vec<u8> = walk.iter().flat_map(|block| block.encode()).collect();
     let again: Result<Vec<_>, _> = block::blocks(packed.into()).collect();
     assert_eq!(again.as_ref(), Ok(&walk));

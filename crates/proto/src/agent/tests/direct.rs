@@ -2,9 +2,10 @@
 
 use super::starting::{SECOND, T, UP, agent, config, hear, job, link_child, outputs, sent};
 use super::*;
+use wireup_wire::collective::{Algorithm, Collective, RoundTag};
 use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
-use wireup_wire::peer::Note;
+use wireup_wire::peer::{Cause, Note};
 use wireup_wire::route::{Endpoint, Lives, Routed};
 
 const HERE: &str = "10.0.0.1:5";
@@ -373,4 +374,50 @@ fn a_job_that_is_over_minds_no_link() {
     three.links.direct.forget(JobId(1));
     three.handle(T, Input::LinkDown { link, problem: "closed".into() });
     assert_eq!(notes(&mut three, T + SECOND), []);
+}
+
+/// Why the job failed.
+fn problems(outputs: &[Output]) -> Vec<String> {
+    let problem = |message| match message {
+        Control::Failed(Failure { cause: Cause::Pmi { problem }, .. }) => Some(problem),
+        _ => None,
+    };
+    sent(outputs, UP).into_iter().filter_map(problem).collect()
+}
+
+#[test]
+fn numbers_that_are_unknown_are_told_with_their_node() {
+    let beyond_the_tag =
+        RoundTag::to_stream(RoundTag { collective: Collective::Fence, algorithm: Algorithm::new(8), round: 0 });
+    for (kind, stream, told) in [
+        (Kind::Direct, 2, "node 5: a collective of unknown number 4"),
+        (Kind::Direct, beyond_the_tag, "collective 0 of the job: node 5: exchange algorithm 8 is none of this version"),
+        (Kind::ExchangeDown, 15 << 2, "the agent above: an exchange frame of unknown form 15"),
+        (Kind::ExchangeDown, 1 << 8, "the agent above: a collective of unknown number 4"),
+    ] {
+        let mut three = three();
+        let frame = Frame { kind, stream, ..frame(1, 0) };
+        match kind {
+            Kind::Direct => say(&mut three, UP, routed(5, 3, None, Some((0, frame)))),
+            _ => say(&mut three, UP, frame),
+        }
+        assert_eq!(problems(&outputs(&mut three)), [told]);
+    }
+}
+
+#[test]
+fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
+    let mut root = agent(0);
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    let link = link_child(&mut root, T, 1);
+    outputs(&mut root);
+    let mut header = frame(1, 0).header();
+    header[4] = 99;
+    root.handle(T, Input::LinkBytes { link, bytes: Bytes::copy_from_slice(&header) });
+    root.handle(T + SECOND, Input::Tick);
+    let outputs = outputs(&mut root);
+    assert!(outputs.contains(&Output::CloseLink { link }));
+    let cause = Cause::AgentLost { agent: AgentId(1), problem: "frame of unknown kind 99".into() };
+    let is_it = |message: &Control| matches!(message, Control::Failed(failure) if failure.host == "n1" && failure.cause == cause);
+    assert!(sent(&outputs, UP).iter().any(is_it));
 }

@@ -1,38 +1,24 @@
-//! One collective: the parts of the ranks here, the way up the tree, the way its outcome comes.
+//! One collective: the parts of the ranks here, what they are together, the way its outcome comes.
 //!
 //! ```text
-//!                     all ranks here are in
-//!   (values arrive) ──────────────────────► own part ──► gather up the tree ──► at the root:
-//!                                              │             data or size          │
-//!                     scheme ring, log         │                                   │ tree: all blocks
-//!                   ┌──────────────────────────┘                                   ▼
-//!                   ▼                                 "go ring", "go log"      way down
-//!             rounds among nodes ◄──────────────────────────────────────────────── │
-//!                   └──────────────────────────► outcome ◄─────────────────────────┘
+//!   ranks here: (values arrive) ── all are in ──► own part ──► blocks: an allgather among nodes      ──► outcome
+//!                                                              scan: two values, up and down the tree
 //! ```
 //!
-//! `tree` is the way up and down, `rounds` among nodes, `scan` the ring's.
-//!
-//! Cost of the tree: a frame up and one down for each link, every byte once into each node. Of a direct way: its algorithm's
-//! frames (see `coll`), a frame up with 8 bytes for each link of the tree, and, where the root chose it, a frame down without
-//! payload. Source: S1 V; the choice at the root is ours.
+//! How blocks reach all nodes, and at what cost, is `wireup_coll::allgather`'s; frames of the tree and of rounds among nodes are its
+//! messages.
 
-mod rounds;
+mod blocks;
 mod scan;
-mod tree;
 
 use super::{Do, Entering, Entry, Finished, Outcome, Site};
 use crate::ticket::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
-use wireup_coll::allgather::Direct;
-use wireup_coll::allgather::tree::{Part, TreeGather};
-use wireup_coll::scan::RingScan;
-use wireup_wire::block;
-use wireup_wire::collective::{Algorithm, Collective};
+use wireup_coll::allgather::{Allgather, Sender};
+use wireup_coll::scan::{Down, RingScan};
+use wireup_wire::collective::{Collective, RoundTag, Tag};
 use wireup_wire::ids::{Epoch, LocalRank};
-use wireup_wire::job::ExchangeScheme;
-use wireup_wire::limits::{EAGER_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::peer::FenceTrace;
 use wireup_wire::values;
 
@@ -47,43 +33,22 @@ pub struct Exchange {
     max_len: Option<u32>,
     shared: bool,
     way: Way,
-    /// All of the subtree is known to be in.
-    gathered: bool,
     outcome: Option<Outcome>,
     delivered: bool,
+    given_up: bool,
     trace: FenceTrace,
 }
 
 enum Way {
-    Blocks {
-        tree: TreeGather,
-        /// What this node gives, until it is given, and whether that is compressed.
-        own: Option<(bool, Bytes)>,
-        route: Route,
-    },
+    Blocks(Allgather),
     Scan(RingScan),
-}
-
-enum Route {
-    Open,
-    /// Among nodes. Those that are ahead may begin before this one does.
-    Direct {
-        algorithm: Algorithm,
-        rounds: Direct,
-    },
-    Done,
 }
 
 impl Exchange {
     pub fn new(epoch: Epoch, collective: Collective, site: &Site) -> Self {
         let way = match collective {
             Collective::Fence | Collective::Allgather | Collective::Modex => {
-                let eager_max = match site.scheme {
-                    ExchangeScheme::Auto if !site.root => EAGER_BYTES_MAX,
-                    ExchangeScheme::Auto | ExchangeScheme::Tree => FRAME_PAYLOAD_MAX,
-                    ExchangeScheme::Ring | ExchangeScheme::Bruck => 0,
-                };
-                Way::Blocks { tree: TreeGather::new(site.children, eager_max), own: None, route: Route::Open }
+                Way::Blocks(Allgather::new(collective, site.peer_set(), site.rules()))
             }
             Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size as usize)),
         };
@@ -97,9 +62,9 @@ impl Exchange {
             max_len: None,
             shared: false,
             way,
-            gathered: false,
             outcome: None,
             delivered: false,
+            given_up: false,
             trace: FenceTrace { epoch, collective, ..FenceTrace::default() },
         }
     }
@@ -128,14 +93,21 @@ impl Exchange {
 
     /// Nothing more will be asked of this epoch. Where no ranks are there is nothing to hand out.
     pub fn is_over(&self, site: &Site) -> bool {
-        self.gathered && (self.delivered || (site.local_size == 0 && self.is_passed_on(site)))
+        self.given_up || self.is_gathered() && (self.delivered || (site.local_size == 0 && self.is_passed_on()))
+    }
+
+    /// All of the subtree is known to be in.
+    fn is_gathered(&self) -> bool {
+        match &self.way {
+            Way::Blocks(allgather) => allgather.is_gathered(),
+            Way::Scan(scan) => scan.is_gathered(),
+        }
     }
 
     /// On a node without ranks: what came down has gone on, or nothing comes down.
-    fn is_passed_on(&self, site: &Site) -> bool {
-        let forced = matches!(site.scheme, ExchangeScheme::Ring | ExchangeScheme::Bruck);
+    fn is_passed_on(&self) -> bool {
         match &self.way {
-            Way::Blocks { route, .. } => forced || matches!(route, Route::Done),
+            Way::Blocks(allgather) => allgather.is_passed_on(),
             Way::Scan(_) => self.outcome.is_some(),
         }
     }
@@ -147,7 +119,7 @@ impl Exchange {
 
     /// It is over without an outcome.
     pub fn give_up(&mut self) {
-        self.gathered = true;
+        self.given_up = true;
         self.delivered = true;
         self.outcome = None;
         self.waiting.clear();
@@ -198,73 +170,61 @@ impl Exchange {
         }
         self.trace.last_in_ns = now.0;
         self.trace.last_rank = rank;
-        let own = match self.collective {
-            Collective::Fence => pending(),
-            Collective::Allgather => packed(&std::mem::take(&mut self.values)),
+        let values = std::mem::take(&mut self.values);
+        let given = match self.collective {
+            Collective::Fence => self.give(site, pending(), out),
+            Collective::Allgather => self.give(site, packed(&values), out),
             Collective::Modex => {
-                std::mem::take(&mut self.values).into_iter().find(|data| !data.is_empty()).unwrap_or_default()
+                let data = values.into_iter().find(|data| !data.is_empty());
+                self.give(site, data.unwrap_or_default(), out)
             }
-            Collective::Ring => Bytes::new(),
+            Collective::Ring => self.scan_own(values, site, out),
         };
-        self.trace.bytes_up = own.len() as u64;
-        let given = self.give(site, own, out);
-        self.fail(given, out);
-    }
-
-    fn fail(&self, result: Result<(), String>, out: &mut Vec<Do>) {
-        if let Err(problem) = result {
+        if let Err(problem) = given {
             out.push(Do::Fail { problem: format!("collective {} of the job: {problem}", self.epoch) });
         }
     }
 
-    /// This node's own part.
-    fn give(&mut self, site: &Site, bytes: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
-        match &mut self.way {
-            Way::Scan(scan) => {
-                let up = scan.own(std::mem::take(&mut self.values)).map_err(|refused| refused.to_string())?;
-                self.on_scanned(site, up, out)
-            }
-            Way::Blocks { tree, own, .. } => {
-                let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
-                let mut encoded = Vec::new();
-                let (compressed, bytes) = compressed(bytes, site.compress_min);
-                if let Some(node) = node.filter(|_| !bytes.is_empty()) {
-                    encoded.reserve(block::encoded_len(node, bytes.len()));
-                    block::push(&mut encoded, node, compressed, &bytes);
-                }
-                *own = Some((compressed, bytes));
-                let part = tree.own(Part::Data(encoded.into())).map_err(|refused| refused.to_string())?;
-                self.on_gathered(site, part, out)?;
-                match site.scheme {
-                    ExchangeScheme::Ring if node.is_some() => self.go(site, Algorithm::Ring, out),
-                    ExchangeScheme::Bruck if node.is_some() => self.go(site, Algorithm::Bruck, out),
-                    _ => Ok(()),
-                }
+    /// A child's subtree is in.
+    pub fn on_up(
+        &mut self,
+        site: &Site,
+        child: usize,
+        tag: Tag,
+        payload: Bytes,
+        out: &mut Vec<Do>,
+    ) -> Result<(), String> {
+        match self.way {
+            Way::Blocks(_) => self.hear(site, Sender::Child(child, tag), payload, out),
+            Way::Scan(_) => self.on_scan_up(site, child, &payload, out),
+        }
+    }
+
+    /// The outcome, or the word how to reach it.
+    pub fn on_down(&mut self, site: &Site, tag: Tag, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+        if !self.is_gathered() || !self.is_open() {
+            return Err("its outcome came before its time, or twice".into());
+        }
+        match self.way {
+            Way::Blocks(_) => self.hear(site, Sender::Parent(tag), payload, out),
+            Way::Scan(_) => {
+                let down = Down::decode(&payload).map_err(|error| error.to_string())?;
+                self.on_scan_down(down, out)
             }
         }
     }
 
-    /// All blocks are here.
-    fn on_blocks(&mut self, blocks: Vec<Bytes>) {
-        if let Way::Blocks { route, .. } = &mut self.way {
-            *route = Route::Done;
-        }
-        self.trace.bytes_down = blocks.iter().map(|part| part.len() as u64).sum();
-        self.outcome = Some(match self.max_len {
-            Some(max_len) if self.collective == Collective::Allgather => {
-                Outcome::Values { max_len, shared: self.shared, blocks }
-            }
-            _ => Outcome::Pairs(blocks),
-        });
-    }
-}
-
-/// The bytes as they travel, and whether that is compressed.
-fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
-    let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
-    match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {
-        Some(packed) => (true, packed),
-        None => (false, bytes),
+    /// A round's message of the node at place `from` among the peers.
+    pub fn on_direct(
+        &mut self,
+        site: &Site,
+        from: u32,
+        tag: RoundTag,
+        payload: Bytes,
+        out: &mut Vec<Do>,
+    ) -> Result<(), String> {
+        let heard = self.hear(site, Sender::Peer(from, tag), payload, out);
+        heard.map_err(|problem| format!("node {}: {problem}", site.peers[from as usize]))
     }
 }
 
@@ -274,8 +234,4 @@ fn packed(own: &[Bytes]) -> Bytes {
         values::push(&mut bytes, value);
     }
     bytes.into()
-}
-
-fn too_long(bytes: u64) -> String {
-    format!("its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message")
 }

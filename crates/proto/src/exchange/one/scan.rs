@@ -2,21 +2,52 @@
 
 use super::{Exchange, Outcome, Way};
 use crate::exchange::{Do, Site};
+use bytes::Bytes;
 use wireup_coll::scan::{Down, Up};
 use wireup_wire::collective::{Collective, Form, Tag};
 
 impl Exchange {
-    pub(super) fn on_scanned(&mut self, site: &Site, up: Option<Up>, out: &mut Vec<Do>) -> Result<(), String> {
+    /// A child's subtree is in.
+    pub(super) fn on_scan_up(
+        &mut self,
+        site: &Site,
+        child: usize,
+        payload: &Bytes,
+        out: &mut Vec<Do>,
+    ) -> Result<(), String> {
+        let Way::Scan(scan) = &mut self.way else {
+            return Err("it is none along the tree".into());
+        };
+        let up = Up::decode(payload).map_err(|error| error.to_string())?;
+        let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
+        let own_missing = scan.own_missing();
+        self.on_scanned(site, up, out)?;
+        if site.local_size == 0 && own_missing {
+            // A node without ranks has nothing to add.
+            return self.scan_own(Vec::new(), site, out);
+        }
+        Ok(())
+    }
+
+    /// This node's own values.
+    pub(super) fn scan_own(&mut self, values: Vec<Bytes>, site: &Site, out: &mut Vec<Do>) -> Result<(), String> {
+        let Way::Scan(scan) = &mut self.way else {
+            return Err("it is none along the tree".into());
+        };
+        let up = scan.own(values).map_err(|refused| refused.to_string())?;
+        self.on_scanned(site, up, out)
+    }
+
+    fn on_scanned(&mut self, site: &Site, up: Option<Up>, out: &mut Vec<Do>) -> Result<(), String> {
         let (Some(up), Way::Scan(scan)) = (up, &mut self.way) else {
             return Ok(());
         };
-        self.gathered = true;
         if site.root {
             let down = scan.root();
             return self.on_scan_down(down, out);
         }
         let tag = Tag::new(Collective::Ring, Form::Data);
-        out.push(Do::Up { epoch: self.epoch, tag, payload: up.encode() });
+        out.push(Do::Up { epoch: self.epoch, tag, payload: up.encode().into() });
         Ok(())
     }
 
@@ -27,7 +58,7 @@ impl Exchange {
         let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;
         let tag = Tag::new(Collective::Ring, Form::Data);
         for (child, down) in children {
-            out.push(Do::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode() });
+            out.push(Do::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode().into() });
         }
         self.outcome = Some(Outcome::Places(places));
         Ok(())

@@ -1,0 +1,71 @@
+//! The nodes' blocks: an allgather's messages as frames of this job.
+
+use super::{Exchange, Outcome, Way};
+use crate::exchange::{Do, Site};
+use bytes::Bytes;
+use wireup_coll::allgather::{Allgather, Progress, Receiver, Refused, Sender};
+use wireup_wire::block::Block;
+use wireup_wire::rope::Rope;
+
+impl Exchange {
+    /// This node's own part.
+    pub(super) fn give(&mut self, site: &Site, bytes: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+        self.trace.bytes_up = bytes.len() as u64;
+        let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
+        let (compressed, bytes) = compressed(bytes, site.compress_min);
+        let own = node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default();
+        let progress = self.allgather()?.start(own);
+        self.on_progress(site, progress, out)
+    }
+
+    /// A message of another node.
+    pub(super) fn hear(&mut self, site: &Site, from: Sender, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+        let progress = self.allgather()?.on_message(from, payload.into());
+        self.on_progress(site, progress, out)
+    }
+
+    fn allgather(&mut self) -> Result<&mut Allgather, String> {
+        match &mut self.way {
+            Way::Blocks(allgather) => Ok(allgather),
+            Way::Scan(_) => Err("a ring goes along the tree".into()),
+        }
+    }
+
+    fn on_progress(
+        &mut self,
+        site: &Site,
+        progress: Result<Progress, Refused>,
+        out: &mut Vec<Do>,
+    ) -> Result<(), String> {
+        let Progress { sends, done } = progress.map_err(|refused| refused.to_string())?;
+        let epoch = self.epoch;
+        out.extend(sends.into_iter().map(|(to, payload)| match to {
+            Receiver::Parent(tag) => Do::Up { epoch, tag, payload },
+            Receiver::Children(tag) => Do::Down { epoch, child: None, tag, payload },
+            Receiver::Peer(peer, tag) => Do::Direct { epoch, node: site.peers[peer as usize], tag, payload },
+        }));
+        if let Some(parts) = done {
+            self.on_blocks(&parts);
+        }
+        Ok(())
+    }
+
+    /// All blocks are here.
+    fn on_blocks(&mut self, parts: &[Rope]) {
+        self.trace.bytes_down = parts.iter().map(|part| part.len() as u64).sum();
+        let blocks = parts.iter().flat_map(Rope::slices).cloned().collect();
+        self.outcome = Some(match self.max_len {
+            Some(max_len) => Outcome::Values { max_len, shared: self.shared, blocks },
+            None => Outcome::Pairs(blocks),
+        });
+    }
+}
+
+/// The bytes as they travel, and whether that is compressed.
+fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
+    let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
+    match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {
+        Some(packed) => (true, packed),
+        None => (false, bytes),
+    }
+}
