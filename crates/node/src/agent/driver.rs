@@ -184,7 +184,7 @@ impl AgentDriver {
     /// Does what the machine asks until it asks for nothing more.
     pub fn settle(&mut self) {
         loop {
-            self.perform_all();
+            self.perform_all(None);
             self.flush_links();
             for ranks in self.jobs.values_mut() {
                 ranks.flush_keeper(&self.reactor);
