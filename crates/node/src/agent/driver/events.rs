@@ -12,13 +12,13 @@ impl AgentDriver {
         let Self { reactor, links, jobs, shells, inputs, buffer, spin, .. } = self;
         let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
         match &token {
-            Token::Listener => links.on_listener(turn),
+            Token::Transport(which) => {
+                if links.on_transport(*which, turn) {
+                    spin.on_talk();
+                }
+            }
             Token::Link(id) => {
                 links.on_event(*id, event, turn);
-                spin.on_talk();
-            }
-            Token::Ucx => {
-                links.poll_ucx(turn.reactor, turn.inputs);
                 spin.on_talk();
             }
             Token::Shells => {

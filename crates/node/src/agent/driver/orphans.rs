@@ -86,20 +86,28 @@ impl AgentDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
     use wireup_os::process::{Ended, Fork};
 
     /// In a process of its own, which has no other children than those of the test.
     fn alone(test: impl FnOnce()) {
         let Fork::Parent { child } = process::fork().unwrap() else {
+            // What other tests have open, and locked, is theirs.
+            let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+            wireup_os::files::close_all_but(&standard);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
             process::leave(outcome.is_err().into());
         };
         assert_eq!(process::wait_for(child).unwrap(), Ended::Exited(0));
     }
 
-    fn sleeper() -> std::process::Child {
-        Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap()
+    /// A child that does nothing.
+    fn sleeper() -> u32 {
+        match process::fork().unwrap() {
+            Fork::Parent { child } => child,
+            Fork::Child => loop {
+                std::thread::sleep(Duration::from_secs(60));
+            },
+        }
     }
 
     #[test]
@@ -110,20 +118,23 @@ mod tests {
             let mut orphans = Orphans::default();
             assert_eq!(orphans.deadline_ns(), None, "no keeper was lost");
             // Forked twice: what is below the child that is killed comes to this process.
-            let script = Command::new("sh").args(["-c", "sh -c 'sleep 60 & wait' & wait"]).spawn().unwrap();
+            let Fork::Parent { child } = process::fork().unwrap() else {
+                sleeper();
+                process::leave(0);
+            };
             orphans.begin(since, 100);
-            orphans.look(99, &[living.id()]);
+            orphans.look(99, &[living]);
             assert_eq!((orphans.deadline_ns(), orphans.looks_left), (Some(100), LOOKS_MAX), "too early");
             let mut looks = 0;
             while let Some(due_ns) = orphans.deadline_ns() {
-                orphans.look(due_ns, &[living.id()]);
+                orphans.look(due_ns, &[living]);
                 looks += 1;
                 // The test's clock does not wait, the kernel's does.
                 std::thread::sleep(Duration::from_millis(20));
             }
             assert!(looks >= 2, "the last look finds nobody");
-            assert_eq!(process::start_ticks(script.id()), None);
-            assert_eq!(process::descendants(), [living.id()]);
+            assert_eq!(process::start_ticks(child), None);
+            assert_eq!(process::descendants(), [living]);
             orphans.end();
             assert_eq!(process::descendants(), [0; 0], "at the end nobody is spared");
         });
@@ -140,7 +151,7 @@ mod tests {
             while let Some(due_ns) = orphans.deadline_ns() {
                 now_ns = due_ns;
                 // Forked anew before each look.
-                let _ = sleeper();
+                sleeper();
                 orphans.look(due_ns, &[]);
             }
             assert_eq!((orphans.looks_left, now_ns), (0, 2 * PAUSE_NS));

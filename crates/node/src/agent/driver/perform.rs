@@ -4,6 +4,7 @@ use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
 use super::super::ranks::JobRanks;
 use super::super::shells::Shells;
+use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
 use bytes::Bytes;
@@ -49,7 +50,7 @@ impl AgentDriver {
             }
             Output::Listen => self.listen_on_demand(),
             Output::Dial { agent, addresses, ucx } => {
-                links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
+                links.dial_direct(agent, Offer { addresses, ucx, called_us: false }, reactor, inputs);
             }
             Output::Rejoin { ancestors, life } => links.rejoin(ancestors, life, reactor, inputs),
             Output::OpenUcx => {

@@ -16,12 +16,18 @@ impl AgentDriver {
         if let Some(events) = self.look_again(until_ns)? {
             return Ok(events);
         }
-        if !self.links.arm_ucx() {
-            self.links.poll_ucx(&self.reactor, &mut self.inputs);
-            return Ok(Vec::new());
+        let mut timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
+        if !self.links.arm() {
+            self.poll_links();
+            // Whoever keeps a transport busy must not keep all else from being looked at.
+            timeout = Some(Duration::ZERO);
         }
-        let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
         Ok(self.reactor.wait(timeout)?.to_vec())
+    }
+
+    fn poll_links(&mut self) {
+        let Self { reactor, links, inputs, buffer, .. } = self;
+        links.poll(&mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
     }
 
     /// Looks for a moment whether another agent says more; `None`: it is time to sleep.
@@ -33,7 +39,7 @@ impl AgentDriver {
         let Some(mut end_ns) = self.spin.until_ns(now_ns) else { return Ok(None) };
         end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
         loop {
-            self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            self.poll_links();
             if self.spin.may_read_first() {
                 let Self { reactor, links, inputs, buffer, .. } = self;
                 links.read_hot(&mut Turn { now_ns, reactor, buffer, inputs });
