@@ -4,17 +4,23 @@
 //! one sender with one tag are given out in the order of their sending. Nothing here blocks: who has waited on the descriptor calls
 //! [`Worker::poll`], and [`Worker::arm`] before it waits again. Callbacks come from within these calls alone, in the caller's thread.
 //!
+//! What others may make this process hold, or do, is bounded: the caller judges each message by its tag and length before there is a
+//! buffer for it (`receiving`), and one call of `poll` does no more than its [`Budget`].
+//!
 //! `sys` declares what is called, `library` opens it; `unsafe` is where they are used.
 
 mod library;
+mod receiving;
 pub mod sys;
 
-use bytes::{Bytes, BytesMut};
-use std::collections::{BTreeMap, VecDeque};
+use bytes::Bytes;
+use receiving::Receiving;
+pub use receiving::{Budget, Message, Verdict};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, OK, RequestParam, Status, StatusPtr, TagInfo};
+use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, OK, RequestParam, Status, StatusPtr};
 use thiserror::Error;
 
 /// Why there is no worker.
@@ -32,25 +38,17 @@ pub enum UcxError {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Endpoint(u32);
 
-/// What came.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
-    pub tag: u64,
-    pub bytes: Bytes,
-}
-
 pub struct Worker {
     functions: Functions,
     context: Handle,
     worker: Handle,
     event_fd: RawFd,
     address: Vec<u8>,
-    endpoints: BTreeMap<Endpoint, Handle>,
+    endpoints: BTreeMap<Endpoint, Open>,
     next: u32,
     /// What UCX still reads from.
     sends: Vec<Send>,
-    /// What UCX still writes to, by tag, in the order of coming.
-    receives: BTreeMap<u64, VecDeque<Receive>>,
+    receiving: Receiving,
     /// Endpoints that UCX has given up; its callback writes here.
     broken: Box<Broken>,
 }
@@ -58,18 +56,17 @@ pub struct Worker {
 #[derive(Default)]
 struct Broken(Vec<(Handle, Status)>);
 
+struct Open {
+    handle: Handle,
+    /// Bytes that UCX still reads from.
+    sending: usize,
+}
+
 struct Send {
     endpoint: Endpoint,
     request: *mut c_void,
     /// Kept until the request is over.
-    _bytes: Bytes,
-}
-
-struct Receive {
-    /// Null: all is there.
-    request: *mut c_void,
-    bytes: BytesMut,
-    failed: bool,
+    bytes: Bytes,
 }
 
 /// Called by UCX from within `worker_progress`, `ep_close` and sends.
@@ -118,7 +115,7 @@ impl Worker {
             endpoints: BTreeMap::new(),
             next: 0,
             sends: Vec::new(),
-            receives: BTreeMap::new(),
+            receiving: Receiving::default(),
             broken: Box::default(),
         };
         let (mut address, mut length) = (ptr::null_mut(), 0);
@@ -179,7 +176,7 @@ impl Worker {
         }
         let endpoint = Endpoint(self.next);
         self.next += 1;
-        self.endpoints.insert(endpoint, ep);
+        self.endpoints.insert(endpoint, Open { handle: ep, sending: 0 });
         Ok(endpoint)
     }
 
@@ -188,67 +185,48 @@ impl Worker {
     /// # Errors
     /// The endpoint is of no use any more.
     pub fn send(&mut self, endpoint: Endpoint, tag: u64, bytes: Bytes) -> Result<(), UcxError> {
-        let Some(&ep) = self.endpoints.get(&endpoint) else {
+        let Some(open) = self.endpoints.get_mut(&endpoint) else {
             return Err(UcxError::Call { what: "sending on a closed endpoint", status: OK });
         };
         // SAFETY: the endpoint is open; the bytes live until the request is over, and nobody changes them.
-        let pointer = unsafe { (self.functions.tag_send)(ep, bytes.as_ptr().cast(), bytes.len(), tag, &NO_PARAM) };
+        let pointer =
+            unsafe { (self.functions.tag_send)(open.handle, bytes.as_ptr().cast(), bytes.len(), tag, &NO_PARAM) };
         match outcome(pointer) {
             Ok(None) => Ok(()),
             Ok(Some(request)) => {
-                self.sends.push(Send { endpoint, request, _bytes: bytes });
+                open.sending += bytes.len();
+                self.sends.push(Send { endpoint, request, bytes });
                 Ok(())
             }
             Err(status) => Err(UcxError::Call { what: "sending", status }),
         }
     }
 
-    /// Lets UCX work; what came goes to `messages`, endpoints that broke to `broken`.
-    pub fn poll(&mut self, messages: &mut Vec<Message>, broken: &mut Vec<(Endpoint, Status)>) {
-        loop {
-            // SAFETY: the worker is alive and used by this thread alone.
-            let worked = unsafe { (self.functions.worker_progress)(self.worker) };
-            let came = self.take_in();
-            if worked == 0 && !came {
-                break;
-            }
-        }
+    /// Bytes that were sent on an endpoint and that UCX still keeps.
+    pub fn sending(&self, endpoint: Endpoint) -> usize {
+        self.endpoints.get(&endpoint).map_or(0, |open| open.sending)
+    }
+
+    /// Lets UCX work within the budget; what came goes to `messages`, endpoints that broke to `broken`. Each message is received as
+    /// `judge` says of its tag and length. What there is no time for waits: `arm` says so.
+    pub fn poll(
+        &mut self,
+        budget: Budget,
+        judge: impl FnMut(u64, usize) -> Verdict,
+        messages: &mut Vec<Message>,
+        broken: &mut Vec<(Endpoint, Status)>,
+    ) {
+        self.receiving.turn(&self.functions, self.worker, budget, judge, messages);
         self.end_sends(broken);
-        self.give_out(messages);
-        for (ep, status) in std::mem::take(&mut self.broken.0) {
-            let endpoint = self.endpoints.iter().find(|(_, known)| **known == ep).map(|(endpoint, _)| *endpoint);
+        for (handle, status) in std::mem::take(&mut self.broken.0) {
+            let endpoint = self.endpoints.iter().find(|(_, open)| open.handle == handle).map(|(endpoint, _)| *endpoint);
             broken.extend(endpoint.map(|endpoint| (endpoint, status)));
         }
     }
 
-    /// Begins to receive what has arrived; whether there was something.
-    fn take_in(&mut self) -> bool {
-        let mut came = false;
-        loop {
-            let mut info = TagInfo { sender_tag: 0, length: 0 };
-            // SAFETY: the worker is alive; a mask of 0 takes any message, which is removed and received below.
-            let message = unsafe { (self.functions.tag_probe)(self.worker, 0, 0, 1, &mut info) };
-            if message.is_null() {
-                return came;
-            }
-            came = true;
-            let mut bytes = BytesMut::zeroed(info.length);
-            // SAFETY: the buffer has the length of the message and stays where it is until the request is over: it is moved as a handle
-            // only, and neither read nor written.
-            let pointer = unsafe {
-                (self.functions.tag_receive)(self.worker, bytes.as_mut_ptr().cast(), info.length, message, &NO_PARAM)
-            };
-            let (request, failed) = match outcome(pointer) {
-                Ok(request) => (request.unwrap_or(ptr::null_mut()), false),
-                Err(_) => (ptr::null_mut(), true),
-            };
-            self.receives.entry(info.sender_tag).or_default().push_back(Receive { request, bytes, failed });
-        }
-    }
-
     fn end_sends(&mut self, broken: &mut Vec<(Endpoint, Status)>) {
-        let functions = self.functions;
-        self.sends.retain(|send| {
+        let Worker { functions, endpoints, sends, .. } = self;
+        sends.retain(|send| {
             // SAFETY: a request that was returned by a send and is freed once, here.
             let status = unsafe { (functions.request_status)(send.request) };
             if status == IN_PROGRESS {
@@ -256,6 +234,9 @@ impl Worker {
             }
             // SAFETY: as above.
             unsafe { (functions.request_free)(send.request) };
+            if let Some(open) = endpoints.get_mut(&send.endpoint) {
+                open.sending -= send.bytes.len();
+            }
             if status != OK {
                 broken.push((send.endpoint, status));
             }
@@ -263,42 +244,23 @@ impl Worker {
         });
     }
 
-    fn give_out(&mut self, messages: &mut Vec<Message>) {
-        let functions = self.functions;
-        self.receives.retain(|&tag, queue| {
-            while let Some(first) = queue.front_mut() {
-                if !first.request.is_null() {
-                    // SAFETY: a request that was returned by a receive and is freed once, here.
-                    let status = unsafe { (functions.request_status)(first.request) };
-                    if status == IN_PROGRESS {
-                        break;
-                    }
-                    // SAFETY: as above.
-                    unsafe { (functions.request_free)(first.request) };
-                    first.failed |= status != OK;
-                }
-                if let Some(Receive { bytes, failed: false, .. }) = queue.pop_front() {
-                    messages.push(Message { tag, bytes: bytes.freeze() });
-                }
-            }
-            !queue.is_empty()
-        });
-    }
-
     /// Asks to be woken through the descriptor; `false`: there is something to do first.
     pub fn arm(&mut self) -> bool {
+        if self.receiving.has_more() {
+            return false;
+        }
         // SAFETY: the worker is alive and was made with wake-up.
         unsafe { (self.functions.worker_arm)(self.worker) != BUSY }
     }
 
     /// Gives an endpoint up, with what is still under way on it.
     pub fn close(&mut self, endpoint: Endpoint) {
-        let Some(ep) = self.endpoints.remove(&endpoint) else { return };
+        let Some(open) = self.endpoints.remove(&endpoint) else { return };
         let param = RequestParam { op_attr_mask: sys::OP_FIELD_FLAGS, flags: sys::EP_CLOSE_FORCE, ..NO_PARAM };
         // SAFETY: the endpoint is open and used no more.
-        let pointer = unsafe { (self.functions.ep_close)(ep, &param) };
+        let pointer = unsafe { (self.functions.ep_close)(open.handle, &param) };
         if let Ok(Some(request)) = outcome(pointer) {
-            self.sends.push(Send { endpoint, request, _bytes: Bytes::new() });
+            self.sends.push(Send { endpoint, request, bytes: Bytes::new() });
         }
     }
 }

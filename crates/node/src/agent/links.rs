@@ -1,4 +1,6 @@
-//! The sockets of one agent's links: dialling the parent and other agents, taking in whoever dials, moving frames.
+//! One agent's links: dialling the parent and other agents, taking in whoever dials, moving frames.
+//!
+//! What carries the bytes of a link is a transport's (`super::transports`); all here is the same for each of them.
 //!
 //! Whoever dials is a guest until its handshake is done. There is room for a fixed number of guests; when it is full, the
 //! oldest that has not even sent a hello makes room for the next, so that strangers who hold connections open do not keep
@@ -10,27 +12,23 @@ mod guests;
 mod receiving;
 mod rejoin;
 mod sending;
-mod ucx;
+mod silence;
 
 use super::link_config::LinkConfig;
 use super::token::Token;
+pub use super::transports::ListenError;
+use super::transports::{Tcp, Transport, Transports, Ucx, Which};
 use super::turn::Turn;
+use crate::transport::attempts::Attempt;
 use crate::transport::link::{Link, LinkError, Received};
-use crate::transport::listener::Listener;
-use crate::transport::pause::Pause;
 use delay::DelayLine;
 use dialling::Dial;
-pub use guests::ListenError;
 use rejoin::Rejoin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
-use ucx::{Instead, UcxLinks};
 use wireup_os::clock::monotonic_ns;
-use wireup_os::interfaces::InterfaceAddress;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::socket::Unacknowledged;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
@@ -40,24 +38,16 @@ use wireup_wire::route::UcxPoint;
 /// The launcher in this very process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
 
-/// Looks at bytes under way within `--node-timeout`.
-const LOOKS: u64 = 4;
-/// From the suspicion to the second look: far more than an answer takes.
-const SUSPECT_NS: u64 = 1_000_000_000;
-
 pub struct LinkSet {
     me: AgentId,
     config: LinkConfig,
     secret: Option<Secret>,
-    listener: Option<Listener>,
-    pause: Pause,
+    transports: Transports,
     links: BTreeMap<LinkId, Entry>,
     /// Links that were accepted and have not proved anything, hence the oldest first.
     guests: BTreeSet<LinkId>,
     /// The ways to the parent and to other agents, until there is a link with each.
     dials: BTreeMap<AgentId, Dial>,
-    /// This machine's addresses, once they were needed.
-    own: Vec<InterfaceAddress>,
     next: u32,
     /// The link that last had something.
     hot: Option<LinkId>,
@@ -68,8 +58,6 @@ pub struct LinkSet {
     rejoin: Option<Rejoin>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
-    /// Once the library is open.
-    ucx: Option<UcxLinks>,
     /// Where links are to seem slower than they are.
     delay: Option<DelayLine>,
 }
@@ -86,7 +74,7 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Dialled; must have shown itself by then.
-    Dialled { target: AgentId, until_ns: u64, address: SocketAddr },
+    Dialled { target: AgentId, attempt: Attempt, limit_ns: u64, until_ns: u64 },
     /// Accepted; must have shown itself by then.
     Guest { until_ns: u64 },
     /// Both ends have proved the secret, and the machine was told.
@@ -98,21 +86,18 @@ impl LinkSet {
         LinkSet {
             me,
             delay: DelayLine::new(config.delay_ns),
+            transports: Transports::new(Tcp::new(config.clone())),
             config,
             secret,
-            listener: None,
-            pause: Pause::default(),
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
             dials: BTreeMap::new(),
-            own: Vec::new(),
             next: 1,
             hot: None,
             dirty: Vec::new(),
             unreachable: None,
             rejoin: None,
             look_ns: None,
-            ucx: None,
         }
     }
 
@@ -127,11 +112,13 @@ impl LinkSet {
         Ok(self.secret.insert(Secret(bytes)).clone())
     }
 
-    fn insert(&mut self, link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
+    fn insert(&mut self, mut link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {
         let id = LinkId(self.next);
         self.next += 1;
-        reactor.add(link.fd(), Token::Link(id).pack(), interest)?;
+        link.watch(Token::Link(id).pack(), interest, reactor)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
+        // It may have something to say, and nobody may tell that there is room.
+        self.dirty.push(id);
         Ok(id)
     }
 
@@ -153,12 +140,14 @@ impl LinkSet {
     /// Closes links whose other end took too long to show itself; dials further addresses.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
         let now_ns = turn.now_ns;
-        let late = |entry: &Entry| entry.kind.until_ns().is_some_and(|until_ns| until_ns <= now_ns);
-        let late: Vec<LinkId> = self.links.iter().filter(|(_, entry)| late(entry)).map(|(id, _)| *id).collect();
-        for id in late {
-            let limit_ns = HANDSHAKE_NS_MAX.min(self.config.start_timeout_ns);
-            let error = LinkError::Late(Duration::from_nanos(limit_ns));
-            self.fail(id, error, turn.reactor, turn.inputs);
+        let late = |(id, entry): (&LinkId, &Entry)| {
+            let (limit_ns, until_ns) = entry.kind.limit_ns()?;
+            (until_ns <= now_ns).then_some((*id, limit_ns))
+        };
+        let late: Vec<(LinkId, u64)> = self.links.iter().filter_map(late).collect();
+        for (id, limit_ns) in late {
+            let limit_ns = limit_ns.min(self.config.start_timeout_ns);
+            self.fail(id, LinkError::Late(Duration::from_nanos(limit_ns)), turn.reactor, turn.inputs);
         }
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look(turn);
@@ -166,58 +155,24 @@ impl LinkSet {
         while let Some((id, frame)) = self.delay.as_mut().and_then(|delay| delay.pop(now_ns)) {
             self.send_now(id, frame);
         }
-        let instead = self.ucx.as_mut().map(|ucx| ucx.on_tick(now_ns)).unwrap_or_default();
-        self.dial_instead(instead, turn.reactor, turn.inputs);
         self.dial_due(now_ns, turn.reactor, turn.inputs);
-        self.end_pause(now_ns, turn.reactor);
-    }
-
-    /// Links whose bytes have had no answer for too long fail; the kernel's keepalive sees to those without bytes under
-    /// way.
-    fn look(&mut self, turn: &mut Turn<'_>) {
-        let patience = Duration::from_nanos(self.config.node_timeout_ns);
-        let (mut again_ns, mut dead) = (None, Vec::new());
-        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == Kind::Up) {
-            let pause_ns = match entry.link.silence() {
-                Unacknowledged::Nothing => continue,
-                Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
-                    dead.push(id);
-                    continue;
-                }
-                Unacknowledged::Silent(since) if since >= patience => {
-                    entry.suspect = true;
-                    SUSPECT_NS.min(self.config.node_timeout_ns / LOOKS)
-                }
-                Unacknowledged::Silent(_) | Unacknowledged::Answered => {
-                    entry.suspect = false;
-                    self.config.node_timeout_ns / LOOKS
-                }
-            };
-            again_ns = again_ns.into_iter().chain([turn.now_ns + pause_ns]).min();
-        }
-        self.look_ns = again_ns;
-        for id in dead {
-            let error = LinkError::Silent { patience, error: io::ErrorKind::TimedOut.into() };
-            self.fail(id, error, turn.reactor, turn.inputs);
+        for which in Which::ALL {
+            if let Some(transport) = self.transports.get(*which) {
+                transport.on_tick(now_ns, turn.reactor);
+            }
         }
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
+        let until_ns = |entry: &Entry| Some(entry.kind.limit_ns()?.1);
         // Guests are given the same time each: the oldest is the first whose time is over.
-        let guest = self.guests.first().and_then(|id| self.links.get(id)?.kind.until_ns());
-        let under_way = || self.links.values().filter_map(|entry| entry.kind.until_ns()).min();
+        let guest = self.guests.first().and_then(|id| until_ns(self.links.get(id)?));
+        let under_way = || self.links.values().filter_map(until_ns).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
         let dials = self.dials.values().filter_map(Dial::deadline_ns);
+        let transports = self.transports.each().filter_map(Transport::deadline_ns);
         let delayed = self.delay.as_ref().and_then(DelayLine::deadline_ns);
-        let greeted = self.ucx.as_ref().and_then(UcxLinks::deadline_ns);
-        dials
-            .chain(greeted)
-            .chain(under_way)
-            .chain(guest)
-            .chain(self.pause.deadline_ns())
-            .chain(self.look_ns)
-            .chain(delayed)
-            .min()
+        dials.chain(transports).chain(under_way).chain(guest).chain(self.look_ns).chain(delayed).min()
     }
 
     /// Opens UCX, and says where others reach this agent by it.
@@ -225,35 +180,15 @@ impl LinkSet {
     /// # Errors
     /// Why it cannot be used, in words.
     pub fn open_ucx(&mut self, reactor: &Reactor) -> Result<UcxPoint, String> {
-        let ucx = UcxLinks::open(self.me)?;
-        reactor.add(ucx.fd(), Token::Ucx.pack(), Interest::READABLE).map_err(|error| error.to_string())?;
-        Ok(self.ucx.insert(ucx).point())
-    }
-
-    /// Takes in what came by UCX.
-    pub fn poll_ucx(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        if let Some(ucx) = &mut self.ucx {
-            let instead = ucx.poll(&mut self.next, inputs);
-            self.dial_instead(instead, reactor, inputs);
-        }
-    }
-
-    /// Before a wait; `false`: something came by UCX meanwhile.
-    pub fn arm_ucx(&mut self) -> bool {
-        self.ucx.as_mut().is_none_or(UcxLinks::arm)
-    }
-
-    fn dial_instead(&mut self, instead: Vec<Instead>, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        for Instead { agent, addresses } in instead {
-            self.dial_direct(agent, &addresses, None, reactor, inputs);
-        }
+        let ucx = Ucx::open(reactor)?;
+        Ok(self.transports.ucx.insert(ucx).point())
     }
 
     /// Closes a link that nobody was told of.
     fn forget(&mut self, id: LinkId, reactor: &Reactor) {
         self.guests.remove(&id);
-        if let Some(entry) = self.links.remove(&id) {
-            let _ = reactor.remove(entry.link.fd());
+        if let Some(mut entry) = self.links.remove(&id) {
+            entry.link.unwatch(reactor);
         }
     }
 
@@ -265,9 +200,9 @@ impl LinkSet {
         match kind {
             // Strangers are not worth a word: whoever can reach the port could fill the terminal.
             Kind::Guest { .. } => {}
-            Kind::Dialled { target, address, .. } => {
+            Kind::Dialled { target, attempt, .. } => {
                 if let Some(dial) = self.dials.get_mut(&target) {
-                    dial.on_failure(address, error.to_string());
+                    dial.attempts.on_failure(attempt, &error.to_string());
                 }
                 self.dial_due(monotonic_ns(), reactor, inputs);
             }
@@ -282,9 +217,11 @@ impl LinkSet {
 }
 
 impl Kind {
-    fn until_ns(self) -> Option<u64> {
+    /// The time that the handshake has, and when that is over.
+    fn limit_ns(self) -> Option<(u64, u64)> {
         match self {
-            Kind::Dialled { until_ns, .. } | Kind::Guest { until_ns } => Some(until_ns),
+            Kind::Dialled { limit_ns, until_ns, .. } => Some((limit_ns, until_ns)),
+            Kind::Guest { until_ns } => Some((HANDSHAKE_NS_MAX, until_ns)),
             Kind::Up => None,
         }
     }
@@ -294,3 +231,5 @@ impl Kind {
 mod launcher_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ucx_tests;

@@ -20,6 +20,7 @@ mod spin;
 pub(crate) mod step;
 pub(crate) mod tail;
 pub mod token;
+mod transports;
 mod turn;
 
 pub use links::IN_MEMORY;

@@ -4,6 +4,7 @@
 //! bits 63..56 what | 55..32 seat of a job | 31..0 local rank, link or nothing
 //! ```
 
+use super::transports::Which;
 use wireup_proto::io::{LinkId, ShellId, Stream};
 use wireup_wire::ids::LocalRank;
 
@@ -24,7 +25,8 @@ impl Seat {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
-    Listener,
+    /// Somebody dials by this transport, or it has something for links without a descriptor of their own.
+    Transport(Which),
     Link(LinkId),
     /// The keeper of a job's ranks.
     Keeper(Seat),
@@ -43,8 +45,6 @@ pub enum Token {
     StepOut(ShellId),
     /// Something that belongs to whoever holds the driver, by number.
     Launcher(u32),
-    /// UCX' worker.
-    Ucx,
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
     /// Who has called at the session's socket and not said its version, by number.
@@ -54,7 +54,7 @@ pub enum Token {
 impl Token {
     pub fn pack(self) -> u64 {
         let (what, seat, index) = match self {
-            Token::Listener => (1, Seat(0), 0),
+            Token::Transport(which) => (1, Seat(0), which as u32),
             Token::Link(link) => (2, Seat(0), link.0),
             Token::Keeper(seat) => (3, seat, 0),
             Token::Shells => (4, Seat(0), 0),
@@ -64,7 +64,6 @@ impl Token {
             Token::Pmi(seat, local) => (8, seat, local.0.into()),
             Token::Stdin(seat, local) => (9, seat, local.0.into()),
             Token::Launcher(number) => (10, Seat(0), number),
-            Token::Ucx => (13, Seat(0), 0),
             Token::StepIn(shell) => (14, Seat(0), shell.0),
             Token::StepOut(shell) => (15, Seat(0), shell.0),
             Token::IdleKeeper(pid) => (16, Seat(0), pid),
@@ -80,7 +79,7 @@ impl Token {
         let index = token as u32;
         let local = LocalRank(index as u16);
         Some(match token >> 56 {
-            1 => Token::Listener,
+            1 => Token::Transport(*Which::ALL.get(index as usize)?),
             2 => Token::Link(LinkId(index)),
             3 => Token::Keeper(seat),
             4 => Token::Shells,
@@ -90,7 +89,6 @@ impl Token {
             8 => Token::Pmi(seat, local),
             9 => Token::Stdin(seat, local),
             10 => Token::Launcher(index),
-            13 => Token::Ucx,
             14 => Token::StepIn(ShellId(index)),
             15 => Token::StepOut(ShellId(index)),
             16 => Token::IdleKeeper(index),
@@ -110,7 +108,8 @@ mod tests {
     fn tokens_come_back() {
         let (seat, local) = (Seat(5), LocalRank(65_535));
         for token in [
-            Token::Listener,
+            Token::Transport(Which::Ucx),
+            Token::Transport(Which::Tcp),
             Token::Link(LinkId(u32::MAX)),
             Token::Keeper(seat),
             Token::Shells,
@@ -122,12 +121,11 @@ mod tests {
             Token::Launcher(3),
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),
-            Token::Ucx,
             Token::IdleKeeper(4_194_304),
             Token::Caller(7),
         ] {
             assert_eq!(Token::unpack(token.pack()), Some(token));
         }
-        assert_eq!(Token::unpack(0), None);
+        assert_eq!((Token::unpack(0), Token::unpack((1 << 56) | 9)), (None, None));
     }
 }

@@ -5,7 +5,7 @@
 
 use super::report::{Ask, Back, HALF, Token};
 use crate::transport::addresses::{SshConnection, dial_order, source_for};
-use crate::transport::attempts::Attempts;
+use crate::transport::attempts::{self, Attempts};
 use crate::transport::filter::Filter;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ pub struct Dialling {
     token: Token,
     own: Vec<InterfaceAddress>,
     filter: Option<Filter>,
-    attempts: Attempts,
+    attempts: Attempts<SocketAddr>,
     begun_ns: u64,
     next: u64,
     under_way: BTreeMap<u64, Attempt>,
@@ -26,6 +26,7 @@ pub struct Dialling {
 }
 
 struct Attempt {
+    number: attempts::Attempt,
     address: SocketAddr,
     socket: OwnedFd,
     shown: bool,
@@ -55,7 +56,7 @@ impl Dialling {
 
     /// Dials what is due. An answer is the last of it.
     pub fn step(&mut self, now_ns: u64, reactor: &Reactor) -> Option<Result<Back, String>> {
-        while let Some(address) = self.attempts.next(now_ns) {
+        while let Some((number, address)) = self.attempts.next(now_ns) {
             let source = source_for(address.ip(), &self.own, self.filter.as_ref());
             let dialled = socket::dial(address, source).and_then(|socket| {
                 reactor.add(&socket, self.next, Interest::WRITABLE)?;
@@ -63,11 +64,11 @@ impl Dialling {
             });
             match dialled {
                 Ok(socket) => {
-                    let attempt = Attempt { address, socket, shown: false, answer: Vec::new() };
+                    let attempt = Attempt { number, address, socket, shown: false, answer: Vec::new() };
                     self.under_way.insert(self.next, attempt);
                     self.next += 1;
                 }
-                Err(error) => self.fail(address, error.to_string()),
+                Err(error) => self.fail(number, address, &error.to_string()),
             }
         }
         self.attempts.over().map(Err)
@@ -96,15 +97,15 @@ impl Dialling {
             Err(problem) => {
                 let attempt = self.under_way.remove(&event.token)?;
                 let _ = reactor.remove(&attempt.socket);
-                self.fail(attempt.address, problem);
+                self.fail(attempt.number, attempt.address, &problem);
                 None
             }
         }
     }
 
-    fn fail(&mut self, address: SocketAddr, problem: String) {
+    fn fail(&mut self, attempt: attempts::Attempt, address: SocketAddr, problem: &str) {
         self.failed.push(format!("{address}: {problem}"));
-        self.attempts.on_failure(address, problem);
+        self.attempts.on_failure(attempt, problem);
     }
 }
 

@@ -52,7 +52,7 @@ impl Guests {
 
     fn on_listener(&mut self, now_ns: u64, reactor: &Reactor) {
         for _ in 0..ACCEPTS_A_TURN_MAX {
-            match self.listener.accept_socket() {
+            match self.listener.accept() {
                 Ok(Accepted::Guest(socket)) => self.welcome(now_ns, socket, reactor),
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::Nobody) => return,

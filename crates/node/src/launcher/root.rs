@@ -56,7 +56,7 @@ impl Root {
     pub fn session(session: Attached) -> io::Result<Root> {
         let mut link = session.into_link()?;
         let reactor = Reactor::new()?;
-        reactor.add(link.fd(), SOCKET_TOKEN.pack(), Interest::READABLE)?;
+        link.watch(SOCKET_TOKEN.pack(), Interest::READABLE, &reactor)?;
         let received = match link.receive_early() {
             Received::Bytes(bytes) => vec![bytes],
             Received::Nothing | Received::Up(_) => Vec::new(),
@@ -185,12 +185,12 @@ impl Session {
         let all_out = self.link.flush().unwrap_or(true);
         let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
         if std::mem::replace(&mut self.interest, interest) != interest {
-            let _ = self.reactor.modify(self.link.fd(), SOCKET_TOKEN.pack(), interest);
+            let _ = self.link.watch(SOCKET_TOKEN.pack(), interest, &self.reactor);
         }
     }
 
     fn on_end(&mut self, problem: String) {
-        let _ = self.reactor.remove(self.link.fd());
+        self.link.unwatch(&self.reactor);
         self.end = End::New(format!("the session is gone: {problem}"));
     }
 }

@@ -1,62 +1,83 @@
-//! When to dial which of several addresses: happy eyeballs (RFC 8305, 5).
+//! When to try which of several ways to a peer: happy eyeballs (RFC 8305, 5).
 //!
-//! The first address is dialled at once; the next one when the one before has failed or is 250 ms old. All attempts stay
-//! under way; whoever owns them takes the first that succeeds and closes the others. Holds no socket and no clock.
+//! The first way, most often an address, is tried at once; the next one when the one before has failed or is 250 ms old. All attempts
+//! stay under way; whoever owns them takes the first that succeeds and closes the others. Holds no socket and no clock.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::fmt::{Display, Write as _};
 
 /// How long an attempt is alone: RFC 8305's "Connection Attempt Delay".
 const STAGGER_NS: u64 = 250_000_000;
 
-#[derive(Default)]
-pub struct Attempts {
-    waiting: VecDeque<SocketAddr>,
-    /// When the next address is due, whatever becomes of those before it.
+pub struct Attempts<W> {
+    waiting: VecDeque<W>,
+    /// When the next way is due, whatever becomes of those before it.
     next_ns: u64,
     under_way: usize,
-    failures: Vec<(SocketAddr, String)>,
+    /// Each way that was tried, in words for a person.
+    tried: Vec<String>,
+    /// What was wrong with it, in the order of failing.
+    failures: Vec<String>,
 }
 
-impl Attempts {
-    pub fn new(addresses: Vec<SocketAddr>) -> Self {
-        Attempts { waiting: addresses.into(), ..Attempts::default() }
+/// The number of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt(usize);
+
+impl<W: Display> Attempts<W> {
+    pub fn new(ways: Vec<W>) -> Self {
+        Attempts { waiting: ways.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
     }
 
-    /// The next address if it is due. It is under way from then on, until `on_failure`.
-    pub fn next(&mut self, now_ns: u64) -> Option<SocketAddr> {
+    /// Ways to try when all before have failed.
+    pub fn extend(&mut self, ways: Vec<W>) {
+        self.waiting.extend(ways);
+    }
+
+    /// The next way if it is due. It is under way from then on, until `on_failure`.
+    pub fn next(&mut self, now_ns: u64) -> Option<(Attempt, W)> {
         if self.under_way > 0 && now_ns < self.next_ns {
             return None;
         }
-        let address = self.waiting.pop_front()?;
+        let way = self.waiting.pop_front()?;
         self.under_way += 1;
         self.next_ns = now_ns + STAGGER_NS;
-        Some(address)
+        self.tried.push(way.to_string());
+        Some((Attempt(self.tried.len() - 1), way))
     }
 
     /// An attempt is over; the next one is due.
-    pub fn on_failure(&mut self, address: SocketAddr, problem: String) {
+    pub fn on_failure(&mut self, attempt: Attempt, problem: &str) {
         self.under_way = self.under_way.saturating_sub(1);
         self.next_ns = 0;
-        self.failures.push((address, problem));
+        self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// When `next` has an address, if nothing fails before.
+    /// There are no ways of some kind: why.
+    pub fn on_no_way(&mut self, problem: String) {
+        self.failures.push(problem);
+    }
+
+    /// When `next` has a way, if nothing fails before.
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
 
-    /// Once nothing is left to hope for: every address tried, with its problem.
+    /// Whether nothing is left to hope for.
+    pub fn is_over(&self) -> bool {
+        self.under_way == 0 && self.waiting.is_empty()
+    }
+
+    /// Once nothing is left to hope for: every way tried, with its problem.
     pub fn over(&self) -> Option<String> {
-        if self.under_way > 0 || !self.waiting.is_empty() {
+        if !self.is_over() {
             return None;
         }
         let mut text = String::new();
-        for (address, problem) in &self.failures {
+        for failure in &self.failures {
             let semicolon = if text.is_empty() { "" } else { "; " };
             // Writing to a string cannot fail.
-            let _ = write!(text, "{semicolon}{address}: {problem}");
+            let _ = write!(text, "{semicolon}{failure}");
         }
         Some(if text.is_empty() { "it offers no address to dial".into() } else { text })
     }
@@ -65,6 +86,7 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
 
     fn addresses() -> Vec<SocketAddr> {
         ["10.0.0.1:7", "[fd00::1]:7", "10.0.0.2:7"].map(|text| text.parse().unwrap()).to_vec()
@@ -74,25 +96,38 @@ mod tests {
     fn the_next_waits_for_its_time_or_a_failure() {
         let [a, b, c] = addresses()[..] else { panic!("three") };
         let mut attempts = Attempts::new(addresses());
-        assert_eq!(attempts.next(1_000), Some(a));
+        assert_eq!(attempts.next(1_000), Some((Attempt(0), a)));
         assert_eq!(attempts.next(1_001), None);
         assert_eq!(attempts.deadline_ns(), Some(1_000 + STAGGER_NS));
-        assert_eq!(attempts.next(1_000 + STAGGER_NS), Some(b));
+        assert_eq!(attempts.next(1_000 + STAGGER_NS), Some((Attempt(1), b)));
         assert_eq!(attempts.next(1_001 + STAGGER_NS), None);
-        attempts.on_failure(b, "refused".into());
-        assert_eq!(attempts.next(1_001 + STAGGER_NS), Some(c));
+        attempts.on_failure(Attempt(1), "refused");
+        assert_eq!(attempts.next(1_001 + STAGGER_NS), Some((Attempt(2), c)));
         assert_eq!(attempts.deadline_ns(), None);
-        attempts.on_failure(a, "no answer".into());
+        attempts.on_failure(Attempt(0), "no answer");
         assert_eq!(attempts.over(), None, "the last is under way");
-        attempts.on_failure(c, "no route".into());
+        attempts.on_failure(Attempt(2), "no route");
         let over = "[fd00::1]:7: refused; 10.0.0.1:7: no answer; 10.0.0.2:7: no route";
         assert_eq!(attempts.over().as_deref(), Some(over));
     }
 
     #[test]
     fn without_addresses_it_is_over_at_once() {
-        let mut attempts = Attempts::new(Vec::new());
+        let mut attempts = Attempts::<SocketAddr>::new(Vec::new());
         assert_eq!(attempts.next(0), None);
         assert_eq!(attempts.over().as_deref(), Some("it offers no address to dial"));
+    }
+
+    #[test]
+    fn other_ways_follow_those_that_failed() {
+        let mut attempts = Attempts::new(vec!["by pigeon"]);
+        attempts.next(5);
+        attempts.on_failure(Attempt(0), "it rains");
+        assert!(attempts.is_over());
+        attempts.on_no_way("there is no road".into());
+        attempts.extend(vec!["by boat"]);
+        assert_eq!((attempts.over(), attempts.next(6)), (None, Some((Attempt(1), "by boat"))));
+        attempts.on_failure(Attempt(1), "it leaks");
+        assert_eq!(attempts.over().as_deref(), Some("by pigeon: it rains; there is no road; by boat: it leaks"));
     }
 }

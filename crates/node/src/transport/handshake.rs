@@ -15,6 +15,8 @@
 //!
 //! Both sides mix the [`Terms`] of the link into the handshake, so that it ends at the first message where they disagree:
 //! an address may lead to another agent of the same session than the one that was meant.
+//!
+//! The messages are the same on every carrier, and cut anywhere: in a stream of TCP, or each in a message of UCX.
 
 use bytes::{Buf, BytesMut};
 use thiserror::Error;
@@ -29,11 +31,13 @@ pub const MESSAGE_LEN_MAX: usize = 1024;
 
 /// What both sides know of a link beforehand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct Terms<'a> {
     /// Whether frames are sealed.
     pub encrypt: bool,
     /// The agent that listens.
     pub listener: AgentId,
+    /// What the link's carrier adds.
+    pub binding: &'a [u8],
 }
 
 #[derive(Error, Debug)]
@@ -76,7 +80,12 @@ pub enum Progress {
 
 impl Handshake {
     /// Begins as the child; the first message is put into `output`.
-    pub fn dial(secret: &Secret, terms: Terms, hello: &Hello, output: &mut Vec<u8>) -> Result<Self, HandshakeError> {
+    pub fn dial(
+        secret: &Secret,
+        terms: Terms<'_>,
+        hello: &Hello,
+        output: &mut Vec<u8>,
+    ) -> Result<Self, HandshakeError> {
         let prologue = terms.prologue();
         let mut noise = builder(secret, &prologue)?.build_initiator().map_err(HandshakeError::Setup)?;
         write(&peer::encode(hello), output, |payload, message| noise.write_message(payload, message))?;
@@ -84,7 +93,7 @@ impl Handshake {
     }
 
     /// Begins as the parent.
-    pub fn listen(secret: &Secret, terms: Terms) -> Result<Self, HandshakeError> {
+    pub fn listen(secret: &Secret, terms: Terms<'_>) -> Result<Self, HandshakeError> {
         let prologue = terms.prologue();
         let noise = builder(secret, &prologue)?.build_responder().map_err(HandshakeError::Setup)?;
         Ok(Handshake { state: State::Listening(Box::new(noise)), input: BytesMut::new() })
@@ -147,11 +156,12 @@ impl Handshake {
     }
 }
 
-impl Terms {
+impl Terms<'_> {
     fn prologue(self) -> Vec<u8> {
         let mut bytes = PROLOGUE_MAGIC.to_vec();
         bytes.push(self.encrypt.into());
         bytes.extend_from_slice(&self.listener.0.to_le_bytes());
+        bytes.extend_from_slice(self.binding);
         bytes
     }
 }
@@ -182,7 +192,7 @@ mod tests {
     use super::*;
     use wireup_wire::peer::Role;
 
-    const TERMS: Terms = Terms { encrypt: false, listener: AgentId(1) };
+    const TERMS: Terms<'_> = Terms { encrypt: false, listener: AgentId(1), binding: &[] };
 
     fn hello(version: u16) -> Hello {
         Hello { version, agent: AgentId(3), host: "n3".into(), pid: 7, role: Role::Direct }
@@ -240,7 +250,12 @@ mod tests {
     #[test]
     fn other_terms_are_refused_at_the_first_message() {
         let secret = Secret([7; 32]);
-        for theirs in [Terms { encrypt: true, ..TERMS }, Terms { listener: AgentId(2), ..TERMS }] {
+        let others = [
+            Terms { encrypt: true, ..TERMS },
+            Terms { listener: AgentId(2), ..TERMS },
+            Terms { binding: &[0], ..TERMS },
+        ];
+        for theirs in others {
             let (mut to_parent, mut out) = (Vec::new(), Vec::new());
             Handshake::dial(&secret, theirs, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
             let parent = Handshake::listen(&secret, TERMS).unwrap();

@@ -1,36 +1,35 @@
-//! One TCP link: its handshake, then frames, queued by class.
+//! One link, whatever carries its bytes: its handshake, then frames, queued by class.
 //!
 //! A frame that has begun is finished first; after that the lowest class with something to say goes next, so a fence or
-//! an abort waits for one stdio chunk at most. Everything ready leaves in one `writev`. On an encrypted link the bytes of
-//! frames that have begun are sealed in between, no more at once than one `writev` takes.
+//! an abort waits for one stdio chunk at most. Everything ready leaves at once. On an encrypted link the bytes of frames that have
+//! begun are sealed in between, no more at once than leave in one go.
 
-use super::handshake::{Handshake, HandshakeError, Progress};
+mod error;
+mod waiting;
+
+use super::carrier::{Came, Carrier};
+use super::handshake::{Handshake, Progress};
 use super::sealed::{SealError, Sealed};
-use bytes::{Buf, Bytes};
+use super::socket::Socket;
+use bytes::Bytes;
+pub use error::LinkError;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
+use waiting::{BEGUN_BYTES_MAX, Next, Waiting};
+use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::Unacknowledged;
-use wireup_wire::frame::{Class, Frame};
-use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
+use wireup_wire::frame::Frame;
 use wireup_wire::peer::Hello;
 
-/// Bytes and pieces of one `writev`. Chosen: above this the system call is a small part of the cost.
-const WRITE_BYTES_MAX: usize = 256 << 10;
-const WRITE_PIECES_MAX: usize = 64;
-/// Frames that are put together into one buffer. Chosen: below this a copy costs less than the account of pieces.
-const SMALL_BYTES_MAX: usize = 8 << 10;
-
 pub struct Link {
-    socket: OwnedFd,
+    carrier: Box<dyn Carrier>,
     stage: Stage,
     /// Bytes on their way out: the handshake's, or what is left of frames that have begun.
     begun: VecDeque<Bytes>,
-    waiting: [VecDeque<Frame>; Class::ALL.len()],
-    /// Bytes of all of these.
-    waiting_bytes: usize,
+    waiting: Waiting,
     /// Where small frames are put together; kept for its allocation.
     joined: Vec<u8>,
     /// Frames that came right behind the handshake.
@@ -40,23 +39,10 @@ pub struct Link {
     sealed: Option<Sealed>,
     /// How long the other end may be silent.
     patience: Option<Duration>,
-    /// There is no network in between.
     local: bool,
 }
 
-/// What became of the small frames at the head of the queues.
-enum Small {
-    /// There are none, nor others.
-    Nothing,
-    /// The next frame is none.
-    Large,
-    Written,
-    /// The socket takes no more; what is left has begun.
-    Full,
-}
-
 enum Stage {
-    Connecting(Box<Handshake>),
     Handshake(Box<Handshake>),
     Open,
 }
@@ -71,70 +57,50 @@ pub enum Received {
     Nothing,
 }
 
-#[derive(thiserror::Error, Debug)]
-pub enum LinkError {
-    #[error("closed by the other end")]
-    Closed,
-    #[error("closed by the other end during the handshake")]
-    Refused,
-    #[error("more than {LAUNCHER_UNREAD_BYTES_MAX} bytes wait for it, and it does not read")]
-    Unread,
-    #[error("no answer within {} s", seconds(.0))]
-    Late(Duration),
-    /// What the network said of it, if that was more than nothing.
-    #[error("no answer for {} s{}", seconds(.patience), network(.error))]
-    Silent { patience: Duration, error: io::Error },
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
-    #[error(transparent)]
-    Seal(#[from] SealError),
-}
-
 impl Link {
-    /// A link that was dialled and is not connected yet. `encrypt`: as in the handshake's terms.
-    pub fn dialled(socket: OwnedFd, handshake: Handshake, first: Vec<u8>, encrypt: bool) -> Link {
-        Link::new(socket, Stage::Connecting(Box::new(handshake)), first, encrypt)
-    }
-
-    /// A link that was accepted.
-    pub fn accepted(socket: OwnedFd, handshake: Handshake, encrypt: bool) -> Link {
-        Link::new(socket, Stage::Handshake(Box::new(handshake)), Vec::new(), encrypt)
+    /// A link whose handshake has begun with these bytes; none where this side listens. `encrypt`: as in the handshake's terms.
+    pub fn begun(carrier: Box<dyn Carrier>, handshake: Handshake, first: Vec<u8>, encrypt: bool) -> Link {
+        let mut link = Link::new(carrier, Stage::Handshake(Box::new(handshake)));
+        link.encrypt = encrypt;
+        link.push_begun(first);
+        link
     }
 
     /// A link to a process of the same user on this machine, behind a Unix socket that nobody else can reach. `early`: what came
     /// behind its greeting.
     pub fn local(socket: OwnedFd, early: Bytes) -> Link {
-        Link { early, local: true, ..Link::new(socket, Stage::Open, Vec::new(), false) }
+        Link { early, local: true, ..Link::new(Box::new(Socket::local(socket)), Stage::Open) }
     }
 
-    fn new(socket: OwnedFd, stage: Stage, first: Vec<u8>, encrypt: bool) -> Link {
-        let begun = if first.is_empty() { VecDeque::new() } else { VecDeque::from([Bytes::from(first)]) };
+    fn new(carrier: Box<dyn Carrier>, stage: Stage) -> Link {
         Link {
-            socket,
+            carrier,
             stage,
-            begun,
-            waiting: Default::default(),
-            waiting_bytes: 0,
+            begun: VecDeque::new(),
+            waiting: Waiting::default(),
             joined: Vec::new(),
             early: Bytes::new(),
-            encrypt,
+            encrypt: false,
             sealed: None,
             patience: None,
             local: false,
         }
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// From now on whoever waits knows the link by this token, and is told of it as far as `interest` goes.
+    pub fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
+        self.carrier.watch(token, interest, reactor)
+    }
+
+    pub fn unwatch(&mut self, reactor: &Reactor) {
+        self.carrier.unwatch(reactor);
     }
 
     pub fn is_local(&self) -> bool {
         self.local
     }
 
-    pub fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
     }
 
@@ -143,132 +109,91 @@ impl Link {
         matches!(&self.stage, Stage::Handshake(handshake) if handshake.has_heard())
     }
 
-    /// The address at this end.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        wireup_os::socket::local_address(&self.socket)
+    /// The address at this end, if it has one.
+    pub fn local_address(&self) -> Option<IpAddr> {
+        self.carrier.local_address()
     }
 
     /// From now on the link fails if the other end answers nothing for so long, to probes as to bytes.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
-        wireup_os::socket::keep_alive(&self.socket, patience)
+        self.carrier.keep_alive(patience)
+    }
+
+    #[cfg(test)]
+    pub fn is_kept_alive(&self) -> bool {
+        self.carrier.is_kept_alive()
     }
 
     /// How the bytes fare that were written.
     pub fn silence(&self) -> Unacknowledged {
-        if self.local {
-            return Unacknowledged::Nothing;
-        }
-        // What the kernel does not tell is no reason to end a link.
-        wireup_os::socket::silence(&self.socket).unwrap_or(Unacknowledged::Answered)
+        self.carrier.silence()
     }
 
     /// Queues a frame; `flush` sends it.
     pub fn send(&mut self, frame: Frame) {
-        self.waiting_bytes += frame.wire_len();
-        self.waiting[frame.class as usize].push_back(frame);
+        self.waiting.push(frame);
     }
 
     /// Bytes of frames that have not begun to leave.
     pub fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting.bytes()
     }
 
     /// Whether `flush` has something to do.
     pub fn wants_to_write(&self) -> bool {
-        match self.stage {
-            Stage::Connecting(_) => true,
-            Stage::Handshake(_) => !self.begun.is_empty(),
-            Stage::Open => {
-                let sealing = self.sealed.as_ref().is_some_and(Sealed::has_pieces);
-                sealing || !self.begun.is_empty() || self.waiting.iter().any(|queue| !queue.is_empty())
-            }
-        }
+        let sealing = self.sealed.as_ref().is_some_and(Sealed::has_pieces);
+        !self.begun.is_empty() || (self.is_open() && (sealing || !self.waiting.is_empty()))
     }
 
-    /// The connection attempt has ended, well or not.
+    /// There may be room, or the attempt to connect has ended, well or not.
     pub fn on_writable(&mut self) -> Result<(), LinkError> {
-        if let Stage::Connecting(_) = &self.stage {
-            wireup_os::socket::dial_result(&self.socket)?;
-            if let Stage::Connecting(handshake) = std::mem::replace(&mut self.stage, Stage::Open) {
-                self.stage = Stage::Handshake(handshake);
-            }
-        }
-        Ok(())
+        Ok(self.carrier.on_writable()?)
     }
 
-    /// Writes until everything is out or the socket is full; `true`: everything is out.
+    /// Sends until everything is out or there is no room; `true`: everything is out.
     pub fn flush(&mut self) -> Result<bool, LinkError> {
-        if let Stage::Connecting(_) = self.stage {
-            return Ok(false);
-        }
         loop {
-            if self.begun.is_empty() && self.is_open() && self.sealed.is_none() {
-                match self.write_small()? {
-                    Small::Nothing => return Ok(true),
-                    Small::Full => return Ok(false),
-                    Small::Written => continue,
-                    Small::Large => {}
-                }
+            if self.begun.is_empty() && self.is_open() && self.sealed.is_none() && !self.write_small()? {
+                return Ok(false);
             }
             self.begin_frames()?;
             if self.begun.is_empty() {
                 return Ok(true);
             }
-            let mut pieces = [IoSlice::new(&[]); WRITE_PIECES_MAX];
-            let count = self.begun.len().min(WRITE_PIECES_MAX);
-            for (slot, piece) in pieces.iter_mut().zip(&self.begun) {
-                *slot = IoSlice::new(piece);
-            }
-            match rustix::io::writev(&self.socket, &pieces[..count]) {
-                Ok(written) => self.advance(written),
-                Err(rustix::io::Errno::AGAIN) => return Ok(false),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.broken(error.into())),
+            match self.carrier.write_pieces(&mut self.begun) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(self.broken(error)),
             }
         }
     }
 
-    /// Writes the next frames from one buffer if they are small: that is cheaper than to keep account of their pieces.
-    fn write_small(&mut self) -> Result<Small, LinkError> {
+    /// Sends the next frames from one buffer as long as they are small: that is cheaper than to keep account of their pieces.
+    /// `false`: there is no more room, and what is left of them has begun.
+    fn write_small(&mut self) -> Result<bool, LinkError> {
         let mut joined = std::mem::take(&mut self.joined);
-        joined.clear();
-        let mut next = Small::Nothing;
-        while let Some(queue) = self.waiting.iter_mut().find(|queue| !queue.is_empty())
-            && let Some(frame) = queue.pop_front()
-        {
-            if joined.len() + frame.wire_len() > SMALL_BYTES_MAX {
-                queue.push_front(frame);
-                next = Small::Large;
-                break;
+        let has_room = loop {
+            joined.clear();
+            let next = self.waiting.join_small(&mut joined);
+            if joined.is_empty() {
+                break true;
             }
-            self.waiting_bytes -= frame.wire_len();
-            joined.extend_from_slice(&frame.header());
-            joined.extend_from_slice(&frame.payload);
-        }
-        if joined.is_empty() {
-            self.joined = joined;
-            return Ok(next);
-        }
-        let result = loop {
-            match rustix::io::write(&self.socket, &joined) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => break result,
+            let written = match self.carrier.write(&joined) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(error) => return Err(self.broken(error)),
+            };
+            if written < joined.len() {
+                self.begun.push_back(Bytes::copy_from_slice(&joined[written..]));
+                break false;
+            }
+            if next == Next::Nothing {
+                break true;
             }
         };
-        let written = match result {
-            Ok(written) => written,
-            Err(rustix::io::Errno::AGAIN) => 0,
-            Err(error) => return Err(self.broken(error.into())),
-        };
-        if written < joined.len() {
-            self.begun.push_back(Bytes::copy_from_slice(&joined[written..]));
-            next = Small::Full;
-        } else {
-            next = Small::Written;
-        }
         self.joined = joined;
-        Ok(next)
+        Ok(has_room)
     }
 
     fn begin_frames(&mut self) -> Result<(), SealError> {
@@ -276,63 +201,59 @@ impl Link {
             return Ok(());
         }
         let Some(sealed) = &mut self.sealed else {
-            self.waiting_bytes -= take_frames(&mut self.waiting, &mut self.begun);
+            self.waiting.begin(&mut self.begun);
             return Ok(());
         };
         if !sealed.has_pieces() {
-            self.waiting_bytes -= take_frames(&mut self.waiting, sealed.pieces());
+            self.waiting.begin(sealed.pieces());
         }
         if sealed.has_pieces() {
-            self.begun.push_back(sealed.seal(WRITE_BYTES_MAX)?);
+            self.begun.push_back(sealed.seal(BEGUN_BYTES_MAX)?);
         }
         Ok(())
     }
 
-    fn advance(&mut self, mut written: usize) {
-        while let Some(piece) = self.begun.front_mut() {
-            if piece.len() > written {
-                piece.advance(written);
-                return;
-            }
-            written -= piece.len();
-            self.begun.pop_front();
+    /// Reads once; whoever waits is told when there is more, unless `has_more`.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
+        let came = match self.carrier.read(buffer) {
+            Ok(Came::End) => return Err(self.ended()),
+            Ok(came) => came,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
+            Err(error) => return Err(self.broken(error)),
+        };
+        match std::mem::replace(&mut self.stage, Stage::Open) {
+            Stage::Open => match (&mut self.sealed, came) {
+                (Some(sealed), came) => Ok(received(sealed.open(came.as_slice())?)),
+                (None, came) => Ok(received(came.into_bytes())),
+            },
+            Stage::Handshake(handshake) => self.shake(*handshake, came.as_slice()),
         }
     }
 
-    /// Reads once; the reactor tells when there is more.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
-        let length = match rustix::io::read(&self.socket, &mut *buffer) {
-            Ok(0) => return Err(self.ended()),
-            Ok(length) => length,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-            Err(error) => return Err(self.broken(error.into())),
-        };
-        let bytes = &buffer[..length];
-        match std::mem::replace(&mut self.stage, Stage::Open) {
-            Stage::Open => match &mut self.sealed {
-                None => Ok(Received::Bytes(Bytes::copy_from_slice(bytes))),
-                Some(sealed) => Ok(received(sealed.open(bytes)?)),
-            },
-            Stage::Connecting(handshake) | Stage::Handshake(handshake) => {
-                let mut output = Vec::new();
-                match handshake.on_bytes(bytes, &mut output)? {
-                    Progress::Wait(handshake) => {
-                        self.stage = Stage::Handshake(Box::new(handshake));
-                        self.push_begun(output);
-                        Ok(Received::Nothing)
-                    }
-                    Progress::Done { peer, rest, noise } => {
-                        self.push_begun(output);
-                        self.early = rest.freeze();
-                        if self.encrypt {
-                            let sealed = self.sealed.insert(Sealed::new(noise));
-                            self.early = sealed.open(&self.early)?;
-                        }
-                        Ok(Received::Up(peer))
-                    }
+    fn shake(&mut self, handshake: Handshake, bytes: &[u8]) -> Result<Received, LinkError> {
+        let mut output = Vec::new();
+        match handshake.on_bytes(bytes, &mut output)? {
+            Progress::Wait(handshake) => {
+                self.stage = Stage::Handshake(Box::new(handshake));
+                self.push_begun(output);
+                Ok(Received::Nothing)
+            }
+            Progress::Done { peer, rest, noise } => {
+                self.push_begun(output);
+                self.carrier.on_proved();
+                self.early = rest.freeze();
+                if self.encrypt {
+                    let sealed = self.sealed.insert(Sealed::new(noise));
+                    self.early = sealed.open(&self.early)?;
                 }
+                Ok(Received::Up(peer))
             }
         }
+    }
+
+    /// Whether `receive` is to be called again, although nobody tells.
+    pub fn has_more(&self) -> bool {
+        self.carrier.has_more()
     }
 
     /// Frames that came right behind the handshake, once.
@@ -368,34 +289,6 @@ impl Link {
     }
 }
 
-/// Moves frames that are to leave now; the lowest class first, whatever is bulky alone. How many bytes these are.
-fn take_frames(waiting: &mut [VecDeque<Frame>], pieces: &mut VecDeque<Bytes>) -> usize {
-    let mut bytes = 0;
-    while bytes < WRITE_BYTES_MAX && pieces.len() + 2 <= WRITE_PIECES_MAX {
-        let Some(frame) = waiting.iter_mut().find_map(VecDeque::pop_front) else {
-            break;
-        };
-        bytes += frame.wire_len();
-        let last = frame.class >= Class::Stdio;
-        pieces.push_back(Bytes::copy_from_slice(&frame.header()));
-        if !frame.payload.is_empty() {
-            pieces.push_back(frame.payload);
-        }
-        if last {
-            break;
-        }
-    }
-    bytes
-}
-
 fn received(bytes: Bytes) -> Received {
     if bytes.is_empty() { Received::Nothing } else { Received::Bytes(bytes) }
-}
-
-fn seconds(time: &Duration) -> f64 {
-    (time.as_secs_f64() * 10.0).round() / 10.0
-}
-
-fn network(error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::TimedOut { String::new() } else { format!(" ({error})") }
 }

@@ -1,12 +1,9 @@
 //! Where an agent's children dial in: one TCP socket, and the guests that have not proved anything yet.
 
-use super::handshake::{Handshake, HandshakeError, Terms};
-use super::link::Link;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::socket;
-use wireup_wire::peer::Secret;
 
 /// Connections that may wait in the kernel. Chosen: more children than any default fan-out gives.
 const BACKLOG: i32 = 512;
@@ -19,8 +16,8 @@ pub struct Listener {
 }
 
 /// What came of looking for a guest.
-pub enum Accepted<G> {
-    Guest(G),
+pub enum Accepted {
+    Guest(OwnedFd),
     /// One left by itself, or came in where none may. There may be others.
     TurnedAway,
     Nobody,
@@ -56,18 +53,7 @@ impl Listener {
     }
 
     /// The next guest, if one waits.
-    pub fn accept(&self, secret: &Secret, terms: Terms) -> Result<Accepted<Box<Link>>, AcceptError> {
-        Ok(match self.accept_socket()? {
-            Accepted::Guest(guest) => {
-                Accepted::Guest(Box::new(Link::accepted(guest, Handshake::listen(secret, terms)?, terms.encrypt)))
-            }
-            Accepted::TurnedAway => Accepted::TurnedAway,
-            Accepted::Nobody => Accepted::Nobody,
-        })
-    }
-
-    /// The same, without a handshake.
-    pub fn accept_socket(&self) -> io::Result<Accepted<OwnedFd>> {
+    pub fn accept(&self) -> io::Result<Accepted> {
         match socket::accept(&self.socket) {
             Ok((guest, _)) if self.takes(&guest) => Ok(Accepted::Guest(guest)),
             Ok(_) => Ok(Accepted::TurnedAway),
@@ -91,20 +77,9 @@ fn listen_everywhere() -> io::Result<OwnedFd> {
     everywhere(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| everywhere(Ipv4Addr::UNSPECIFIED.into()))
 }
 
-#[derive(thiserror::Error, Debug)]
-pub enum AcceptError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wireup_wire::ids::AgentId;
-
-    const TERMS: Terms = Terms { encrypt: false, listener: AgentId(0) };
 
     /// Whether a guest that dials this address is let in.
     fn takes(listener: &Listener, to: IpAddr) -> Option<bool> {
@@ -113,7 +88,7 @@ mod tests {
         socket::wait(&dialled, false, true, None).unwrap();
         socket::dial_result(&dialled).ok()?;
         socket::wait(&listener.socket, true, false, None).unwrap();
-        match listener.accept(&Secret([7; 32]), TERMS).unwrap() {
+        match listener.accept().unwrap() {
             Accepted::Guest(_) => Some(true),
             Accepted::TurnedAway => Some(false),
             Accepted::Nobody => panic!("somebody waits"),

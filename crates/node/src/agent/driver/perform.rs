@@ -4,6 +4,7 @@ use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
 use super::super::ranks::JobRanks;
 use super::super::shells::Shells;
+use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
 use bytes::Bytes;
@@ -16,11 +17,11 @@ use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
 
 impl AgentDriver {
-    /// Does what the machine has asked for so far. Returns how many ranks were answered.
-    pub(super) fn perform_all(&mut self) -> usize {
+    /// Does what the machine has asked for so far. Returns how many ranks of `job` were answered.
+    pub(super) fn perform_all(&mut self, job: Option<JobId>) -> usize {
         let mut answered = 0;
         while let Some(output) = self.agent.poll() {
-            answered += usize::from(matches!(output, Output::Reply { .. }));
+            answered += usize::from(matches!(&output, Output::Reply { job: of, .. } if job == Some(*of)));
             if let Some(recorder) = &mut self.recorder {
                 recorder.on_output(&output);
             }
@@ -49,7 +50,7 @@ impl AgentDriver {
             }
             Output::Listen => self.listen_on_demand(),
             Output::Dial { agent, addresses, ucx } => {
-                links.dial_direct(agent, &addresses, ucx.as_ref(), reactor, inputs);
+                links.dial_direct(agent, Offer { addresses, ucx, called_us: false }, reactor, inputs);
             }
             Output::Rejoin { ancestors, life } => links.rejoin(ancestors, life, reactor, inputs),
             Output::OpenUcx => {

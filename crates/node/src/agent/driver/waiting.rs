@@ -16,12 +16,18 @@ impl AgentDriver {
         if let Some(events) = self.look_again(until_ns)? {
             return Ok(events);
         }
-        if !self.links.arm_ucx() {
-            self.links.poll_ucx(&self.reactor, &mut self.inputs);
-            return Ok(Vec::new());
+        let mut timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
+        if !self.links.arm() {
+            self.poll_links();
+            // Whoever keeps a transport busy must not keep all else from being looked at.
+            timeout = Some(Duration::ZERO);
         }
-        let timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
         Ok(self.reactor.wait(timeout)?.to_vec())
+    }
+
+    fn poll_links(&mut self) {
+        let Self { reactor, links, inputs, buffer, .. } = self;
+        links.poll(&mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
     }
 
     /// Looks for a moment whether another agent says more; `None`: it is time to sleep.
@@ -33,7 +39,7 @@ impl AgentDriver {
         let Some(mut end_ns) = self.spin.until_ns(now_ns) else { return Ok(None) };
         end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
         loop {
-            self.links.poll_ucx(&self.reactor, &mut self.inputs);
+            self.poll_links();
             if self.spin.may_read_first() {
                 let Self { reactor, links, inputs, buffer, .. } = self;
                 links.read_hot(&mut Turn { now_ns, reactor, buffer, inputs });
@@ -64,7 +70,9 @@ impl AgentDriver {
     fn find_deadline_ns(&self) -> Option<u64> {
         let machine = self.agent.deadline().map(|at| at.0);
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
-        ranks.chain(machine).chain(self.links.deadline_ns()).chain(self.keepers.deadline_ns()).min()
+        let own =
+            self.links.deadline_ns().into_iter().chain(self.keepers.deadline_ns()).chain(self.orphans.deadline_ns());
+        ranks.chain(machine).chain(own).min()
     }
 
     /// Something may be due.
@@ -82,6 +90,7 @@ impl AgentDriver {
             ranks.on_tick(turn);
         }
         self.keepers.on_tick(now_ns, &self.reactor);
+        self.look_for_orphans(now_ns);
         self.inputs.push(Input::Tick);
         self.take_inputs();
     }

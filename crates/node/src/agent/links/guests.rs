@@ -1,105 +1,72 @@
-//! Where children, and agents beside the tree, dial in: the listener, and guests until their handshake is done.
+//! Where others dial in: guests, by any transport, until their handshake is done.
 
-use super::{Kind, LinkSet};
+use super::{Kind, LinkSet, ListenError};
 use crate::agent::token::Token;
+use crate::agent::transports::Which;
 use crate::agent::turn::Turn;
-use crate::transport::addresses::{self, NothingMatches};
-use crate::transport::filter::FilterError;
-use crate::transport::handshake::Terms;
+use crate::transport::carrier::Carrier;
+use crate::transport::handshake::{Handshake, Terms};
 use crate::transport::link::Link;
-use crate::transport::listener::{Accepted, Listener};
-use std::io;
-use wireup_os::interfaces;
-use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::LinkId;
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
-
-/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods, and
-/// is read in the first of them.
-const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
-
-/// Why an agent cannot be dialled.
-#[derive(thiserror::Error, Debug)]
-pub enum ListenError {
-    #[error("listing this machine's addresses: {0}")]
-    Interfaces(io::Error),
-    #[error("a socket to listen on: {0}")]
-    Socket(#[from] io::Error),
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-    #[error(transparent)]
-    NothingMatches(#[from] NothingMatches),
-}
-
-impl ListenError {
-    /// The kernel's number, if it was the kernel that refused.
-    pub fn errno(&self) -> Option<i32> {
-        match self {
-            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
-            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
-        }
-    }
-}
 
 impl LinkSet {
     /// Addresses where others can dial in, best first; listens from the first call on.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        if let Some(listener) = &self.listener {
-            return Ok(listener.addresses());
-        }
-        let listener = if self.config.local {
-            Listener::local()?
-        } else {
-            let filter = self.filter()?;
-            self.own = interfaces::addresses().map_err(ListenError::Interfaces)?;
-            let offered = addresses::offered(&self.own, filter.as_ref(), self.config.reached_at(), false)?;
-            Listener::remote(&offered, filter.is_some())?
-        };
-        reactor.add(listener.fd(), Token::Listener.pack(), Interest::READABLE)?;
-        Ok(self.listener.insert(listener).addresses())
+        self.transports.tcp().listen(reactor)
     }
 
-    /// Takes waiting guests in.
-    pub fn on_listener(&mut self, turn: &mut Turn<'_>) {
-        let Ok(secret) = self.secret() else {
-            return;
-        };
-        let terms = Terms { encrypt: self.config.encrypt, listener: self.me };
-        for _ in 0..ACCEPTS_A_TURN_MAX {
-            let Some(listener) = &self.listener else {
-                return;
-            };
-            match listener.accept(&secret, terms) {
-                Ok(Accepted::Guest(link)) => self.take_in(*link, turn.now_ns, turn.reactor),
-                Ok(Accepted::TurnedAway) => {}
-                Ok(Accepted::Nobody) => return,
-                // Out of descriptors, most likely.
-                Err(_) => {
-                    return self.pause.begin(listener.fd(), Token::Listener.pack(), turn.now_ns, turn.reactor);
-                }
+    /// Somebody dials by this transport, or it has something for links. `true`: links may have been spoken on.
+    pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) -> bool {
+        let Some(transport) = self.transports.get(which) else { return false };
+        let is_polled = transport.is_polled();
+        for carrier in transport.take_in(turn.now_ns, turn.reactor) {
+            self.take_in(carrier, turn);
+        }
+        let ready = self.transports.get(which).map(|transport| transport.ready()).unwrap_or_default();
+        for token in ready {
+            if let Some(Token::Link(id)) = Token::unpack(token) {
+                self.on_event(id, Event { token, readable: true, writable: true, hangup: false }, turn);
+            }
+        }
+        is_polled
+    }
+
+    /// Takes in what no descriptor tells of.
+    pub fn poll(&mut self, turn: &mut Turn<'_>) {
+        for which in Which::ALL {
+            if self.transports.get(*which).is_some_and(|transport| transport.is_polled()) {
+                self.on_transport(*which, turn);
             }
         }
     }
 
-    fn take_in(&mut self, link: Link, now_ns: u64, reactor: &Reactor) {
+    /// Before a wait; `false`: there is something to `poll` for.
+    pub fn arm(&mut self) -> bool {
+        Which::ALL.iter().all(|which| self.transports.get(*which).is_none_or(|transport| transport.arm()))
+    }
+
+    fn take_in(&mut self, carrier: Box<dyn Carrier>, turn: &mut Turn<'_>) {
+        let Ok(secret) = self.secret() else { return };
+        self.make_room(turn.reactor);
+        let terms = Terms { encrypt: self.config.encrypt, listener: self.me, binding: carrier.binding() };
+        // Neither can fail but for a lack of memory; a guest that cannot be watched is closed by being dropped.
+        let Ok(handshake) = Handshake::listen(&secret, terms) else { return };
+        let link = Link::begun(carrier, handshake, Vec::new(), self.config.encrypt);
+        let kind = Kind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };
+        if let Ok(id) = self.insert(link, kind, Interest::READABLE, turn.reactor) {
+            self.guests.insert(id);
+        }
+    }
+
+    fn make_room(&mut self, reactor: &Reactor) {
         while self.guests.len() >= UNAUTHENTICATED_LINKS_MAX {
             let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| !entry.link.has_heard());
             let Some(&id) = self.guests.iter().find(silent).or(self.guests.first()) else {
                 break;
             };
             self.forget(id, reactor);
-        }
-        let kind = Kind::Guest { until_ns: now_ns + HANDSHAKE_NS_MAX };
-        // A guest that cannot be watched is closed by being dropped.
-        if let Ok(id) = self.insert(link, kind, Interest::READABLE, reactor) {
-            self.guests.insert(id);
-        }
-    }
-
-    /// Watches the listener again when it is time.
-    pub(super) fn end_pause(&mut self, now_ns: u64, reactor: &Reactor) {
-        if let Some(listener) = &self.listener {
-            self.pause.end_if_due(listener.fd(), Token::Listener.pack(), now_ns, reactor);
         }
     }
 }

@@ -2,10 +2,8 @@
 
 use super::{Entry, Kind, LinkSet};
 use crate::agent::turn::Turn;
-use crate::transport::addresses;
 use crate::transport::link::{LinkError, Received};
 use std::time::Duration;
-use wireup_os::interfaces;
 use wireup_os::reactor::Event;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::peer::{Hello, Role};
@@ -17,11 +15,21 @@ impl LinkSet {
         };
         let mut result = if event.writable || event.hangup { entry.link.on_writable() } else { Ok(()) };
         if result.is_ok() && (event.readable || event.hangup) {
-            result = self.receive(id, turn);
+            result = self.receive_all(id, turn);
         }
         match result {
             Ok(()) => self.dirty.push(id),
             Err(error) => self.fail(id, error, turn.reactor, turn.inputs),
+        }
+    }
+
+    /// Reads once, and what nobody would tell of besides.
+    fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
+        loop {
+            self.receive(id, turn)?;
+            if !self.links.get(&id).is_some_and(|entry| entry.link.has_more()) {
+                return Ok(());
+            }
         }
     }
 
@@ -53,10 +61,10 @@ impl LinkSet {
 
     /// Both ends have proved the secret.
     fn on_proved(&mut self, id: LinkId, hello: Option<Hello>, turn: &mut Turn<'_>) -> Result<(), LinkError> {
-        let local = self.local_text(id);
         let Some(entry) = self.links.get_mut(&id) else {
             return Ok(());
         };
+        let local = entry.link.local_address().map(|ip| self.transports.tcp().describe(ip)).unwrap_or_default();
         if self.config.node_timeout_ns > 0 {
             entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
         }
@@ -83,21 +91,5 @@ impl LinkSet {
             turn.inputs.push(Input::LinkBytes { link: id, bytes });
         }
         Ok(())
-    }
-
-    /// Our address on a link, with the name of its interface: `10.0.0.1 (eth0)`.
-    fn local_text(&mut self, id: LinkId) -> String {
-        let Some(Ok(address)) = self.links.get(&id).map(|entry| entry.link.local_address()) else {
-            return String::new();
-        };
-        let ip = address.ip();
-        if addresses::interface_of(ip, &self.own).is_none() {
-            // It may be new; without a name it is an address still.
-            self.own = interfaces::addresses().unwrap_or_default();
-        }
-        match addresses::interface_of(ip, &self.own) {
-            Some(name) => format!("{ip} ({name})"),
-            None => ip.to_string(),
-        }
     }
 }

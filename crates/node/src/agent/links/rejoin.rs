@@ -5,7 +5,7 @@
 
 use super::LinkSet;
 use super::dialling::Dial;
-use crate::transport::attempts::Attempts;
+use crate::agent::transports::Offer;
 use std::collections::VecDeque;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
@@ -47,31 +47,22 @@ impl LinkSet {
 
     /// Dials the next one, if the last has failed.
     pub(super) fn dial_next_ancestor(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        loop {
-            let Some(rejoin) = self.rejoin.as_mut().filter(|rejoin| !rejoin.under_way) else { return };
-            let Some(Ancestor { agent, addresses }) = rejoin.left.pop_front() else {
-                let problem = rejoin.problems.join("; ");
-                self.rejoin = None;
-                return inputs.push(Input::RejoinFailed { problem });
-            };
-            rejoin.under_way = true;
-            let order = self.dial_order(&addresses, false);
-            if self.dials.contains_key(&agent) {
-                // It is to be the parent: a link beside the tree is of no use any more.
-                self.end_dial(agent, reactor);
-                inputs.push(Input::DialFailed { agent, problem: "it is to be this agent's parent".into() });
-            }
-            self.config.parent = agent;
-            match (order, &mut self.rejoin) {
-                (Ok(order), _) => {
-                    let now_ns = monotonic_ns();
-                    let dial = Dial { attempts: Attempts::new(order), until_ns: now_ns + ANCESTOR_NS_MAX };
-                    self.dials.insert(agent, dial);
-                    return self.dial_due(now_ns, reactor, inputs);
-                }
-                (Err(problem), Some(rejoin)) => rejoin.on_failure(problem),
-                (Err(_), None) => return,
-            }
+        let Some(rejoin) = self.rejoin.as_mut().filter(|rejoin| !rejoin.under_way) else { return };
+        let Some(Ancestor { agent, addresses }) = rejoin.left.pop_front() else {
+            let problem = rejoin.problems.join("; ");
+            self.rejoin = None;
+            return inputs.push(Input::RejoinFailed { problem });
+        };
+        rejoin.under_way = true;
+        if self.dials.contains_key(&agent) {
+            // It is to be the parent: a link beside the tree is of no use any more.
+            self.end_dial(agent, reactor);
+            inputs.push(Input::DialFailed { agent, problem: "it is to be this agent's parent".into() });
         }
+        self.config.parent = agent;
+        let now_ns = monotonic_ns();
+        self.dials.insert(agent, Dial::new(Offer { addresses, ..Offer::default() }, now_ns + ANCESTOR_NS_MAX));
+        // If it cannot even be dialled, the next one is.
+        self.dial_due(now_ns, reactor, inputs);
     }
 }

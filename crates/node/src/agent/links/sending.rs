@@ -1,6 +1,6 @@
 //! Frames for links: queued as they come, written once a turn.
 
-use super::{LOOKS, LinkSet};
+use super::LinkSet;
 use crate::agent::token::Token;
 use crate::transport::link::LinkError;
 use wireup_os::clock::monotonic_ns;
@@ -24,11 +24,6 @@ impl LinkSet {
             if self.dirty.last() != Some(&id) {
                 self.dirty.push(id);
             }
-        } else if let Some(ucx) = &mut self.ucx {
-            ucx.send(id, frame);
-            if self.dirty.last() != Some(&id) {
-                self.dirty.push(id);
-            }
         }
     }
 
@@ -36,24 +31,16 @@ impl LinkSet {
         if let Some(entry) = self.links.get_mut(&id) {
             entry.closing = true;
             self.dirty.push(id);
-        } else if let Some(ucx) = &mut self.ucx {
-            ucx.close(id);
-            self.dirty.push(id);
         }
     }
 
     /// Writes what waits, once a turn.
     pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        if !self.dirty.is_empty() && self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
-            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
+        if !self.dirty.is_empty() {
+            self.plan_look();
         }
         for id in std::mem::take(&mut self.dirty) {
-            let Some(entry) = self.links.get_mut(&id) else {
-                if let Some(ucx) = &mut self.ucx {
-                    ucx.flush(id, inputs);
-                }
-                continue;
-            };
+            let Some(entry) = self.links.get_mut(&id) else { continue };
             let flushed = entry.link.flush();
             let interest = match entry.link.wants_to_write() {
                 false => Interest::READABLE,
@@ -64,13 +51,10 @@ impl LinkSet {
             let is_unread = entry.link.is_local() && entry.link.waiting_bytes() > LAUNCHER_UNREAD_BYTES_MAX;
             match flushed {
                 Ok(false) if is_unread => self.fail(id, LinkError::Unread, reactor, inputs),
-                Ok(true) if entry.closing => {
-                    let _ = reactor.remove(entry.link.fd());
-                    self.links.remove(&id);
-                }
+                Ok(true) if entry.closing => self.forget(id, reactor),
                 Ok(_) => {
                     if std::mem::replace(&mut entry.interest, interest) != interest {
-                        let _ = reactor.modify(entry.link.fd(), Token::Link(id).pack(), interest);
+                        let _ = entry.link.watch(Token::Link(id).pack(), interest, reactor);
                     }
                 }
                 Err(error) => self.fail(id, error, reactor, inputs),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::transports::Offer;
 use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
 use std::io::{Read, Write};
@@ -24,19 +25,29 @@ pub(super) struct End {
 
 impl End {
     pub fn new(me: AgentId, config: LinkConfig) -> End {
-        let links = LinkSet::new(me, Some(Secret([7; 32])), config);
+        End::knowing(Secret([7; 32]), me, config)
+    }
+
+    pub fn knowing(secret: Secret, me: AgentId, config: LinkConfig) -> End {
+        let links = LinkSet::new(me, Some(secret), config);
         End { links, reactor: Reactor::new().unwrap(), buffer: vec![0; 64 << 10], inputs: Vec::new() }
     }
 
+    /// As the driver does it.
     pub fn turn(&mut self) {
-        let events = self.reactor.wait(Some(Duration::from_millis(10))).unwrap().to_vec();
         let now_ns = monotonic_ns();
+        let wait = if self.links.arm() { Duration::from_millis(10) } else { Duration::ZERO };
+        if wait.is_zero() {
+            let turn = &mut Turn { now_ns, reactor: &self.reactor, buffer: &mut self.buffer, inputs: &mut self.inputs };
+            self.links.poll(turn);
+        }
+        let events = self.reactor.wait(Some(wait)).unwrap().to_vec();
         let turn = &mut Turn { now_ns, reactor: &self.reactor, buffer: &mut self.buffer, inputs: &mut self.inputs };
         for event in events {
             match Token::unpack(event.token) {
-                Some(Token::Listener) => self.links.on_listener(turn),
+                Some(Token::Transport(which)) => drop(self.links.on_transport(which, turn)),
                 Some(Token::Link(id)) => self.links.on_event(id, event, turn),
-                other => panic!("only sockets are watched: {other:?}"),
+                other => panic!("only links are watched: {other:?}"),
             }
         }
         if self.links.deadline_ns().is_some_and(|due_ns| due_ns <= now_ns) {
@@ -59,7 +70,7 @@ impl End {
         })
     }
 
-    fn frames(&self) -> Vec<Frame> {
+    pub fn frames(&self) -> Vec<Frame> {
         let (mut reader, mut frames) = (FrameReader::new(), Vec::new());
         for input in &self.inputs {
             if let Input::LinkBytes { bytes, .. } = input {
@@ -89,6 +100,11 @@ pub(super) fn config(interface: &str, encrypt: bool) -> LinkConfig {
 
 fn pair(interface: &str, encrypt: bool) -> (End, End) {
     (End::new(PARENT, config(interface, encrypt)), End::new(CHILD, config(interface, encrypt)))
+}
+
+/// Whether the kernel watches over each link.
+fn kept_alive(end: &End) -> Vec<bool> {
+    end.links.links.values().map(|entry| entry.link.is_kept_alive()).collect()
 }
 
 /// Turns both until `done`.
@@ -130,8 +146,7 @@ fn frames_pass_both_ways_in_either_family() {
             let (up, peer, _) = child.up().unwrap();
             assert_eq!(peer, Peer::Parent);
             for end in [&parent, &child] {
-                let entry = end.links.links.values().next().unwrap();
-                assert!(rustix::net::sockopt::socket_keepalive(entry.link.fd()).unwrap());
+                assert_eq!(kept_alive(end), [true]);
             }
             let frames = [frame(Class::Control, 0), frame(Class::Exchange, 3 << 20), frame(Class::Stdio, 70_000)];
             for frame in &frames {
@@ -202,7 +217,7 @@ fn strangers_do_not_keep_children_out() {
     // Somebody who got as far as the parent's answer.
     let mut first = Vec::new();
     let hello = Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1, role: Role::Child };
-    let terms = Terms { encrypt: false, listener: PARENT };
+    let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut heard = TcpStream::connect(&addresses[0]).unwrap();
     heard.write_all(&first).unwrap();
@@ -227,7 +242,7 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
     let hello = Hello { version: PROTOCOL_VERSION + 1, agent: CHILD, host: String::new(), pid: 1, role: Role::Child };
-    let terms = Terms { encrypt: false, listener: PARENT };
+    let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     let handshake = Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut child = TcpStream::connect(&addresses[0]).unwrap();
     child.set_nonblocking(true).unwrap();
@@ -331,10 +346,11 @@ fn strangers(interface: &str, encrypt: bool) -> (Vec<End>, Vec<Vec<String>>) {
 }
 
 fn dial_direct(end: &mut End, to: u32, at: &[String]) {
-    end.links.dial_direct(AgentId(to), at, None, &end.reactor, &mut end.inputs);
+    let offer = Offer { addresses: at.to_vec(), ..Offer::default() };
+    end.links.dial_direct(AgentId(to), offer, &end.reactor, &mut end.inputs);
 }
 
-fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {
+pub(super) fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {
     let up = |input: &Input| match input {
         Input::LinkUp { link, peer: Peer::Direct(agent), .. } => Some((*agent, *link)),
         _ => None,
@@ -342,7 +358,7 @@ fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {
     end.inputs.iter().filter_map(up).collect()
 }
 
-fn turn_all(ends: &mut [End], mut done: impl FnMut(&[End]) -> bool) {
+pub(super) fn turn_all(ends: &mut [End], mut done: impl FnMut(&[End]) -> bool) {
     for _ in 0..TURNS_MAX {
         ends.iter_mut().for_each(End::turn);
         if done(ends) {
@@ -364,9 +380,7 @@ fn any_two_agents_link_and_several_at_once() {
             let others: Vec<u32> = direct_links(end).keys().map(|agent| agent.0).collect();
             assert_eq!(others, (5..8).filter(|other| *other != me).collect::<Vec<u32>>());
             assert!(end.links.dials.is_empty() && end.links.guests.is_empty());
-            for entry in end.links.links.values() {
-                assert!(rustix::net::sockopt::socket_keepalive(entry.link.fd()).unwrap());
-            }
+            assert_eq!(kept_alive(end), [true, true]);
         }
         let said = frame(Class::Exchange, 300_000);
         let link = direct_links(&ends[2])[&AgentId(5)];

@@ -1,0 +1,53 @@
+//! Links whose other end does not answer any more.
+
+use super::{Kind, LinkSet};
+use crate::agent::turn::Turn;
+use crate::transport::link::LinkError;
+use std::io;
+use std::time::Duration;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::socket::Unacknowledged;
+
+/// Looks at bytes under way within `--node-timeout`.
+const LOOKS: u64 = 4;
+/// From the suspicion to the second look: far more than an answer takes.
+const SUSPECT_NS: u64 = 1_000_000_000;
+
+impl LinkSet {
+    /// Something is to be sent: it will be looked whether that is answered.
+    pub(super) fn plan_look(&mut self) {
+        if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
+            self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
+        }
+    }
+
+    /// Links whose bytes have had no answer for too long fail; the kernel's keepalive sees to those without bytes under
+    /// way.
+    pub(super) fn look(&mut self, turn: &mut Turn<'_>) {
+        let patience = Duration::from_nanos(self.config.node_timeout_ns);
+        let (mut again_ns, mut dead) = (None, Vec::new());
+        for (&id, entry) in self.links.iter_mut().filter(|(_, entry)| entry.kind == Kind::Up) {
+            let pause_ns = match entry.link.silence() {
+                Unacknowledged::Nothing => continue,
+                Unacknowledged::Silent(since) if since >= patience && entry.suspect => {
+                    dead.push(id);
+                    continue;
+                }
+                Unacknowledged::Silent(since) if since >= patience => {
+                    entry.suspect = true;
+                    SUSPECT_NS.min(self.config.node_timeout_ns / LOOKS)
+                }
+                Unacknowledged::Silent(_) | Unacknowledged::Answered => {
+                    entry.suspect = false;
+                    self.config.node_timeout_ns / LOOKS
+                }
+            };
+            again_ns = again_ns.into_iter().chain([turn.now_ns + pause_ns]).min();
+        }
+        self.look_ns = again_ns;
+        for id in dead {
+            let error = LinkError::Silent { patience, error: io::ErrorKind::TimedOut.into() };
+            self.fail(id, error, turn.reactor, turn.inputs);
+        }
+    }
+}

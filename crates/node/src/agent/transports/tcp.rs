@@ -1,0 +1,153 @@
+//! TCP: addresses to dial, in an order; one listener for who dials in.
+
+use super::{Offer, Transport, Way, Which};
+use crate::agent::link_config::LinkConfig;
+use crate::agent::token::Token;
+use crate::transport::addresses::{self, NothingMatches};
+use crate::transport::carrier::Carrier;
+use crate::transport::filter::{Filter, FilterError};
+use crate::transport::listener::{Accepted, Listener};
+use crate::transport::pause::Pause;
+use crate::transport::socket::Socket;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use wireup_os::interfaces::{self, InterfaceAddress};
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
+
+/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods, and
+/// is read in the first of them.
+const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
+
+pub struct Tcp {
+    config: LinkConfig,
+    listener: Option<Listener>,
+    pause: Pause,
+    /// This machine's addresses, once they were needed.
+    own: Vec<InterfaceAddress>,
+}
+
+/// Why an agent cannot be dialled.
+#[derive(thiserror::Error, Debug)]
+pub enum ListenError {
+    #[error("listing this machine's addresses: {0}")]
+    Interfaces(io::Error),
+    #[error("a socket to listen on: {0}")]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    NothingMatches(#[from] NothingMatches),
+}
+
+impl ListenError {
+    /// The kernel's number, if it was the kernel that refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
+            ListenError::Filter(_) | ListenError::NothingMatches(_) => None,
+        }
+    }
+}
+
+impl Tcp {
+    pub fn new(config: LinkConfig) -> Tcp {
+        Tcp { config, listener: None, pause: Pause::default(), own: Vec::new() }
+    }
+
+    /// Addresses where others can dial in, best first; listens from the first call on.
+    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
+        if let Some(listener) = &self.listener {
+            return Ok(listener.addresses());
+        }
+        let listener = if self.config.local {
+            Listener::local()?
+        } else {
+            let filter = self.filter()?;
+            self.own = interfaces::addresses().map_err(ListenError::Interfaces)?;
+            let offered = addresses::offered(&self.own, filter.as_ref(), self.config.reached_at(), false)?;
+            Listener::remote(&offered, filter.is_some())?
+        };
+        reactor.add(listener.fd(), TOKEN.pack(), Interest::READABLE)?;
+        Ok(self.listener.insert(listener).addresses())
+    }
+
+    /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
+    pub fn describe(&mut self, ip: IpAddr) -> String {
+        if addresses::interface_of(ip, &self.own).is_none() {
+            // It may be new; without a name it is an address still.
+            self.own = interfaces::addresses().unwrap_or_default();
+        }
+        match addresses::interface_of(ip, &self.own) {
+            Some(name) => format!("{ip} ({name})"),
+            None => ip.to_string(),
+        }
+    }
+
+    fn filter(&self) -> Result<Option<Filter>, FilterError> {
+        self.config.interface.as_deref().map(Filter::parse).transpose()
+    }
+
+    /// The addresses to dial, best first.
+    fn dial_order(&mut self, offer: &Offer, filter: Option<&Filter>) -> Result<Vec<SocketAddr>, String> {
+        let mut offered: Vec<SocketAddr> = Vec::new();
+        for text in &offer.addresses {
+            offered.push(text.parse().map_err(|_| format!("{text}: not an address"))?);
+        }
+        if self.config.local {
+            return Ok(offered);
+        }
+        // Without them the order that was offered is as good as any.
+        self.own = interfaces::addresses().unwrap_or_default();
+        // Whoever restricts the links means both of their ends.
+        addresses::offered(&self.own, filter, None, false).map_err(|error| error.to_string())?;
+        let caller = self.config.called_from(&offered).filter(|_| offer.called_us);
+        Ok(addresses::dial_order(&offered, &self.own, caller, filter))
+    }
+}
+
+const TOKEN: Token = Token::Transport(Which::Tcp);
+
+impl Transport for Tcp {
+    fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String> {
+        let filter = self.filter().map_err(|error| error.to_string())?;
+        let order = self.dial_order(offer, filter.as_ref())?;
+        let way = |address: SocketAddr| {
+            let source = addresses::source_for(address.ip(), &self.own, filter.as_ref());
+            let open = move || -> io::Result<Box<dyn Carrier>> {
+                Ok(Box::new(Socket::dialled(wireup_os::socket::dial(address, source)?)))
+            };
+            Way { words: address.to_string(), limit_ns: HANDSHAKE_NS_MAX, open: Box::new(open) }
+        };
+        Ok(order.into_iter().map(way).collect())
+    }
+
+    fn take_in(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Box<dyn Carrier>> {
+        let mut guests: Vec<Box<dyn Carrier>> = Vec::new();
+        let Some(listener) = &self.listener else { return guests };
+        for _ in 0..ACCEPTS_A_TURN_MAX {
+            match listener.accept() {
+                Ok(Accepted::Guest(socket)) => guests.push(Box::new(Socket::accepted(socket))),
+                Ok(Accepted::TurnedAway) => {}
+                Ok(Accepted::Nobody) => break,
+                // Out of descriptors, most likely.
+                Err(_) => {
+                    self.pause.begin(listener.fd(), TOKEN.pack(), now_ns, reactor);
+                    break;
+                }
+            }
+        }
+        guests
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.pause.deadline_ns()
+    }
+
+    /// Watches the listener again when it is time.
+    fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
+        if let Some(listener) = &self.listener {
+            self.pause.end_if_due(listener.fd(), TOKEN.pack(), now_ns, reactor);
+        }
+    }
+}

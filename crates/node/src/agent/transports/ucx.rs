@@ -1,0 +1,179 @@
+//! UCX: one worker for all links of this agent. A link is a tag.
+//!
+//! ```text
+//!   offers (its worker's address and a key)          dials: chooses a tag
+//!     ◄─ opening: tag, own address, hello ──────────   under the tag of openings
+//!     ── answer ────────────────────────────────────►  under the link's tag, and so is all that follows, both ways
+//!     ◄─ confirm; frames ───────────────────────────
+//! ```
+//!
+//! Hello, answer and confirmation are the Noise handshake's, as on TCP. Tag and address of the opening, and the key that was offered,
+//! are bound to it: an opening that was changed, or was made for another worker, is refused at the first message, before the
+//! address in it is used.
+//!
+//! Anybody who reaches the worker can send to any tag. So a message is judged before there is room for it: under the tag of openings,
+//! or on a link that has proved nothing, it is as short as those messages are; on a proved link as long as the other side makes
+//! them; under any other tag it is thrown away.
+
+mod carrier;
+mod inbox;
+mod opening;
+
+use super::{Offer, Transport, Way, Which};
+use crate::agent::token::Token;
+use crate::transport::carrier::Carrier;
+use carrier::UcxCarrier;
+use inbox::Inbox;
+use opening::{OPENING_LEN_MAX, Opening};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::rc::Rc;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_ucx::{Budget, Endpoint, Message, Verdict, Worker};
+use wireup_wire::route::UcxPoint;
+
+/// The tag of openings.
+const OPENING: u64 = u64::MAX;
+/// Time for a handshake (ns); then another transport is tried. Chosen: three messages take less than a second on a busy machine.
+const ANSWER_NS_MAX: u64 = 5_000_000_000;
+/// One turn of the worker. Chosen: a turn takes less than a millisecond, unless its messages are long, and there is room for the
+/// guests of two.
+const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
+
+pub struct Ucx {
+    shared: Rc<RefCell<Shared>>,
+    key: [u8; 32],
+}
+
+/// What the transport has in common with its carriers.
+struct Shared {
+    worker: Worker,
+    /// The links, by tag.
+    inboxes: BTreeMap<u64, Inbox>,
+    /// Tags of links with news.
+    ready: BTreeSet<u64>,
+}
+
+impl Ucx {
+    /// Opens the library.
+    ///
+    /// # Errors
+    /// Why it cannot be used here, in words.
+    pub fn open(reactor: &Reactor) -> Result<Ucx, String> {
+        let worker = Worker::open().map_err(|error| error.to_string())?;
+        reactor
+            .add(worker.fd(), Token::Transport(Which::Ucx).pack(), Interest::READABLE)
+            .map_err(|error| error.to_string())?;
+        let mut key = [0; 32];
+        random(&mut key).map_err(|error| error.to_string())?;
+        let shared = Shared { worker, inboxes: BTreeMap::new(), ready: BTreeSet::new() };
+        Ok(Ucx { shared: Rc::new(RefCell::new(shared)), key })
+    }
+
+    /// Where others reach this agent.
+    pub fn point(&self) -> UcxPoint {
+        UcxPoint { address: self.shared.borrow().worker.address().to_vec(), key: self.key }
+    }
+
+    fn guest(&self, opening: &Opening<'_>) -> Option<Box<dyn Carrier>> {
+        let inbox = Inbox::with(opening.hello.clone());
+        self.shared.borrow_mut().insert(opening.tag, inbox).then(|| -> Box<dyn Carrier> {
+            let binding = opening.binding(&self.key);
+            Box::new(UcxCarrier::accepted(self.shared.clone(), opening.tag, opening.address.to_vec(), binding))
+        })
+    }
+}
+
+impl Transport for Ucx {
+    fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String> {
+        let Some(point) = offer.ucx.clone() else { return Ok(Vec::new()) };
+        let shared = self.shared.clone();
+        let open = move || -> io::Result<Box<dyn Carrier>> { Ok(Box::new(UcxCarrier::dial(shared, &point)?)) };
+        Ok(vec![Way { words: "UCX".into(), limit_ns: ANSWER_NS_MAX, open: Box::new(open) }])
+    }
+
+    fn take_in(&mut self, _now_ns: u64, _reactor: &Reactor) -> Vec<Box<dyn Carrier>> {
+        let openings = self.shared.borrow_mut().turn();
+        openings.iter().filter_map(|bytes| self.guest(&Opening::decode(bytes)?)).collect()
+    }
+
+    fn ready(&mut self) -> Vec<u64> {
+        let mut shared = self.shared.borrow_mut();
+        let tags = std::mem::take(&mut shared.ready);
+        tags.iter().filter_map(|tag| shared.inboxes.get(tag)?.token).collect()
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self) -> bool {
+        self.shared.borrow_mut().worker.arm()
+    }
+}
+
+impl Shared {
+    /// Lets the worker work. What came for links is put into their inboxes; openings are returned.
+    fn turn(&mut self) -> Vec<bytes::Bytes> {
+        let (mut messages, mut broken) = (Vec::new(), Vec::new());
+        let Shared { worker, inboxes, ready } = self;
+        let judge = |tag, len| match tag {
+            OPENING if len > OPENING_LEN_MAX => Verdict::Drop,
+            OPENING => Verdict::TakeUnordered,
+            tag => match inboxes.get_mut(&tag) {
+                Some(inbox) => {
+                    ready.insert(tag);
+                    inbox.judge(len)
+                }
+                None => Verdict::Drop,
+            },
+        };
+        worker.poll(BUDGET, judge, &mut messages, &mut broken);
+        let openings = messages.extract_if(.., |message| message.tag == OPENING);
+        let openings: Vec<bytes::Bytes> = openings.filter_map(|message| message.bytes.ok()).collect();
+        for Message { tag, bytes } in messages {
+            if let Some(inbox) = inboxes.get_mut(&tag) {
+                inbox.push(bytes);
+                ready.insert(tag);
+            }
+        }
+        for (endpoint, status) in broken {
+            self.on_broken(endpoint, status);
+        }
+        self.find_room();
+        openings
+    }
+
+    fn on_broken(&mut self, endpoint: Endpoint, status: i8) {
+        for (&tag, inbox) in self.inboxes.iter_mut().filter(|(_, inbox)| inbox.endpoint == Some(endpoint)) {
+            inbox.fail(format!("UCX gave it up (status {status})"));
+            self.ready.insert(tag);
+        }
+    }
+
+    /// Links that had no room for more may have some now.
+    fn find_room(&mut self) {
+        for (&tag, inbox) in self.inboxes.iter_mut().filter(|(_, inbox)| inbox.wants_room) {
+            if inbox.endpoint.is_none_or(|endpoint| carrier::has_room(&self.worker, endpoint)) {
+                inbox.wants_room = false;
+                self.ready.insert(tag);
+            }
+        }
+    }
+
+    /// A link by a tag that no other has; `false`: there is one.
+    fn insert(&mut self, tag: u64, inbox: Inbox) -> bool {
+        let is_free = tag != OPENING && !self.inboxes.contains_key(&tag);
+        if is_free {
+            self.inboxes.insert(tag, inbox);
+        }
+        is_free
+    }
+}
+
+fn random(bytes: &mut [u8]) -> io::Result<()> {
+    let length = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
+    assert_eq!(length, bytes.len(), "the kernel gives up to 256 random bytes at once");
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! The bytes of one link in messages of UCX: small pieces together in a message, large ones in their own, without a copy.
+
+use super::inbox::Inbox;
+use super::{OPENING, Shared, opening, random};
+use crate::transport::carrier::{Came, Carrier};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_ucx::{Endpoint, Worker};
+use wireup_wire::route::UcxPoint;
+
+/// Longest message; a longer piece is cut. Chosen: the pieces of all but the largest exchanges fit, and arrive without a copy.
+pub const MESSAGE_LEN_MAX: usize = 16 << 20;
+/// Pieces that are put together into one message. Chosen: below this a copy costs less than a message of its own.
+const SMALL_BYTES_MAX: usize = 8 << 10;
+/// Bytes of one link that are handed to UCX before some have left, so that what is more urgent may overtake the rest. Chosen: more
+/// than a network holds.
+const SENDING_BYTES_MAX: usize = 4 << 20;
+
+pub struct UcxCarrier {
+    shared: Rc<RefCell<Shared>>,
+    tag: u64,
+    way: Way,
+    binding: Vec<u8>,
+}
+
+/// The way to the other side.
+enum Way {
+    /// Not made before the handshake has something to say to who dialled from there.
+    Address(Vec<u8>),
+    /// The first message goes as an opening, behind this.
+    Opening(Endpoint, Vec<u8>),
+    Open(Endpoint),
+}
+
+/// Whether there is room for more of a link.
+pub fn has_room(worker: &Worker, endpoint: Endpoint) -> bool {
+    worker.sending(endpoint) < SENDING_BYTES_MAX
+}
+
+impl UcxCarrier {
+    /// A link to the worker of another agent, under a fresh tag.
+    ///
+    /// # Errors
+    /// It cannot be reached this way.
+    pub fn dial(shared: Rc<RefCell<Shared>>, point: &UcxPoint) -> io::Result<UcxCarrier> {
+        let mut ends = shared.borrow_mut();
+        let tag = ends.fresh_tag()?;
+        let head = opening::head(tag, ends.worker.address()).ok_or(io::ErrorKind::InvalidInput)?;
+        let endpoint = ends.worker.connect(&point.address).map_err(io::Error::other)?;
+        ends.insert(tag, Inbox::towards(endpoint));
+        drop(ends);
+        let binding = opening::binding(&point.key, &head);
+        Ok(UcxCarrier { shared, tag, way: Way::Opening(endpoint, head), binding })
+    }
+
+    /// The link of an opening that was taken in, whose sender says that it is reached at this address.
+    pub fn accepted(shared: Rc<RefCell<Shared>>, tag: u64, address: Vec<u8>, binding: Vec<u8>) -> UcxCarrier {
+        UcxCarrier { shared, tag, way: Way::Address(address), binding }
+    }
+
+    /// The way, which is made when it is first needed.
+    fn endpoint(&mut self, shared: &mut Shared) -> io::Result<Endpoint> {
+        match &self.way {
+            Way::Opening(endpoint, _) | Way::Open(endpoint) => Ok(*endpoint),
+            Way::Address(address) => {
+                let endpoint = shared.worker.connect(address).map_err(io::Error::other)?;
+                if let Some(inbox) = shared.inboxes.get_mut(&self.tag) {
+                    inbox.endpoint = Some(endpoint);
+                }
+                self.way = Way::Open(endpoint);
+                Ok(endpoint)
+            }
+        }
+    }
+
+    fn send(&mut self, shared: &mut Shared, message: Bytes) -> io::Result<()> {
+        let endpoint = self.endpoint(shared)?;
+        let (tag, message) = match std::mem::replace(&mut self.way, Way::Open(endpoint)) {
+            Way::Opening(_, head) => (OPENING, [&head[..], &message].concat().into()),
+            Way::Address(_) | Way::Open(_) => (self.tag, message),
+        };
+        shared.worker.send(endpoint, tag, message).map_err(io::Error::other)
+    }
+
+    /// # Errors
+    /// `WouldBlock`: there is no room; the link is told when there is.
+    fn check_room(&self, shared: &mut Shared) -> io::Result<()> {
+        let Shared { worker, inboxes, .. } = shared;
+        match inboxes.get_mut(&self.tag) {
+            Some(inbox) if inbox.endpoint.is_some_and(|endpoint| !has_room(worker, endpoint)) => {
+                inbox.wants_room = true;
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Carrier for UcxCarrier {
+    fn watch(&mut self, token: u64, _interest: Interest, _reactor: &Reactor) -> io::Result<()> {
+        let Shared { inboxes, ready, .. } = &mut *self.shared.borrow_mut();
+        if let Some(inbox) = inboxes.get_mut(&self.tag) {
+            inbox.token = Some(token);
+            if inbox.has_more() {
+                ready.insert(self.tag);
+            }
+        }
+        Ok(())
+    }
+
+    fn unwatch(&mut self, _reactor: &Reactor) {
+        if let Some(inbox) = self.shared.borrow_mut().inboxes.get_mut(&self.tag) {
+            inbox.token = None;
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let shared = self.shared.clone();
+        let shared = &mut *shared.borrow_mut();
+        self.check_room(shared)?;
+        self.send(shared, Bytes::copy_from_slice(bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let shared = &mut *shared.borrow_mut();
+        self.check_room(shared)?;
+        while let Some(message) = next_message(pieces) {
+            self.send(shared, message)?;
+        }
+        Ok(())
+    }
+
+    fn read<'b>(&mut self, _buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
+        match self.shared.borrow_mut().inboxes.get_mut(&self.tag) {
+            Some(inbox) => inbox.pop().map(Came::Whole),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.shared.borrow().inboxes.get(&self.tag).is_some_and(Inbox::has_more)
+    }
+
+    fn binding(&self) -> &[u8] {
+        &self.binding
+    }
+
+    fn on_proved(&mut self) {
+        if let Some(inbox) = self.shared.borrow_mut().inboxes.get_mut(&self.tag) {
+            inbox.on_proved();
+        }
+    }
+}
+
+impl Drop for UcxCarrier {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        if let Some(endpoint) = shared.inboxes.remove(&self.tag).and_then(|inbox| inbox.endpoint) {
+            shared.worker.close(endpoint);
+        }
+    }
+}
+
+impl Shared {
+    fn fresh_tag(&self) -> io::Result<u64> {
+        loop {
+            let mut bytes = [0; 8];
+            random(&mut bytes)?;
+            let tag = u64::from_le_bytes(bytes);
+            if tag != OPENING && !self.inboxes.contains_key(&tag) {
+                return Ok(tag);
+            }
+        }
+    }
+}
+
+/// Takes the next message from the pieces.
+fn next_message(pieces: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    let first = pieces.front_mut()?;
+    if first.len() > MESSAGE_LEN_MAX {
+        return Some(first.split_to(MESSAGE_LEN_MAX));
+    }
+    let first = pieces.pop_front()?;
+    if pieces.front().is_none_or(|second| first.len() + second.len() > SMALL_BYTES_MAX) {
+        return Some(first);
+    }
+    let mut joined = BytesMut::with_capacity(SMALL_BYTES_MAX);
+    joined.put(first);
+    while pieces.front().is_some_and(|piece| joined.len() + piece.len() <= SMALL_BYTES_MAX) {
+        joined.extend(pieces.pop_front());
+    }
+    Some(joined.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pieces_share_a_message_and_long_ones_are_cut() {
+        let lens = [16, 0, 100, 9_000, 16, 8_176, 1, 40 << 20];
+        let mut pieces: VecDeque<Bytes> = lens.iter().map(|len| Bytes::from(vec![0; *len])).collect();
+        let messages: Vec<usize> = std::iter::from_fn(|| next_message(&mut pieces)).map(|bytes| bytes.len()).collect();
+        assert_eq!(messages, [116, 9_000, 8_192, 1, 16 << 20, 16 << 20, 8 << 20]);
+    }
+}

@@ -1,0 +1,114 @@
+//! What has come for one link over UCX and was not read yet.
+
+use super::carrier::MESSAGE_LEN_MAX;
+use crate::transport::handshake;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io;
+use wireup_ucx::sys::Status;
+use wireup_ucx::{Endpoint, Verdict};
+
+/// A message of the handshake, with its length.
+const HANDSHAKE_LEN_MAX: usize = 2 + handshake::MESSAGE_LEN_MAX;
+
+#[derive(Default)]
+pub struct Inbox {
+    /// How whoever waits knows the link.
+    pub token: Option<u64>,
+    /// The way to the other side, once there is one.
+    pub endpoint: Option<Endpoint>,
+    /// The link is to be told when there is room for more.
+    pub wants_room: bool,
+    is_proved: bool,
+    messages: VecDeque<Bytes>,
+    /// Why nothing more comes.
+    problem: Option<String>,
+}
+
+impl Inbox {
+    /// Of a link that is dialled.
+    pub fn towards(endpoint: Endpoint) -> Inbox {
+        Inbox { endpoint: Some(endpoint), ..Inbox::default() }
+    }
+
+    /// Of a link that was dialled by the other side, with the first message.
+    pub fn with(message: Bytes) -> Inbox {
+        Inbox { messages: VecDeque::from([message]), ..Inbox::default() }
+    }
+
+    /// What is to become of a message that is announced for the link.
+    pub fn judge(&mut self, len: usize) -> Verdict {
+        let len_max = if self.is_proved { MESSAGE_LEN_MAX } else { HANDSHAKE_LEN_MAX };
+        if len > len_max {
+            self.fail(format!("a message of {len} bytes is too long"));
+        }
+        match (&self.problem, self.is_proved) {
+            (Some(_), _) => Verdict::Drop,
+            (None, true) => Verdict::Take,
+            // It may be what proves the secret: then what follows may be longer.
+            (None, false) => Verdict::TakeAlone,
+        }
+    }
+
+    pub fn push(&mut self, message: Result<Bytes, Status>) {
+        match message {
+            Ok(bytes) if self.problem.is_none() => self.messages.push_back(bytes),
+            Ok(_) => {}
+            Err(status) => self.fail(format!("a message did not come (status {status})")),
+        }
+    }
+
+    pub fn fail(&mut self, problem: String) {
+        self.problem.get_or_insert(problem);
+    }
+
+    pub fn on_proved(&mut self) {
+        self.is_proved = true;
+    }
+
+    pub fn has_more(&self) -> bool {
+        !self.messages.is_empty() || self.problem.is_some()
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// There is none, now or any more.
+    pub fn pop(&mut self) -> io::Result<Bytes> {
+        match (self.messages.pop_front(), &self.problem) {
+            (Some(bytes), _) => Ok(bytes),
+            (None, Some(problem)) => Err(io::Error::other(problem.clone())),
+            (None, None) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_the_proof_messages_are_short_and_come_alone() {
+        let mut inbox = Inbox::default();
+        assert_eq!(inbox.judge(HANDSHAKE_LEN_MAX), Verdict::TakeAlone);
+        inbox.on_proved();
+        assert_eq!(inbox.judge(HANDSHAKE_LEN_MAX + 1), Verdict::Take);
+        assert_eq!(inbox.judge(MESSAGE_LEN_MAX), Verdict::Take);
+        assert!(!inbox.has_more());
+        let mut inbox = Inbox::default();
+        assert_eq!(inbox.judge(HANDSHAKE_LEN_MAX + 1), Verdict::Drop);
+        assert_eq!(inbox.judge(1), Verdict::Drop, "a link that has lost a message is none any more");
+    }
+
+    #[test]
+    fn what_came_before_a_problem_is_read_first() {
+        let mut inbox = Inbox::with(Bytes::from_static(b"one"));
+        inbox.on_proved();
+        inbox.push(Ok(Bytes::from_static(b"two")));
+        assert_eq!(inbox.judge(MESSAGE_LEN_MAX + 1), Verdict::Drop);
+        inbox.push(Ok(Bytes::from_static(b"three")));
+        assert_eq!((inbox.pop().unwrap(), inbox.pop().unwrap()), ("one".into(), "two".into()));
+        let problem = inbox.pop().unwrap_err().to_string();
+        assert!(inbox.has_more() && problem.contains("16777217 bytes is too long"), "{problem}");
+    }
+}

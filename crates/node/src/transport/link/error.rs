@@ -1,0 +1,36 @@
+//! Why a link is none any more.
+
+use crate::transport::handshake::HandshakeError;
+use crate::transport::sealed::SealError;
+use std::io;
+use std::time::Duration;
+use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
+
+#[derive(thiserror::Error, Debug)]
+pub enum LinkError {
+    #[error("closed by the other end")]
+    Closed,
+    #[error("closed by the other end during the handshake")]
+    Refused,
+    #[error("more than {LAUNCHER_UNREAD_BYTES_MAX} bytes wait for it, and it does not read")]
+    Unread,
+    #[error("no answer within {} s", seconds(.0))]
+    Late(Duration),
+    /// What the network said of it, if that was more than nothing.
+    #[error("no answer for {} s{}", seconds(.patience), network(.error))]
+    Silent { patience: Duration, error: io::Error },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+fn seconds(time: &Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+fn network(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::TimedOut { String::new() } else { format!(" ({error})") }
+}

@@ -1,0 +1,123 @@
+//! Frames that have not begun to leave, by class: the lowest with something to say goes next.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+use wireup_wire::frame::{Class, Frame};
+
+/// Bytes that begin to leave at once. Chosen: above this a system call is a small part of the cost.
+pub const BEGUN_BYTES_MAX: usize = 256 << 10;
+/// Pieces of these.
+const BEGUN_PIECES_MAX: usize = 64;
+/// Frames that are put together into one buffer. Chosen: below this a copy costs less than the account of pieces.
+const SMALL_BYTES_MAX: usize = 8 << 10;
+
+#[derive(Default)]
+pub struct Waiting {
+    queues: [VecDeque<Frame>; Class::ALL.len()],
+    bytes: usize,
+}
+
+/// What comes after the small frames at the head of the queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    Nothing,
+    /// More small frames than are put together at once, or a large one.
+    More,
+}
+
+impl Waiting {
+    pub fn push(&mut self, frame: Frame) {
+        self.bytes += frame.wire_len();
+        self.queues[frame.class as usize].push_back(frame);
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queues.iter().all(VecDeque::is_empty)
+    }
+
+    /// Puts the next frames together, as many as are small.
+    pub fn join_small(&mut self, joined: &mut Vec<u8>) -> Next {
+        while let Some(queue) = self.queues.iter_mut().find(|queue| !queue.is_empty())
+            && let Some(frame) = queue.pop_front()
+        {
+            if joined.len() + frame.wire_len() > SMALL_BYTES_MAX {
+                queue.push_front(frame);
+                return Next::More;
+            }
+            self.bytes -= frame.wire_len();
+            joined.extend_from_slice(&frame.header());
+            joined.extend_from_slice(&frame.payload);
+        }
+        Next::Nothing
+    }
+
+    /// Moves frames that are to leave now to `pieces`; whatever is bulky goes alone.
+    pub fn begin(&mut self, pieces: &mut VecDeque<Bytes>) {
+        let mut bytes = 0;
+        while bytes < BEGUN_BYTES_MAX && pieces.len() + 2 <= BEGUN_PIECES_MAX {
+            let Some(frame) = self.queues.iter_mut().find_map(VecDeque::pop_front) else {
+                break;
+            };
+            bytes += frame.wire_len();
+            let last = frame.class >= Class::Stdio;
+            pieces.push_back(Bytes::copy_from_slice(&frame.header()));
+            if !frame.payload.is_empty() {
+                pieces.push_back(frame.payload);
+            }
+            if last {
+                break;
+            }
+        }
+        self.bytes -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::frame::{HEADER_LEN, Kind};
+
+    fn frame(class: Class, len: usize) -> Frame {
+        Frame { kind: Kind::Control, class, stream: 0, job: 1, arg: 0, payload: vec![class as u8; len].into() }
+    }
+
+    #[test]
+    fn small_frames_leave_together_and_the_lowest_class_first() {
+        let mut waiting = Waiting::default();
+        for (class, len) in [(Class::Stdio, 5), (Class::Exchange, 7), (Class::Control, 0), (Class::Stdio, 9_000)] {
+            waiting.push(frame(class, len));
+        }
+        assert_eq!(waiting.bytes(), 4 * HEADER_LEN + 9_012);
+        let mut joined = Vec::new();
+        assert_eq!(waiting.join_small(&mut joined), Next::More);
+        assert_eq!((joined.len(), joined[2 * HEADER_LEN]), (3 * HEADER_LEN + 12, Class::Exchange as u8));
+        let mut pieces = VecDeque::new();
+        waiting.begin(&mut pieces);
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [HEADER_LEN, 9_000]);
+        assert!(waiting.is_empty() && waiting.bytes() == 0);
+        joined.clear();
+        assert_eq!((waiting.join_small(&mut joined), joined.len()), (Next::Nothing, 0));
+    }
+
+    #[test]
+    fn what_is_bulky_begins_alone_and_no_more_begins_than_leaves_at_once() {
+        let mut waiting = Waiting::default();
+        for _ in 0..3 {
+            waiting.push(frame(Class::Stdio, 10));
+            waiting.push(frame(Class::Exchange, 200_000));
+        }
+        let mut begun = || {
+            let mut pieces = VecDeque::new();
+            waiting.begin(&mut pieces);
+            pieces.iter().map(Bytes::len).collect::<Vec<_>>()
+        };
+        assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 200_000]);
+        assert_eq!(begun(), [HEADER_LEN, 200_000, HEADER_LEN, 10]);
+        assert_eq!(begun(), [HEADER_LEN, 10]);
+    }
+}

@@ -1,0 +1,168 @@
+//! A link's bytes on a socket: TCP between machines, a Unix socket on this one.
+
+use super::carrier::{Came, Carrier};
+use bytes::{Buf, Bytes};
+use rustix::io::retry_on_intr;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::socket::{self, Unacknowledged};
+
+/// Pieces of one `writev`. Chosen: above this the system call is a small part of the cost.
+const WRITE_PIECES_MAX: usize = 64;
+
+pub struct Socket {
+    fd: OwnedFd,
+    connecting: bool,
+    watched: bool,
+    /// There is no network in between.
+    local: bool,
+}
+
+impl Socket {
+    /// One that was dialled and is not connected yet.
+    pub fn dialled(fd: OwnedFd) -> Socket {
+        Socket { connecting: true, ..Socket::accepted(fd) }
+    }
+
+    /// One that was accepted.
+    pub fn accepted(fd: OwnedFd) -> Socket {
+        Socket { fd, connecting: false, watched: false, local: false }
+    }
+
+    /// One to a process on this machine.
+    pub fn local(fd: OwnedFd) -> Socket {
+        Socket { local: true, ..Socket::accepted(fd) }
+    }
+
+    fn check_connected(&self) -> io::Result<()> {
+        if self.connecting { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    }
+}
+
+impl Carrier for Socket {
+    fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
+        if self.watched {
+            return reactor.modify(&self.fd, token, interest);
+        }
+        reactor.add(&self.fd, token, interest)?;
+        self.watched = true;
+        Ok(())
+    }
+
+    fn unwatch(&mut self, reactor: &Reactor) {
+        if std::mem::take(&mut self.watched) {
+            let _ = reactor.remove(&self.fd);
+        }
+    }
+
+    fn on_writable(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.connecting) {
+            socket::dial_result(&self.fd)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check_connected()?;
+        Ok(retry_on_intr(|| rustix::io::write(&self.fd, bytes))?)
+    }
+
+    fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()> {
+        self.check_connected()?;
+        let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
+        let count = pieces.len().min(WRITE_PIECES_MAX);
+        for (slot, piece) in slices.iter_mut().zip(&*pieces) {
+            *slot = IoSlice::new(piece);
+        }
+        let written = retry_on_intr(|| rustix::io::writev(&self.fd, &slices[..count]))?;
+        advance(pieces, written);
+        Ok(())
+    }
+
+    fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>> {
+        match rustix::io::read(&self.fd, &mut *buffer) {
+            Ok(0) => Ok(Came::End),
+            Ok(length) => Ok(Came::Read(&buffer[..length])),
+            Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
+        socket::keep_alive(&self.fd, patience)
+    }
+
+    #[cfg(test)]
+    fn is_kept_alive(&self) -> bool {
+        rustix::net::sockopt::socket_keepalive(&self.fd).unwrap()
+    }
+
+    fn silence(&self) -> Unacknowledged {
+        if self.local {
+            return Unacknowledged::Nothing;
+        }
+        // What the kernel does not tell is no reason to end a link.
+        socket::silence(&self.fd).unwrap_or(Unacknowledged::Answered)
+    }
+
+    fn local_address(&self) -> Option<IpAddr> {
+        if self.local {
+            return None;
+        }
+        socket::local_address(&self.fd).ok().map(|address| address.ip())
+    }
+}
+
+fn advance(pieces: &mut VecDeque<Bytes>, mut written: usize) {
+    while let Some(piece) = pieces.front_mut() {
+        if piece.len() > written {
+            return piece.advance(written);
+        }
+        written -= piece.len();
+        pieces.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn pieces_leave_in_order_and_what_does_not_fit_stays() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut socket = Socket::local(ours.into());
+        let sizes = [3, 0, 300_000, 1, 2_000_000];
+        let whole: Vec<u8> = (0..sizes.iter().sum()).map(|byte: usize| (byte % 251) as u8).collect();
+        let mut rest = Bytes::from(whole.clone());
+        let mut pieces: VecDeque<Bytes> = sizes.iter().map(|size| rest.split_to(*size)).collect();
+        let reader = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            theirs.read_to_end(&mut read).map(|_| read)
+        });
+        while !pieces.is_empty() {
+            if let Err(error) = socket.write_pieces(&mut pieces) {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                socket::wait(&socket.fd, false, true, None).unwrap();
+            }
+        }
+        drop(socket);
+        assert!(reader.join().unwrap().unwrap() == whole);
+    }
+
+    #[test]
+    fn nothing_leaves_before_the_connection_is_there() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = Socket::dialled(socket::dial(listener.local_addr().unwrap(), None).unwrap());
+        assert_eq!(socket.write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        socket::wait(&socket.fd, false, true, None).unwrap();
+        socket.on_writable().unwrap();
+        assert_eq!(socket.write(b"x").unwrap(), 1);
+    }
+}
