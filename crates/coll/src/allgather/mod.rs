@@ -33,8 +33,11 @@ use wireup_wire::collective::{Algorithm, ExchangeScheme};
 
 /// The algorithms over direct links. A new one is a file with a [`Rounds`], and a line here: what `--exchange` calls it, and a
 /// number that no other has.
-pub const DIRECT: &[Direct] =
-    &[Direct::of::<ring::Ring>("ring", Algorithm::RING), Direct::of::<bruck::Bruck>("log", Algorithm::BRUCK)];
+pub const DIRECT: &[Direct] = &[
+    // A number is below `Algorithm::COUNT_MAX`, or this does not compile.
+    Direct::of::<ring::Ring>("ring", Algorithm::RING),
+    Direct::of::<bruck::Bruck>("log", Algorithm::BRUCK),
+];
 
 /// What `--exchange` takes, with what that means.
 pub fn schemes() -> impl Iterator<Item = (&'static str, ExchangeScheme)> {
