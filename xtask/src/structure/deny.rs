@@ -25,7 +25,7 @@ fn advisories() -> Result {
         println!("    cargo deny: the database of advisories could not be fetched, they were NOT checked ({why})");
         return Ok(());
     }
-    step::run_quietly(cargo().args(["deny", "--log-level", "error", "check", "--disable-fetch", "advisories"]))?;
+    step::run_quietly(cargo().args(["deny", "--log-level", "error", "check", "advisories"]))?;
     println!("    cargo deny: advisories");
     Ok(())
 }
