@@ -11,10 +11,6 @@ use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 pub enum FlagError {
     #[error("{flag} {value}: write A,B:BYTESxTIMES,.. or all:BYTESxTIMES,..")]
     AgentBench { flag: String, value: String },
-    #[error(
-        "--agent-transport ucx cannot be had with --encrypt: what UCX carries is not encrypted; leave out one of the two"
-    )]
-    EncryptedUcx,
     #[error("unknown flag {flag}; {}", suggestion(nearest, "wireup help run lists the flags"))]
     Unknown { flag: String, nearest: Option<String> },
     #[error("{flag} needs {wants} behind it")]

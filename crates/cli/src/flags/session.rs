@@ -7,7 +7,7 @@ use super::layout::{self, Layout};
 use super::low::{Low, Start};
 use super::remote_shell::{Reach, remote_shell};
 use crate::here::Here;
-use wireup_wire::peer::{AgentTransport, SessionSpec};
+use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::Standing;
 
 /// An agent that has not linked back by then is lost. Chosen: a slow log-in takes seconds, not a minute.
@@ -17,9 +17,6 @@ const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// The session of a job's own.
 pub fn of_job(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
-    if low.encrypt && low.transport == Some(AgentTransport::Ucx) {
-        return Err(FlagError::EncryptedUcx);
-    }
     let start = start(low, reach != Reach::Here)?;
     Ok(SessionSpec {
         name,
