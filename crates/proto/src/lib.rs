@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod arena;
+pub mod clock_offset;
 mod digest;
 mod exchange;
 pub mod exit_code;
@@ -34,7 +35,6 @@ pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
-pub use session::clock as clock_offset;
 pub use session::starts;
 pub use session::starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;
