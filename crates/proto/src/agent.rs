@@ -19,10 +19,11 @@ use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants
 use crate::link::Links;
 use crate::memory::{Heap, Memory};
 use crate::outbox::{Outbox, control_frame};
+use crate::session::inputs::{early, launchers, membership, starter, ucx};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
-    Begin, ClockOffset, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter,
-    UcxAgreement, View, early, launchers, membership, on_control, placement, starter, ucx,
+    Begin, Clock, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter, UcxAgreement,
+    View, on_control, placement,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -50,7 +51,7 @@ pub struct Agent {
     launchers: Launchers,
     early: Early,
     ucx: UcxAgreement,
-    clock: ClockOffset,
+    clock: Clock,
     leaving: Leaving,
     jobs: Jobs,
     /// What is still to be done of the input in hand; the last is the next.
@@ -98,7 +99,7 @@ impl Agent {
             membership: Membership::new(me, tree, &session, parent, kin),
             launchers: Launchers::default(),
             ucx: UcxAgreement::default(),
-            clock: ClockOffset::of(&session.remote_shell),
+            clock: Clock::of(&session.remote_shell),
             leaving: Leaving::default(),
             jobs: Jobs::default(),
             session,
@@ -326,7 +327,7 @@ impl Agent {
             Effect::Job(id, input) => self.tell_job(now, id, input, fx),
             Effect::TickJobs => fx.jobs(self.jobs.ids(), || JobInput::Tick),
             // What an agent of ours cannot have written changes nothing.
-            Effect::Deliver { job, from, frame } => drop(self.jobs.deliver(&view, job, from, frame, fx)),
+            Effect::Deliver { job, from, frame } => drop(self.jobs.deliver(self.tree, job, from, frame, fx)),
             Effect::JobOver(id) => self.forget_job(id, fx),
         }
     }
@@ -399,7 +400,7 @@ impl Agent {
         self.links.on_up(link, Peer::Child(child), &mut self.out);
         fx.push(Effect::Starter(starter::Input::Adopted(child)));
         fx.push(Effect::Membership(membership::Input::TellState(child)));
-        let waiting = waiting.into_iter().filter(|frame| !membership::is_state(frame));
+        let waiting = waiting.into_iter().filter(|frame| !is_state(frame));
         waiting.for_each(|frame| fx.push(Effect::ChildFrame(child, frame)));
     }
 
@@ -533,7 +534,7 @@ impl Agent {
         let mut turn = Turn {
             now,
             start_by: self.starter.start_by(),
-            clock: &self.clock,
+            clock: self.clock.offset(),
             standing: self.policy.survives_losses(),
             is_linked: &|agent| neighbours.child(agent).is_some(),
             memory: &mut *self.memory,
@@ -571,6 +572,12 @@ impl Agent {
         let traces = job.leaves_traces().then(|| job.agents());
         fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));
     }
+}
+
+/// Whether a frame tells what a child that links is told, or told before it.
+fn is_state(frame: &Frame) -> bool {
+    let is_of_session = frame.kind == Kind::Control && frame.job == 0;
+    is_of_session && matches!(peer::decode(&frame.payload), Ok(Control::Lost { .. } | Control::Return { .. }))
 }
 
 #[cfg(test)]

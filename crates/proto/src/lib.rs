@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod clock_offset;
 mod digest;
 mod exchange;
 pub mod exit_code;
@@ -33,7 +34,6 @@ pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
 pub use pmi_server::arena;
-pub use session::clock as clock_offset;
 pub use session::starts;
 pub use session::starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

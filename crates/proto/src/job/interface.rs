@@ -147,10 +147,6 @@ pub enum Act {
 pub struct Acts(Vec<Act>);
 
 impl Acts {
-    pub fn push(&mut self, output: Output) {
-        self.0.push(Act::Do(output));
-    }
-
     pub fn act(&mut self, act: Act) {
         self.0.push(act);
     }

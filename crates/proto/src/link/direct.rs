@@ -24,6 +24,7 @@
 //!
 //! Cost: a message of some hundred bytes, with the first frame, for each hop between the two; then the handshake's round trips.
 
+mod frames;
 mod making;
 mod overdue;
 mod peer;
@@ -31,13 +32,13 @@ mod peer;
 use crate::io::LinkId;
 use crate::outbox::Outbox;
 use crate::time::Instant;
-use bytes::Bytes;
+use frames::{ACKNOWLEDGE, BEGIN, about, acknowledged};
 use peer::{Peer, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::AgentTransport;
-use wireup_wire::route::{Endpoint, Lives, Routed, UcxPoint};
+use wireup_wire::route::{Routed, UcxPoint};
 
 /// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
 /// parent after a fifth of a second at most, and then some hops.
@@ -47,10 +48,6 @@ const EXPLAIN_NS: u64 = 500_000_000;
 const AGAIN_NS: u64 = 100_000_000;
 /// Bytes that a peer may keep for us when no job is under way between the two. Chosen: less than a job's own state.
 const IDLE_BYTES_MAX: usize = 4 << 10;
-/// `stream` of a [`Kind::Pair`] frame.
-const BEGIN: u16 = 0;
-const ACKNOWLEDGE: u16 = 1;
-
 /// All peers of one agent that are no neighbours.
 pub struct Direct {
     me: AgentId,
@@ -214,25 +211,4 @@ impl Direct {
 fn peer(peers: &mut BTreeMap<AgentId, Peer>, ways: Ways, agent: AgentId) -> &mut Peer {
     let state = if ways.tree_only { State::Routed } else { State::Unasked };
     peers.entry(agent).or_insert_with(|| Peer::new(state, ways.standing))
-}
-
-fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId, Routed) {
-    (job, numbered(me, to, 0, about(ACKNOWLEDGE, before)).1)
-}
-
-/// A frame through the tree. The lives of the two are filled in when it leaves.
-fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
-    let job = JobId(frame.job);
-    let frame = Some((number as u32, frame));
-    (job, Routed { to, from: me, lives: Lives::default(), endpoint: None, frame })
-}
-
-/// Where this agent can be reached, or cannot, through the tree.
-fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
-    (job, Routed { to, from: me, lives: Lives::default(), endpoint: Some(endpoint), frame: None })
-}
-
-/// A frame about the frames of a link.
-fn about(stream: u16, arg: u32) -> Frame {
-    Frame { kind: Kind::Pair, class: Class::Exchange, stream, job: 0, arg, payload: Bytes::new() }
 }

@@ -2,7 +2,8 @@
 //!
 //! What comes in the wrong direction, or is of a standing session and this is none, comes from no agent of ours: it changes nothing.
 
-use super::{Begin, Effect, Effects, Routes, View, early, membership, placement, starter, ucx};
+use super::inputs::{early, membership, starter, ucx};
+use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
 use wireup_wire::frame::Frame;
@@ -84,7 +85,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::Stall(_)
             | Control::Missing(_)
             | Control::Over { .. }),
-        ) => view.jobs.on_control(view, from.neighbour, job, message, fx),
+        ) => view.jobs.on_control(view.tree, from.neighbour, job, message, fx),
         (
             _,
             Control::Launch(_)

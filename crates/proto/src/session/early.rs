@@ -4,6 +4,7 @@
 //! session's, so all of its frames may come from any agent; elsewhere nobody gives orders beside the tree. A job that is over leaves
 //! behind what other nodes may still ask its ranks for.
 
+use super::inputs::early::Input;
 use super::{Begin, Effect, Effects, View};
 use crate::job::JobInput;
 use crate::pmix::{Remains, modex_frame, modex_gone};
@@ -13,23 +14,6 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{self, Control};
-
-pub enum Input {
-    /// Another agent, wherever it is in the tree, has sent this one a frame.
-    Frame { from: AgentId, frame: Frame },
-    /// Of the jobs up to `newest` only these may still have something to say.
-    Live { newest: JobId, live: Vec<JobId> },
-    /// A job of a standing session comes down the tree; at the root, with what is live now.
-    Start { begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)> },
-    /// A job has begun here.
-    Begun(JobId),
-    /// A job that is not here is over on all nodes.
-    Over(JobId),
-    /// At the root: a job is over on all nodes.
-    OverEverywhere(JobId),
-    /// A frame of a job was heard: what comes late of it leaves nothing behind.
-    ForgetIfOver(JobId),
-}
 
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]

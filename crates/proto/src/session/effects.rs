@@ -1,12 +1,11 @@
 //! What a part wants done, by links, by the driver, by the jobs, or by another part.
 
-use super::{early, launchers, membership, starter, ucx};
+use super::inputs::{early, launchers, membership, starter, ucx};
+use super::{Begin, Whom};
 use crate::io::{LinkId, Output};
-use crate::job::{JobInput, JobTree};
+use crate::job::JobInput;
 use crate::outbox::control_frame;
 use bytes::Bytes;
-use std::sync::Arc;
-use wireup_coll::mapping::Mapping;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -91,32 +90,6 @@ pub enum Effect {
         frame: Frame,
     },
     JobOver(JobId),
-}
-
-/// A job that begins here.
-pub struct Begin {
-    pub spec: Arc<JobSpec>,
-    pub mapping: Mapping,
-    pub tree: JobTree,
-    /// Children that should run some of it and were lost before.
-    pub lost: Vec<AgentId>,
-}
-
-/// Some agents.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Whom {
-    /// This one and those that were drawn below it.
-    Behind(AgentId),
-    These(Vec<AgentId>),
-}
-
-impl Whom {
-    pub fn has(&self, tree: wireup_coll::tree::Tree, agent: AgentId) -> bool {
-        match self {
-            Whom::Behind(top) => tree.subtree_contains(*top, agent),
-            Whom::These(agents) => agents.contains(&agent),
-        }
-    }
 }
 
 /// Effects in the order in which they are to happen.

@@ -3,10 +3,11 @@
 //! A job's frames come along its own tree. In a session of one run that is the session's; in a standing one it is a tree of the
 //! job's nodes, so they may come from any agent.
 
-use super::{Effect, Effects, View};
+use super::{Effect, Effects};
 use crate::job::{Job, JobInput};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -106,10 +107,10 @@ impl Jobs {
     }
 
     /// The same of the control class.
-    pub fn on_control(&self, view: &View<'_>, from: Option<AgentId>, id: JobId, message: Control, fx: &mut Effects) {
+    pub fn on_control(&self, tree: Tree, from: Option<AgentId>, id: JobId, message: Control, fx: &mut Effects) {
         let input = match (self.side(id, from), message) {
             (Some(Some(from)), Control::Missing(mut missing)) => {
-                missing.retain(|missing| view.tree.subtree_contains(from, missing.agent));
+                missing.retain(|missing| tree.subtree_contains(from, missing.agent));
                 JobInput::ControlUp { from, message: Control::Missing(missing) }
             }
             (Some(Some(from)), message) => JobInput::ControlUp { from, message },
@@ -125,7 +126,7 @@ impl Jobs {
     /// A message that no agent of ours has written.
     pub fn deliver(
         &self,
-        view: &View<'_>,
+        tree: Tree,
         id: JobId,
         from: AgentId,
         frame: Frame,
@@ -139,7 +140,7 @@ impl Jobs {
             Kind::Bench => JobInput::Bench { from, frame },
             Kind::Direct => JobInput::Direct { from, frame },
             Kind::Control => {
-                self.on_control(view, Some(from), id, peer::decode(&frame.payload)?, fx);
+                self.on_control(tree, Some(from), id, peer::decode(&frame.payload)?, fx);
                 return Ok(());
             }
             Kind::ExchangeUp

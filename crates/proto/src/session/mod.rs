@@ -4,14 +4,16 @@
 //! (`agent.rs`) carries these out one after the other, what one of them causes before the next. So a part that needs something
 //! of another one, or must go on after it, pushes an effect; no part calls another.
 
+mod begin;
 mod below;
-pub mod clock;
+mod clock;
 mod config;
 mod control;
-pub mod early;
+mod early;
 mod effects;
+pub mod inputs;
 mod jobs;
-pub mod launchers;
+mod launchers;
 mod leaving;
 pub mod membership;
 mod placement;
@@ -19,15 +21,17 @@ mod policy;
 mod routes;
 pub mod starter;
 pub mod starts;
-pub mod ucx;
+mod ucx;
 mod view;
+mod whom;
 
+pub use begin::Begin;
 pub use below::Below;
-pub use clock::ClockOffset;
+pub use clock::Clock;
 pub use config::{AgentConfig, Holds};
 pub use control::{From, on_control};
 pub use early::Early;
-pub use effects::{Begin, Effect, Effects, Whom};
+pub use effects::{Effect, Effects};
 pub use jobs::Jobs;
 pub use launchers::Launchers;
 pub use leaving::Leaving;
@@ -40,3 +44,4 @@ pub use ucx::UcxAgreement;
 pub use view::View;
 #[cfg(test)]
 pub use view::tests::Scene;
+pub use whom::Whom;

@@ -9,6 +9,7 @@
 //! Frames for others go through the tree meanwhile, or wait for half a second. Cost: one message up and one down each link, once a
 //! session and only where UCX was asked for.
 
+use super::inputs::ucx::Input;
 use super::{Effect, Effects, View};
 use crate::io::Output;
 use std::collections::BTreeSet;
@@ -35,21 +36,6 @@ enum State {
     },
     /// All below have looked; the root is to say.
     Told,
-    Decided(bool),
-}
-
-pub enum Input {
-    /// These children and this agent are to look for it, if that is wanted and nobody has.
-    Ask(Vec<AgentId>),
-    /// The same for all children that there are.
-    AskAll,
-    /// This agent has looked.
-    Opened(Result<UcxPoint, String>),
-    /// All of a child's subtree have looked.
-    Looked { branch: AgentId, missing: Option<MissingAgent> },
-    /// A child that links late hears what is the case.
-    Tell(AgentId),
-    /// The root has decided.
     Decided(bool),
 }
 

@@ -1,7 +1,8 @@
 //! Links as they are offered, made and lost, and what then goes through the tree.
 
+use super::frames::{BEGIN, about, acknowledged, numbered, offer};
 use super::peer::{Peer, State};
-use super::{AGAIN_NS, BEGIN, Dial, Direct, EXPLAIN_NS, about, acknowledged, numbered, offer, peer};
+use super::{AGAIN_NS, Dial, Direct, EXPLAIN_NS, peer};
 use crate::io::LinkId;
 use crate::outbox::Outbox;
 use wireup_wire::ids::{AgentId, JobId};

@@ -1,6 +1,6 @@
 //! One peer: how far its link is, what waits for it, what is told of it.
 
-use super::numbered;
+use super::frames::numbered;
 use crate::io::LinkId;
 use crate::link::window::{TooMuch, Window};
 use crate::outbox::Outbox;

@@ -4,8 +4,9 @@
 use super::Launchers;
 use super::attached::Asks;
 use crate::io::LinkId;
+use crate::session::inputs::membership;
 use crate::session::membership::Nodes;
-use crate::session::{Effect, Effects, View, membership};
+use crate::session::{Effect, Effects, View};
 use crate::text;
 use wireup_wire::ids::JobId;
 use wireup_wire::limits::LISTED_NAME_LEN_MAX;

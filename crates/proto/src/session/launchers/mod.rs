@@ -7,14 +7,17 @@
 //! In a session of one run there is one launcher, which is above the root as a parent is above another agent; nothing is attached.
 
 mod asks;
+mod attach;
 mod attached;
 mod jobs;
 mod owners;
 #[cfg(test)]
 mod tests;
 
+use super::inputs::launchers::Input;
+use super::inputs::membership;
 use super::membership::Nodes;
-use super::{Effect, Effects, View, Whom, membership};
+use super::{Effect, Effects, View, Whom};
 use crate::io::LinkId;
 use crate::job::JobInput;
 use crate::outbox::control_frame;
@@ -42,44 +45,6 @@ pub struct Launchers {
     begun: BTreeMap<JobId, Instant>,
     /// The session is to end, and why.
     ending: Option<String>,
-}
-
-pub enum Input {
-    Up(LinkId),
-    Down(LinkId),
-    /// A frame that is no control message.
-    Frame {
-        link: LinkId,
-        frame: Frame,
-    },
-    Said {
-        link: LinkId,
-        job: JobId,
-        message: Box<Control>,
-    },
-    /// All that came with one read was heard.
-    Answer(LinkId),
-    /// A link is about to be closed, since this is wrong with it.
-    Refuse {
-        link: LinkId,
-        problem: String,
-    },
-    /// All nodes may be up or known to be missing.
-    TellIfSettled,
-    /// These agents may not have heard of jobs that began before.
-    StartAgain(Whom),
-    /// Agents that were there have a new way.
-    Moved(Vec<AgentId>),
-    /// A job is over everywhere. `traces`: agents that may hold something of it.
-    JobOver {
-        job: JobId,
-        traces: Option<Vec<AgentId>>,
-    },
-    /// The session is to end: its jobs first, then its agents.
-    EndSession {
-        reason: String,
-    },
-    EndIfIdle,
 }
 
 impl Launchers {
@@ -160,7 +125,7 @@ impl Launchers {
                 if job == own =>
             {
                 // What comes when the job is over is late and no mistake.
-                view.jobs.on_control(view, None, job, message, fx);
+                view.jobs.on_control(view.tree, None, job, message, fx);
             }
             Control::Signal { .. }
             | Control::Kill { .. }

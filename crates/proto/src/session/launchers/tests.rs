@@ -1,6 +1,7 @@
 use super::*;
 use crate::io::Output;
-use crate::session::{Scene, early};
+use crate::session::Scene;
+use crate::session::inputs::early;
 use wireup_wire::frame::Kind;
 use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
 use wireup_wire::peer;

@@ -11,9 +11,11 @@
 //! further down is the one that is told to leave when it is heard again. What is said of a loss is said again over every new link
 //! up, until the root has told it to all. Numbers of frames (`link/window`) keep what is sent twice from coming twice.
 
-use super::{Input, Membership, Next, adopt_children_of, next};
+use super::{Membership, adopt_children_of, next};
 use crate::job::JobInput;
-use crate::session::{Effect, Effects, Keeper, View, Whom, launchers, starter};
+use crate::session::inputs::membership::{Input, Next};
+use crate::session::inputs::{launchers, starter};
+use crate::session::{Effect, Effects, Keeper, View, Whom};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Control, MissingAgent};
 
@@ -112,5 +114,5 @@ pub(super) fn start_child(child: AgentId, fx: &mut Effects) {
 
 /// An agent that notices its parent's end as late as may be is there by then.
 pub(super) fn rejoin_by(view: &View<'_>) -> crate::time::Instant {
-    view.now + super::orphans::REJOIN_NS_MAX + view.session.node_timeout_ns
+    view.now + super::seeking::REJOIN_NS_MAX + view.session.node_timeout_ns
 }

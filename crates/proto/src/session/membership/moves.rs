@@ -10,8 +10,10 @@
 //! An agent only ever moves up: to an ancestor of the one that it was linked to. When `Moved` comes, all on the ways to these agents
 //! know the new ones. Frames' numbers (`link/window`) keep what is sent twice from coming twice.
 
-use super::{Membership, Next, next};
-use crate::session::{Effect, Effects, View, launchers};
+use super::{Membership, next};
+use crate::session::inputs::launchers;
+use crate::session::inputs::membership::Next;
+use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent};
 

@@ -10,36 +10,14 @@
 //! dialled instead, where that one is gone too or cannot be reached; they tell it. Who is taken for lost already is told so. An
 //! agent that was started again is not mistaken for one that comes late: each has the number of its life.
 
-use super::{Input, Membership, Next, next};
+use super::seeking::{PAUSE_NS, REJOIN_NS_MAX, Seeking};
+use super::{Membership, next};
 use crate::io::{LinkId, Output};
-use crate::session::{Effect, Effects, View, ucx};
-use crate::time::Instant;
-use wireup_wire::frame::{Frame, Kind};
+use crate::session::inputs::membership::{Input, Next};
+use crate::session::inputs::ucx;
+use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{self, Control, MissingAgent};
-
-/// How long an agent without a parent looks for one (ns). Chosen: some attempts at each of its ancestors.
-pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
-/// The pause between two rounds (ns). Chosen: ancestors notice a loss within that, where it is noticed at once.
-const PAUSE_NS: u64 = 200_000_000;
-
-/// This agent has no parent.
-pub struct Seeking {
-    by: Instant,
-    again_at: Option<Instant>,
-}
-
-impl Seeking {
-    pub fn deadline(&self) -> Option<Instant> {
-        self.again_at
-    }
-}
-
-/// Whether a frame tells what a child that links is told, or told before it.
-pub fn is_state(frame: &Frame) -> bool {
-    let is_of_session = frame.kind == Kind::Control && frame.job == 0;
-    is_of_session && matches!(peer::decode(&frame.payload), Ok(Control::Lost { .. } | Control::Return { .. }))
-}
+use wireup_wire::peer::{Control, MissingAgent};
 
 impl Membership {
     /// The link to the parent is gone. In one run the agent leaves, and its keeper ends what it started.

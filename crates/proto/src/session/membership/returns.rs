@@ -7,8 +7,10 @@
 //! A lost agent whose parent is lost too is started by that one when it is back. Agents that were adopted stay where they are: the one
 //! that returns is told who of its subtree is there already.
 
-use super::{Input, Membership, Next, loss, next};
-use crate::session::{Effect, Effects, Keeper, View, starter};
+use super::{Membership, loss, next};
+use crate::session::inputs::membership::{Input, Next};
+use crate::session::inputs::starter;
+use crate::session::{Effect, Effects, Keeper, View};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Control;
 

@@ -1,7 +1,8 @@
 use super::*;
-use crate::io::Output;
+use crate::io::{LinkId, Output};
+use crate::session::Scene;
+use crate::session::inputs::{launchers, starter};
 use crate::session::view::tests::{said_to, said_up};
-use crate::session::{Scene, starter};
 
 struct Bench {
     scene: Scene,
@@ -146,7 +147,7 @@ fn an_agent_without_parent_dials_its_ancestors_for_a_while() {
     bench.tell(Input::RejoinFailed);
     bench.scene.now = bench.members.deadline().expect("it tries again");
     assert_eq!(dials(&bench.tell(Input::Tick)), Some(vec![ancestor(0)]));
-    bench.scene.now = bench.scene.now + orphans::REJOIN_NS_MAX;
+    bench.scene.now = bench.scene.now + seeking::REJOIN_NS_MAX;
     assert!(bench.tell(Input::RejoinFailed).iter().any(|effect| matches!(effect, Effect::Leave)));
 }
 
@@ -175,7 +176,7 @@ fn an_agent_that_moved_is_told_of_by_the_root() {
     bench.here(1, &[1, 3, 7]);
     let moved = |fx: &Effects| {
         fx.iter().find_map(|effect| match effect {
-            Effect::Launchers(crate::session::launchers::Input::Moved(agents)) => Some(agents.clone()),
+            Effect::Launchers(launchers::Input::Moved(agents)) => Some(agents.clone()),
             _ => None,
         })
     };

@@ -1,8 +1,9 @@
 //! What is given up: children whose time is over, what was wanted for others, and everything once the jobs end.
 
 use super::elsewhere::tell_not_started;
-use super::{Next, Starter, next, stop};
+use super::{Starter, next, stop};
 use crate::job::Job;
+use crate::session::inputs::starter::Next;
 use crate::session::starts::Purpose;
 use crate::session::{Effects, View};
 use wireup_wire::ids::AgentId;

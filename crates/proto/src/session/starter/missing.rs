@@ -2,7 +2,8 @@
 
 use super::Starter;
 use crate::job::JobInput;
-use crate::session::{Effect, Effects, View, membership};
+use crate::session::inputs::membership;
+use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
 

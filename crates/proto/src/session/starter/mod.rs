@@ -5,18 +5,22 @@
 //! meanwhile.
 //!
 //! `children` knows how far each is, `elsewhere` has what agents do for each other, `probes` asks hosts, `missing` says who does
-//! not come, `last_words` why a child went, `steps` has agents that a batch system starts, `ends` gives up.
+//! not come, `losses` why a child went (`last_words`), `by_step` has agents that a batch system starts (`steps`), `ends` gives up.
 
+mod by_step;
 mod children;
 mod elsewhere;
 mod ends;
 mod last_words;
+mod losses;
 mod missing;
 mod probes;
 mod steps;
 #[cfg(test)]
 mod tests;
 
+use super::inputs::membership;
+use super::inputs::starter::{Input, Next};
 use super::starts::{Outcome, Purpose, Starts, Wish};
 use super::{Begin, Effect, Effects, View};
 use crate::io::{ExitStatus, Output, ShellId};
@@ -25,7 +29,8 @@ use crate::time::Instant;
 use children::Children;
 use last_words::LastWords;
 use std::collections::{BTreeMap, BTreeSet};
-use steps::{Step, Steps};
+pub use steps::Step;
+use steps::Steps;
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret, SessionSpec, SpawnError, SpawnStep};
@@ -57,100 +62,6 @@ pub struct Starter {
     asked_about: BTreeSet<(AgentId, AgentId)>,
     last_words: LastWords,
     steps: Steps,
-}
-
-pub enum Input {
-    /// A job begins: the children that it needs are started, or hear of it.
-    Launch {
-        begin: Box<Begin>,
-        children: Vec<AgentId>,
-    },
-    /// A child is wanted.
-    Start(AgentId),
-    /// A whole start time from now, at least: children of a lost agent are started.
-    Extend,
-    /// A new start time: a job was launched.
-    NewTime,
-    /// The same, and children may ask again: lost agents are started.
-    Anew,
-    /// Agents of a standing session are to come by a step, if by that.
-    CallStep(Vec<AgentId>),
-    /// Calls what there is room for.
-    CallShells,
-    /// A child is linked; the address at this end, for a person.
-    Up {
-        child: AgentId,
-        local: String,
-    },
-    /// An agent has become a child, since its parent is lost.
-    Adopted(AgentId),
-    LinkDown {
-        child: AgentId,
-        problem: String,
-    },
-    /// A child is lost, says the root.
-    Lost(AgentId),
-    /// A child does not answer: a later job is not sent to it.
-    Dropped(AgentId),
-    ShellExited {
-        shell: ShellId,
-        status: ExitStatus,
-        stderr: String,
-    },
-    ShellFailed {
-        shell: ShellId,
-        error: SpawnError,
-    },
-    StepTold {
-        shell: ShellId,
-        agent: AgentId,
-        problem: Option<String>,
-    },
-    /// The parent's start time ends earlier than ours, which began with our birth.
-    TimeLeft(u64),
-    /// Nobody above could start it.
-    NotStarted(MissingAgent),
-    /// A host was asked, above.
-    Probed {
-        agent: AgentId,
-        asker: AgentId,
-        problem: Option<String>,
-    },
-    /// A child asks for an agent of its subtree.
-    StartFor {
-        wish: Wish,
-        branch: AgentId,
-        problem: String,
-    },
-    /// An agent of a child's subtree could not ask a host that should be below it.
-    ProbeFor {
-        branch: AgentId,
-        agent: AgentId,
-        asker: AgentId,
-    },
-    /// A child's note, on its way up.
-    Note {
-        branch: AgentId,
-        note: Note,
-    },
-    /// If all jobs are being ended, or there are none, nobody else is called.
-    StopIfEnding,
-    Tick,
-    /// How the part goes on when what it caused before is done.
-    Next(Next),
-}
-
-/// A further step of something longer.
-pub enum Next {
-    Missing { child: AgentId, problem: String, below: Vec<MissingAgent> },
-    ForgetStarting(AgentId),
-    TaskLost { agent: AgentId, problem: String },
-    EndStep { step: Step, words: String },
-    EndLastWords { agents: BTreeSet<AgentId>, words: String },
-    CheckLate,
-    Late(AgentId),
-    CheckSuspects,
-    CheckLastWords,
 }
 
 impl Starter {
@@ -307,7 +218,7 @@ impl Starter {
         let Some((since, delegated)) = self.children.on_up(child, notes_max(view.tree, child)) else {
             return;
         };
-        fx.push(Effect::Membership(super::membership::Input::TellState(child)));
+        fx.push(Effect::Membership(membership::Input::TellState(child)));
         if self.hurried || view.now - since > LONG_START_NS {
             self.tell_time_left(view, child, fx);
         }

@@ -86,7 +86,7 @@ fn in_a_standing_session_somebody_takes_the_place_of_a_missing_child() {
     let mut bench = bench(Scene::standing(0), &[1, 2]);
     let fx = bench.shell_ends(0, UNREACHED, "No route to host");
     let report = |effect: &Effect| match effect {
-        Effect::Membership(crate::session::membership::Input::ReportLost(missing)) => Some(missing.agent),
+        Effect::Membership(membership::Input::ReportLost(missing)) => Some(missing.agent),
         _ => None,
     };
     assert_eq!(fx.iter().find_map(report), Some(AgentId(1)));
@@ -147,7 +147,7 @@ fn a_child_whose_shell_was_called_here_is_lost_a_moment_after_its_link() {
     let fx = bench.tell(Input::LinkDown { child: AgentId(1), problem });
     let words = |fx: &Effects| {
         fx.iter().find_map(|effect| match effect {
-            Effect::Membership(crate::session::membership::Input::ReportLost(missing)) => Some(missing.problem.clone()),
+            Effect::Membership(membership::Input::ReportLost(missing)) => Some(missing.problem.clone()),
             _ => None,
         })
     };

@@ -1,0 +1,156 @@
+//! How far an agent's clock is from its parent's, and the traces of all agents on the root's clock.
+//!
+//! The child asks a few times what the parent's clock says; the answer that came back fastest counts. With a round trip
+//! of `r` the parent looked at its clock somewhere between question and answer, so half of the round trip is how far the
+//! estimate can be off:
+//!
+//! ```text
+//!   child   asked ─────────────── now       offset = (asked + now) / 2 − told
+//!   parent           told                   error  = (now − asked) / 2
+//! ```
+
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Control, RemoteShell, TracePart};
+
+/// Questions. Chosen: the fastest of eight is mostly free of scheduling delays.
+const ROUNDS: u32 = 8;
+
+#[derive(Default)]
+pub struct ClockOffset {
+    rounds: u32,
+    /// Offset and round trip (ns) of the fastest answer.
+    best: Option<(i64, u64)>,
+}
+
+impl ClockOffset {
+    /// The clock of an agent on its parent's machine.
+    fn shared() -> Self {
+        ClockOffset { rounds: 0, best: Some((0, 0)) }
+    }
+
+    /// Of an agent that is started in this way.
+    pub fn of(shell: &RemoteShell) -> Self {
+        match shell {
+            RemoteShell::Local => ClockOffset::shared(),
+            RemoteShell::Command(_) | RemoteShell::Ssh(_) | RemoteShell::Srun(_) => ClockOffset::default(),
+        }
+    }
+
+    /// Whether nobody was asked, and somebody should be.
+    pub fn is_new(&self) -> bool {
+        self.rounds == 0 && self.best.is_none()
+    }
+
+    /// The first question.
+    pub fn ask(&mut self, now: Instant) -> Control {
+        self.rounds = 1;
+        Control::ClockAsk { asked_ns: now.0 }
+    }
+
+    /// An answer; and the next question, if one is wanted.
+    pub fn on_told(&mut self, now: Instant, asked_ns: u64, told_ns: u64) -> Option<Control> {
+        let round_trip = now.0.checked_sub(asked_ns)?;
+        let middle = asked_ns + round_trip / 2;
+        if self.best.is_none_or(|(_, best)| round_trip < best) {
+            self.best = Some((middle.wrapping_sub(told_ns) as i64, round_trip));
+        }
+        self.rounds += 1;
+        (self.rounds <= ROUNDS).then_some(Control::ClockAsk { asked_ns: now.0 })
+    }
+
+    /// Whether there was an answer.
+    pub fn is_known(&self) -> bool {
+        self.best.is_some()
+    }
+
+    /// Offset to the parent's clock and how far that may be off (ns); without any answer that is anything.
+    pub fn estimate(&self) -> (i64, u64) {
+        self.best.map_or((0, u64::MAX), |(offset, round_trip)| (offset, round_trip.div_ceil(2)))
+    }
+}
+
+/// Puts all stamps on the clock of the root: `clock_offset_ns` and `clock_error_ns` become those to the root.
+pub fn align(parts: &mut [TracePart], tree: &Tree) {
+    let own: BTreeMap<AgentId, (i64, u64)> =
+        parts.iter().map(|part| (part.agent, (part.clock_offset_ns, part.clock_error_ns))).collect();
+    for part in parts {
+        let (mut offset, mut error, mut at) = (0i64, 0u64, Some(part.agent));
+        while let Some(agent) = at {
+            // Of an agent that left no trace nobody knows the clock.
+            let unknown = if agent == AgentId(0) { (0, 0) } else { (0, u64::MAX) };
+            let (more, doubt) = own.get(&agent).copied().unwrap_or(unknown);
+            (offset, error) = (offset.wrapping_add(more), error.saturating_add(doubt));
+            at = tree.parent(agent);
+        }
+        (part.clock_offset_ns, part.clock_error_ns) = (offset, error);
+        shift(part, offset);
+    }
+}
+
+fn shift(part: &mut TracePart, offset: i64) {
+    let own =
+        [&mut part.process_ns, &mut part.bootstrap_ns, &mut part.linked_ns, &mut part.job_ns, &mut part.children_ns];
+    let ranks = part.ranks.iter_mut().flat_map(|rank| {
+        [&mut rank.spawn_ns, &mut rank.exec_ns, &mut rank.init_ns, &mut rank.finalize_ns, &mut rank.exit_ns]
+    });
+    let fences =
+        part.fences.iter_mut().flat_map(|fence| [&mut fence.first_in_ns, &mut fence.last_in_ns, &mut fence.out_ns]);
+    // 0: it never happened.
+    for stamp in own.into_iter().chain(ranks).chain(fences).filter(|stamp| **stamp != 0) {
+        *stamp = stamp.saturating_add_signed(offset.saturating_neg()).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the delays: the true offset lies within the stated error.
+        #[test]
+        fn the_error_holds(offset in -1_000_000_000i64..1_000_000_000, delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8)) {
+            let mut estimate = ClockOffset::default();
+            let mut now = 10_000_000_000u64;
+            let mut question = Some(estimate.ask(Instant(now)));
+            for (there, back) in delays {
+                let Some(Control::ClockAsk { asked_ns }) = question else { break };
+                let told_ns = (now + there).saturating_add_signed(-offset);
+                now += there + back;
+                question = estimate.on_told(Instant(now), asked_ns, told_ns);
+            }
+            prop_assert!(question.is_none());
+            let (found, error) = estimate.estimate();
+            prop_assert!(found.abs_diff(offset) <= error + 1, "{found} for {offset}, error {error}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_told_is_not_known() {
+        assert_eq!(ClockOffset::default().estimate(), (0, u64::MAX));
+        let mut parts = [TracePart { agent: AgentId(2), clock_error_ns: 10, ..TracePart::default() }];
+        align(&mut parts, &Tree::new(3, 1));
+        assert_eq!(parts[0].clock_error_ns, u64::MAX);
+    }
+
+    #[test]
+    fn offsets_add_up_along_the_tree() {
+        let part = |agent, clock_offset_ns, process_ns| TracePart {
+            agent: AgentId(agent),
+            clock_offset_ns,
+            clock_error_ns: 10,
+            process_ns,
+            ..TracePart::default()
+        };
+        // A chain 0 - 1 - 2; the same moment on three clocks.
+        let mut parts = [part(0, 0, 1_000), part(1, 500, 1_500), part(2, -700, 800)];
+        parts[0].clock_error_ns = 0;
+        align(&mut parts, &Tree::new(3, 1));
+        assert!(parts.iter().all(|part| part.process_ns == 1_000 && part.linked_ns == 0));
+        assert_eq!(parts[2].clock_offset_ns, -200);
+        assert_eq!(parts[2].clock_error_ns, 20);
+    }
+}

@@ -1,0 +1,31 @@
+//! What agents that have no link yet say to each other through the tree, and what they say about the frames of their link.
+
+use bytes::Bytes;
+use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::route::{Endpoint, Lives, Routed};
+
+/// `stream` of a [`Kind::Pair`] frame.
+pub const BEGIN: u16 = 0;
+pub const ACKNOWLEDGE: u16 = 1;
+
+pub fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId, Routed) {
+    (job, numbered(me, to, 0, about(ACKNOWLEDGE, before)).1)
+}
+
+/// A frame through the tree. The lives of the two are filled in when it leaves.
+pub fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
+    let job = JobId(frame.job);
+    let frame = Some((number as u32, frame));
+    (job, Routed { to, from: me, lives: Lives::default(), endpoint: None, frame })
+}
+
+/// Where this agent can be reached, or cannot, through the tree.
+pub fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
+    (job, Routed { to, from: me, lives: Lives::default(), endpoint: Some(endpoint), frame: None })
+}
+
+/// A frame about the frames of a link.
+pub fn about(stream: u16, arg: u32) -> Frame {
+    Frame { kind: Kind::Pair, class: Class::Exchange, stream, job: 0, arg, payload: Bytes::new() }
+}

@@ -1,0 +1,16 @@
+//! A job that is about to begin at this agent.
+
+use crate::job::JobTree;
+use std::sync::Arc;
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::AgentId;
+use wireup_wire::job::JobSpec;
+
+/// A job that begins here.
+pub struct Begin {
+    pub spec: Arc<JobSpec>,
+    pub mapping: Mapping,
+    pub tree: JobTree,
+    /// Children that should run some of it and were lost before.
+    pub lost: Vec<AgentId>,
+}

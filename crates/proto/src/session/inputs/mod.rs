@@ -1,0 +1,9 @@
+//! What each part is told, by the agent or by another part.
+//!
+//! They lie apart from the parts, so that an effect can name an input and no part needs another one.
+
+pub mod early;
+pub mod launchers;
+pub mod membership;
+pub mod starter;
+pub mod ucx;

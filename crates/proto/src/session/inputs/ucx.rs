@@ -1,0 +1,20 @@
+//! What the part that agrees about UCX is told.
+
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::MissingAgent;
+use wireup_wire::route::UcxPoint;
+
+pub enum Input {
+    /// These children and this agent are to look for it, if that is wanted and nobody has.
+    Ask(Vec<AgentId>),
+    /// The same for all children that there are.
+    AskAll,
+    /// This agent has looked.
+    Opened(Result<UcxPoint, String>),
+    /// All of a child's subtree have looked.
+    Looked { branch: AgentId, missing: Option<MissingAgent> },
+    /// A child that links late hears what is the case.
+    Tell(AgentId),
+    /// The root has decided.
+    Decided(bool),
+}

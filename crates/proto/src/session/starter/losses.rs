@@ -1,0 +1,90 @@
+//! What is known of a child whose link broke: its remote shell may end at the same time, and say why.
+//!
+//! The link tells that the agent is gone, at once; the shell tells that it was killed, or panicked, perhaps a moment later,
+//! perhaps earlier. A child whose shell was called here is therefore lost a moment after its link.
+
+use super::Starter;
+use crate::io::{ExitStatus, ShellId};
+use crate::job::JobInput;
+use crate::session::inputs::membership;
+use crate::session::{Effect, Effects, View, starts};
+use std::collections::BTreeSet;
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Cause, MissingAgent};
+
+impl Starter {
+    pub(super) fn on_link_down(&mut self, view: &View<'_>, child: AgentId, problem: String, fx: &mut Effects) {
+        if !self.children.on_lost(child) || view.is_leaving {
+            return;
+        }
+        fx.push(Effect::Forget(child));
+        self.forget_wishes_below(child, fx);
+        if view.policy.survives_losses() {
+            fx.push(Effect::Membership(membership::Input::TakePlaceOf(child)));
+        }
+        let is_missed = view.policy.survives_losses() || !view.jobs.of_child(child).is_empty();
+        if (self.starts.has_linked(child) || self.steps.holds(child)) && is_missed {
+            self.last_words.wait(view.now, child, problem);
+        } else {
+            let words = self.last_words.take(child).unwrap_or_default();
+            lose_child(view, child, problem, &words, fx);
+        }
+    }
+
+    /// If this was the shell of an agent that had linked: its last words.
+    pub(super) fn on_linked_shell_exited(
+        &mut self,
+        view: &View<'_>,
+        shell: ShellId,
+        status: ExitStatus,
+        stderr: &str,
+        fx: &mut Effects,
+    ) {
+        let Some(child) = self.starts.linked_by(shell) else {
+            return;
+        };
+        let words = starts::last_words(status, stderr, self.starts.is_remote());
+        if let Some(problem) = self.last_words.said(child, &words) {
+            lose_child(view, child, problem, &words, fx);
+        }
+    }
+
+    /// What a batch system says of an agent that has linked: that it was killed, perhaps before it says that all were.
+    pub(super) fn on_last_words(&mut self, child: AgentId, words: String) {
+        self.last_words.keep(child, words);
+    }
+
+    /// The step of these agents is over: nothing more is said of them. `words` are of all.
+    pub(super) fn end_last_words(
+        &mut self,
+        view: &View<'_>,
+        agents: &BTreeSet<AgentId>,
+        words: &str,
+        fx: &mut Effects,
+    ) {
+        for &agent in agents {
+            let said = self.last_words.take(agent).filter(|_| !starts::is_cancelled(words));
+            let words = said.unwrap_or_else(|| words.to_owned());
+            if let Some(problem) = self.last_words.said(agent, &words) {
+                lose_child(view, agent, problem, &words, fx);
+            }
+        }
+    }
+
+    pub(super) fn check_last_words(&mut self, view: &View<'_>, fx: &mut Effects) {
+        for (child, problem) in self.last_words.take_late(view.now) {
+            let words = self.last_words.take(child).unwrap_or_default();
+            lose_child(view, child, problem, &words, fx);
+        }
+    }
+}
+
+/// All that is known is said: in one run to the jobs, which end; in a standing session to those above.
+fn lose_child(view: &View<'_>, agent: AgentId, problem: String, words: &str, fx: &mut Effects) {
+    let problem = if words.is_empty() { problem } else { format!("{problem}; {words}") };
+    if view.policy.survives_losses() {
+        return fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent, problem })));
+    }
+    let cause = Cause::AgentLost { agent, problem };
+    fx.jobs(view.jobs.of_child(agent), || JobInput::ChildLost { agent, cause: cause.clone() });
+}
