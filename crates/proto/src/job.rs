@@ -134,6 +134,8 @@ impl Job {
             JobInput::KeeperLost => self.on_keeper_lost(out),
             JobInput::ClientBytes { local, bytes } => self.on_client_bytes(turn, local, &bytes, out),
             JobInput::ClientGone { local } => self.on_client_gone(now, local),
+            JobInput::Shared(share) => self.pmi.on_shared(share, out),
+            JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(share, problem, out),
             JobInput::StdioBytes { local, stream, bytes } => out.push(Effect::Stdio { local, stream, bytes }),
             JobInput::StdioClosed { local, stream } => self.ranks.on_stream_closed(local, stream, out),
             JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(&self.facts, Sink::Local(local), bytes, out),
@@ -277,7 +279,7 @@ impl Job {
                 self.pmix(now, out, |pmix, view, out| pmix.on_fence_finished(view, *finished, out));
             }
             Effect::GroupOver { group, waiting, pairs } => {
-                self.pmi.on_group_over(&group, waiting, pairs, turn.memory, out);
+                self.pmi.on_group_over(&group, waiting, pairs, out);
             }
             Effect::CheckBroken => self.check_broken(out),
             Effect::Stdio { local, stream, bytes } => {
@@ -376,7 +378,7 @@ impl Job {
 
     fn on_client_bytes(&mut self, turn: &mut Turn<'_>, local: LocalRank, bytes: &[u8], out: &mut Effects) {
         if let Some(process) = self.ranks.get(local.index()) {
-            self.pmi.on_bytes(&self.facts, (local, process), bytes, turn.memory, out);
+            self.pmi.on_bytes(&self.facts, (local, process), bytes, out);
         }
     }
 
@@ -727,7 +729,7 @@ impl Job {
         if let Some(bench) = self.bench.as_mut().filter(|bench| bench.gathers()) {
             return bench.on_gathered(turn.now, &self.facts, out);
         }
-        self.pmi.on_finished(&self.facts, waiting, outcome, turn.memory, out);
+        self.pmi.on_finished(&self.facts, waiting, outcome, out);
         out.push(Effect::Traced(trace));
     }
 

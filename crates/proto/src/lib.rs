@@ -34,6 +34,5 @@ pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
-pub use pmi_server::arena;
 pub use starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

@@ -102,7 +102,6 @@ impl Agent {
             clock: &self.clock,
             standing: self.standing.is_some(),
             is_linked: &|agent| links.child(agent).is_some(),
-            memory: &mut *self.memory,
         };
         let mut acts = Acts::default();
         let is_over = job.handle(&mut turn, input, &mut acts);

@@ -28,7 +28,6 @@ use crate::clock_offset::ClockOffset;
 use crate::io::{Input, Output};
 use crate::job::{Born, Job, JobInput};
 use crate::links::{Below, Links};
-use crate::memory::{Heap, Memory};
 use crate::outbox::Outbox;
 use crate::starts::Starts;
 use crate::time::Instant;
@@ -88,7 +87,6 @@ pub struct Agent {
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
     out: Outbox,
-    memory: Box<dyn Memory>,
     leaving: Option<Instant>,
     left: bool,
     /// The batch system wants this agent gone.
@@ -99,13 +97,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent whose ranks, if any, share its address space.
     pub fn new(config: AgentConfig) -> Self {
-        Agent::with_memory(config, Box::new(Heap))
-    }
-
-    /// An agent that shares `memory` with its ranks.
-    pub fn with_memory(config: AgentConfig, memory: Box<dyn Memory>) -> Self {
         let tree = Tree::new(config.session.agents.len() as u32, config.session.fanout);
         let mut links = Links::new(config.agent, tree, config.session.transport, config.session.standing.is_some());
         if let Some(standing) = &mut links.standing {
@@ -138,7 +130,6 @@ impl Agent {
             specs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             out: Outbox::default(),
-            memory,
             leaving: None,
             left: false,
             told_to_end: false,
@@ -195,6 +186,10 @@ impl Agent {
             }
             Input::ClientGone { job, local } => {
                 self.tell_job(now, job, JobInput::ClientGone { local });
+            }
+            Input::Shared { job, share } => self.tell_job(now, job, JobInput::Shared(share)),
+            Input::ShareFailed { job, share, problem } => {
+                self.tell_job(now, job, JobInput::ShareFailed { share, problem });
             }
             Input::StdioBytes { job, local, stream, bytes } => {
                 self.tell_job(now, job, JobInput::StdioBytes { local, stream, bytes });
