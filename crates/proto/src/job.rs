@@ -132,7 +132,7 @@ impl Job {
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost => self.on_keeper_lost(out),
-            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(turn, local, &bytes, out),
+            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, out),
             JobInput::ClientGone { local } => self.on_client_gone(now, local),
             JobInput::Shared(share) => self.pmi.on_shared(share, out),
             JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(share, problem, out),
@@ -260,7 +260,7 @@ impl Job {
                 self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
             }
             Effect::ClientUnreadable { local, problem } => self.pmi.break_off(local, problem, out),
-            Effect::Resume(local) => self.on_client_bytes(turn, local, &[], out),
+            Effect::Resume(local) => self.on_client_bytes(local, &[], out),
             Effect::Freed { local, place } => self.pmi.on_freed(local, place),
             Effect::Depart(local) => self.depart(now, local, out),
             Effect::Departed(departed) => self.on_departed(now, departed, out),
@@ -376,7 +376,7 @@ impl Job {
         out.fail_here(Cause::KeeperLost);
     }
 
-    fn on_client_bytes(&mut self, turn: &mut Turn<'_>, local: LocalRank, bytes: &[u8], out: &mut Effects) {
+    fn on_client_bytes(&mut self, local: LocalRank, bytes: &[u8], out: &mut Effects) {
         if let Some(process) = self.ranks.get(local.index()) {
             self.pmi.on_bytes(&self.facts, (local, process), bytes, out);
         }

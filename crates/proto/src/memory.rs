@@ -117,7 +117,7 @@ mod tests {
         let mut packed = Vec::new();
         own.iter().for_each(|value| values::push(&mut packed, value));
         for layout in [Layout::rows(3, 2), Layout::packed(3, 2, packed.len())] {
-            let blocks = packed[..3].to_vec().into_iter().collect::<Bytes>();
+            let blocks = Bytes::copy_from_slice(&packed[..3]);
             let in_order = Values::InOrder(vec![blocks, Bytes::copy_from_slice(&packed[3..])]);
             let by_rank = Values::ByRank(own.map(Bytes::from_static).to_vec());
             let [in_order, by_rank] = [in_order, by_rank].map(|values| Content::Array(Array { layout, values }));

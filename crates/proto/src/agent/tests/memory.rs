@@ -85,7 +85,7 @@ fn a_job_without_memory_fails_once_and_says_why() {
 #[test]
 fn a_segment_is_shared_once_and_given_up_after_its_merge() {
     let mut bench = two_own();
-    let mut round = |bench: &mut PmiBench, have: &str| {
+    let round = |bench: &mut PmiBench, have: &str| {
         bench.say(0, "cmd=kvs-put;key=k;value=v;");
         bench.all("cmd=kvs-fence;");
         bench.all(&format!("cmd=wireup-kvs-map;have={have};"));

@@ -162,7 +162,7 @@ fn what_nobody_asks_for_does_not_grow_either() {
 #[test]
 fn memory_is_asked_for_once_and_given_up_when_its_segment_is_merged() {
     let (mut kvs, mut shares) = (Kvs::default(), Shares::new(JobId(1)));
-    let mut put = |kvs: &mut Kvs, key: &str, len: usize| {
+    let put = |kvs: &mut Kvs, key: &str, len: usize| {
         kvs.put(key.as_bytes(), &vec![b'x'; len]);
         fence(kvs);
     };
