@@ -17,7 +17,6 @@
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants};
 use crate::link::Links;
-use crate::memory::{Heap, Memory};
 use crate::outbox::{Outbox, control_frame};
 use crate::session::inputs::{early, launchers, membership, starter, ucx};
 pub use crate::session::{AgentConfig, Holds};
@@ -45,7 +44,6 @@ pub struct Agent {
     born: Born,
     links: Links,
     out: Outbox,
-    memory: Box<dyn Memory>,
     starter: Starter,
     membership: Membership,
     launchers: Launchers,
@@ -76,13 +74,7 @@ macro_rules! view {
 }
 
 impl Agent {
-    /// An agent whose ranks, if any, share its address space.
     pub fn new(config: AgentConfig) -> Self {
-        Agent::with_memory(config, Box::new(Heap))
-    }
-
-    /// An agent that shares `memory` with its ranks.
-    pub fn with_memory(config: AgentConfig, memory: Box<dyn Memory>) -> Self {
         let AgentConfig { agent: me, session, born, parent, kin } = config;
         let tree = Tree::new(session.agents.len() as u32, session.fanout);
         let policy = Policy::of(&session);
@@ -93,7 +85,6 @@ impl Agent {
             born,
             links: Links::new(me, session.transport, policy),
             out: Outbox::default(),
-            memory,
             starter: Starter::new(me, &session, born.process_ns),
             early: Early::new(kin.newest, &kin.live),
             membership: Membership::new(me, tree, &session, parent, kin),
@@ -235,6 +226,10 @@ impl Agent {
             Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
             Input::ClientBytes { job, local, bytes } => {
                 fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
+            }
+            Input::Shared { job, share } => fx.push(Effect::Job(job, JobInput::Shared(share))),
+            Input::ShareFailed { job, share, problem } => {
+                fx.push(Effect::Job(job, JobInput::ShareFailed { share, problem }));
             }
             Input::ClientGone { job, local } => fx.push(Effect::Job(job, JobInput::ClientGone { local })),
             Input::StdioBytes { job, local, stream, bytes } => {
@@ -537,7 +532,6 @@ impl Agent {
             clock: self.clock.offset(),
             standing: self.policy.survives_losses(),
             is_linked: &|agent| neighbours.child(agent).is_some(),
-            memory: &mut *self.memory,
         };
         let mut acts = Acts::default();
         let is_over = job.handle(&mut turn, input, &mut acts);

@@ -3,7 +3,7 @@
 //! Everything here is data: an `Input` can be recorded at the rim and replayed, an `Output` carries bytes
 //! and numbers, never handles.
 
-use crate::memory::Shared;
+use crate::memory::{Array, Content, ShareId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
@@ -206,6 +206,17 @@ pub enum Input {
     },
     /// Nothing but the passing of time.
     Tick,
+    /// Memory of slots is there and can be written.
+    Shared {
+        job: JobId,
+        share: ShareId,
+    },
+    /// Memory could not be made or written; `problem` says what was tried, why it failed and what to do, in words for a person.
+    ShareFailed {
+        job: JobId,
+        share: ShareId,
+        problem: String,
+    },
 }
 
 /// Something to do.
@@ -282,12 +293,32 @@ pub enum Output {
     Sweep {
         job: JobId,
     },
-    /// PMI bytes for a rank, and shared memory whose descriptors go along with the first of them.
+    /// Make memory for the ranks of a job here, and keep it for replies that name it. That memory of slots was made is told by
+    /// `Shared`, that any was not by `ShareFailed`; replies that name what is not there are dropped.
+    Share {
+        job: JobId,
+        share: ShareId,
+        content: Content,
+    },
+    /// Write an array into a slot of such memory, which no rank reads now. If it cannot be written, all later replies of the job
+    /// are dropped, and `ShareFailed` tells why.
+    WriteSlot {
+        job: JobId,
+        share: ShareId,
+        slot: u32,
+        array: Array,
+    },
+    /// No later reply names this memory. Ranks that have it keep it.
+    Unshare {
+        job: JobId,
+        share: ShareId,
+    },
+    /// PMI bytes for a rank, and memory whose descriptors go along with the first of them.
     Reply {
         job: JobId,
         local: LocalRank,
         bytes: Bytes,
-        shares: Vec<Shared>,
+        shares: Vec<ShareId>,
     },
     /// Close a rank's PMI socket after what was replied.
     CloseClient {
@@ -312,7 +343,7 @@ pub enum Output {
         rows: u16,
         columns: u16,
     },
-    /// A job is over on this node; the driver forgets it.
+    /// A job is over on this node; the driver forgets it, with its memory.
     JobGone {
         job: JobId,
     },

@@ -132,8 +132,10 @@ impl Job {
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost => self.on_keeper_lost(out),
-            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(turn, local, &bytes, out),
+            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, out),
             JobInput::ClientGone { local } => self.on_client_gone(now, local),
+            JobInput::Shared(share) => self.pmi.on_shared(share, out),
+            JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(share, problem, out),
             JobInput::StdioBytes { local, stream, bytes } => out.push(Effect::Stdio { local, stream, bytes }),
             JobInput::StdioClosed { local, stream } => self.ranks.on_stream_closed(local, stream, out),
             JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(&self.facts, Sink::Local(local), bytes, out),
@@ -258,7 +260,7 @@ impl Job {
                 self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
             }
             Effect::ClientUnreadable { local, problem } => self.pmi.break_off(local, problem, out),
-            Effect::Resume(local) => self.on_client_bytes(turn, local, &[], out),
+            Effect::Resume(local) => self.on_client_bytes(local, &[], out),
             Effect::Freed { local, place } => self.pmi.on_freed(local, place),
             Effect::Depart(local) => self.depart(now, local, out),
             Effect::Departed(departed) => self.on_departed(now, departed, out),
@@ -274,7 +276,7 @@ impl Job {
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(turn, *finished, out),
             Effect::GroupOver { group, waiting, pairs } => {
-                self.pmi.on_group_over(&group, waiting, pairs, turn.memory, out);
+                self.pmi.on_group_over(&group, waiting, pairs, out);
             }
             Effect::CheckBroken => self.check_broken(out),
             Effect::Stdio { local, stream, bytes } => {
@@ -372,9 +374,9 @@ impl Job {
         out.fail_here(Cause::KeeperLost);
     }
 
-    fn on_client_bytes(&mut self, turn: &mut Turn<'_>, local: LocalRank, bytes: &[u8], out: &mut Effects) {
+    fn on_client_bytes(&mut self, local: LocalRank, bytes: &[u8], out: &mut Effects) {
         if let Some(process) = self.ranks.get(local.index()) {
-            self.pmi.on_bytes(&self.facts, (local, process), bytes, turn.memory, out);
+            self.pmi.on_bytes(&self.facts, (local, process), bytes, out);
         }
     }
 
@@ -723,7 +725,7 @@ impl Job {
         if let Some(bench) = self.bench.as_mut().filter(|bench| bench.gathers()) {
             return bench.on_gathered(turn.now, &self.facts, out);
         }
-        self.pmi.on_finished(&self.facts, waiting, outcome, turn.memory, out);
+        self.pmi.on_finished(&self.facts, waiting, outcome, out);
         out.push(Effect::Traced(trace));
     }
 

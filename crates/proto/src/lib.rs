@@ -33,7 +33,6 @@ pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
 pub use output::MIXED;
-pub use pmi_server::arena;
 pub use session::starts;
 pub use session::starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

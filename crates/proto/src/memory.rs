@@ -1,181 +1,135 @@
-//! Memory that an agent shares with the ranks of its node.
+//! What an agent wants to be in the memory that it shares with the ranks of its node.
 //!
-//! The driver decides what that is: sealed memory of the kernel's, which travels to a rank as a descriptor, or the
-//! [`Heap`] where nobody is there to receive it. It is written once, while it is made, and never changes after that; it is
-//! gone with its last owner. The formats in it are `wireup_wire::shared`.
+//! The agent only says what is to be shared and who gets it; its driver makes the memory, writes it and hands it to the ranks. The
+//! formats in it are `wireup_wire::shared`. Values stay slices of what came from other nodes, so that they are copied once: into
+//! the memory itself.
 
-use crate::pmi_server::arena::Arena;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
-use wireup_wire::shared::rows::ARENA_SLOTS;
+use wireup_wire::shared::rows::{ARENA_SLOTS, Layout};
 
-/// Makes memory to share.
-pub trait Memory {
-    /// Memory of `len` bytes, which `fill` writes; what it leaves out is zero.
-    ///
-    /// # Errors
-    /// There is none to be had; `fill` was not called then, or what it wrote is gone.
-    fn share(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError>;
+/// A piece of memory of one job on this node. Never used again in the job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ShareId(pub u32);
 
-    /// Memory to be written again and again; `None`: there is none such.
-    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>>;
+/// What is to be in a piece of memory.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Content {
+    /// These bytes, which never change.
+    Bytes(Bytes),
+    /// The values of an allgather, which never change.
+    Array(Array),
+    /// Room for [`ARENA_SLOTS`] arrays of at most `slot_len` bytes, which are written again and again.
+    Slots { slot_len: usize },
 }
 
-/// No memory could be made: what was tried, why it failed and what to do, in words for a person.
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("sharing {len} bytes with the ranks of this node: {problem}")]
-pub struct MemoryError {
-    pub len: usize,
-    pub problem: String,
+/// The values of an allgather and how they are to lie.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Array {
+    pub layout: Layout,
+    pub values: Values,
 }
 
-/// One piece of shared memory, as its driver holds it.
-pub trait Region: Send + Sync {
-    fn bytes(&self) -> &[u8];
-
-    /// How many these are; does not touch them.
-    fn byte_len(&self) -> usize;
-
-    /// What is handed to a rank. `None`: this memory cannot leave the process.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-
-    /// What lies in a slot of an arena now, for a rank that lives in this process.
-    fn slot(&self, _index: usize) -> Option<Shared> {
-        None
-    }
+/// The values of all ranks, in the order of ranks.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Values {
+    /// The values of several ranks one behind the other, as in `wireup_wire::values`.
+    InOrder(Vec<Bytes>),
+    /// One value for each rank.
+    ByRank(Vec<Bytes>),
 }
 
-/// One piece of shared memory and all who hold it. Equal if the bytes are.
-#[derive(Clone)]
-pub struct Shared(Arc<dyn Region>);
-
-impl Shared {
-    pub fn new(region: impl Region + 'static) -> Self {
-        Shared(Arc::new(region))
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        self.0.bytes()
-    }
-
-    /// How many bytes there are; does not touch them.
+impl Content {
+    /// How many bytes of memory it takes.
     pub fn byte_len(&self) -> usize {
-        self.0.byte_len()
+        match self {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Array(array) => array.byte_len(),
+            Content::Slots { slot_len } => slot_len * ARENA_SLOTS as usize,
+        }
     }
 
-    /// See [`Region::descriptor`].
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.descriptor()
-    }
-
-    /// See [`Region::slot`].
-    pub fn slot(&self, index: usize) -> Option<Shared> {
-        self.0.slot(index)
+    /// Writes it; slots are left as they are.
+    ///
+    /// # Panics
+    /// If `out` is not [`byte_len`](Self::byte_len) bytes long.
+    pub fn fill(&self, out: &mut [u8]) {
+        match self {
+            Content::Bytes(bytes) => out.copy_from_slice(bytes),
+            Content::Array(array) => array.fill(out),
+            Content::Slots { .. } => {}
+        }
     }
 }
 
-impl PartialEq for Shared {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.bytes() == other.bytes()
+impl Array {
+    /// How many bytes of memory it takes.
+    pub fn byte_len(&self) -> usize {
+        self.layout.total_len()
+    }
+
+    /// Writes it.
+    ///
+    /// # Panics
+    /// If `out` is not [`byte_len`](Self::byte_len) bytes long, or the values are not those that the layout was made for.
+    pub fn fill(&self, out: &mut [u8]) {
+        let mut builder = self.layout.build(out);
+        match &self.values {
+            Values::InOrder(parts) => parts.iter().for_each(|part| builder.place_all(part)),
+            Values::ByRank(values) => values.iter().zip(0..).for_each(|(value, rank)| builder.place(rank, value)),
+        }
+        builder.finish();
     }
 }
 
-impl Eq for Shared {}
-
-impl fmt::Debug for Shared {
-    /// The same for all drivers: it goes into the digest of a recording.
+/// It goes into the digest of a recording, where all bytes would be too much.
+impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} shared bytes", self.0.byte_len())
+        match self {
+            Content::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Content::Array(array) => array.fmt(f),
+            Content::Slots { slot_len } => write!(f, "slots of {slot_len} bytes"),
+        }
     }
 }
 
-/// Memory of this process alone: for the simulator, a replay and tests.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Heap;
-
-impl Memory for Heap {
-    fn share(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError> {
-        let mut bytes = vec![0; len].into_boxed_slice();
-        fill(&mut bytes);
-        Ok(Shared::new(Page(bytes)))
-    }
-
-    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>> {
-        let slots = Arc::default();
-        Some(Box::new(HeapArena { shared: Shared::new(Slots { slots: Arc::clone(&slots), slot_len }), slots }))
-    }
-}
-
-type SlotList = Arc<Mutex<[Option<Shared>; ARENA_SLOTS as usize]>>;
-
-struct HeapArena {
-    shared: Shared,
-    slots: SlotList,
-}
-
-impl Arena for HeapArena {
-    fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    fn write(&mut self, slot: usize, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        let written = Heap.share(len, fill).ok();
-        self.slots.lock().expect("nothing panics while it is locked")[slot] = written;
-        true
-    }
-}
-
-struct Slots {
-    slots: SlotList,
-    slot_len: usize,
-}
-
-impl Region for Slots {
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-
-    fn byte_len(&self) -> usize {
-        self.slot_len * ARENA_SLOTS as usize
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn slot(&self, index: usize) -> Option<Shared> {
-        self.slots.lock().expect("nothing panics while it is locked").get(index)?.clone()
-    }
-}
-
-struct Page(Box<[u8]>);
-
-impl Region for Page {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn byte_len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array of {} bytes", self.byte_len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::values;
+
+    fn written(content: &Content) -> Vec<u8> {
+        let mut out = vec![0; content.byte_len()];
+        content.fill(&mut out);
+        out
+    }
 
     #[test]
-    fn the_heap_keeps_what_was_filled_in() {
-        let share = |text: &[u8]| Heap.share(4, &mut |bytes| bytes[..text.len()].copy_from_slice(text)).unwrap();
-        let shared = share(b"ab");
-        assert_eq!(shared.bytes(), b"ab\0\0");
-        assert!(shared.descriptor().is_none());
-        assert_eq!(format!("{shared:?}"), "4 shared bytes");
-        assert_eq!((&shared, shared == share(b"ac")), (&share(b"ab"), false));
+    fn an_array_is_the_same_from_whole_blocks_and_from_single_values() {
+        let own: [&[u8]; 3] = [b"ab", b"", b"c"];
+        let mut packed = Vec::new();
+        own.iter().for_each(|value| values::push(&mut packed, value));
+        for layout in [Layout::rows(3, 2), Layout::packed(3, 2, packed.len())] {
+            let blocks = Bytes::copy_from_slice(&packed[..3]);
+            let in_order = Values::InOrder(vec![blocks, Bytes::copy_from_slice(&packed[3..])]);
+            let by_rank = Values::ByRank(own.map(Bytes::from_static).to_vec());
+            let [in_order, by_rank] = [in_order, by_rank].map(|values| Content::Array(Array { layout, values }));
+            assert_eq!(written(&in_order), written(&by_rank));
+        }
+    }
+
+    #[test]
+    fn what_a_digest_sees_is_short() {
+        let bytes = Content::Bytes(Bytes::from_static(b"abc"));
+        assert_eq!((written(&bytes), format!("{bytes:?}")), (b"abc".to_vec(), "3 bytes".into()));
+        let slots = Content::Slots { slot_len: 8 };
+        assert_eq!((slots.byte_len(), format!("{slots:?}")), (16, "slots of 8 bytes".into()));
     }
 }

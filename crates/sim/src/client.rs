@@ -1,11 +1,12 @@
 //! A rank's PMI conversation, as a script asks for it: a text client's, or one of our own clients'.
 
+use crate::memory::{Page, Shared};
 use crate::own::OwnClient;
 use bytes::Bytes;
+use std::rc::Rc;
 use wireup_client::env::{Contact, Env};
 use wireup_client::pmi_link::{Event, PmiLink};
 use wireup_proto::io::{RankPlan, SpawnPlan};
-use wireup_proto::memory::Shared;
 use wireup_wire::pmi::{Dialect, Reply, Request};
 
 /// Which client a program is linked with.
@@ -73,7 +74,7 @@ pub enum Answer {
     },
     AllgatherOver {
         id: u32,
-        array: Shared,
+        array: Rc<Page>,
     },
     Mapped,
     Finalize,

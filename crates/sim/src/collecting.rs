@@ -2,11 +2,11 @@
 
 use crate::client::Op;
 use crate::contributions::{self, Lens};
+use crate::memory::Page;
 use crate::ranks::Doing;
 use crate::rng::Rng;
 use crate::workload::{self, Speaks, Which, Whose};
 use crate::world::World;
-use wireup_proto::memory::Shared;
 use wireup_wire::collective::Collective;
 use wireup_wire::job::PmiFence;
 use wireup_wire::shared::rows::{Form, Rows};
@@ -140,7 +140,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn on_allgather_over(&mut self, rank: u32, id: u32, array: &Shared) -> Result<(), String> {
+    pub(crate) fn on_allgather_over(&mut self, rank: u32, id: u32, array: &Page) -> Result<(), String> {
         let (epoch, what) = self.note_over(rank, id, |what| what != What::Fence)?;
         self.checks.collectives.on_release(epoch)?;
         if let What::Allgather { lens, shared } = what {
@@ -165,7 +165,7 @@ impl World {
     }
 
     /// An array holds what all ranks have given. The first rank of a node reads all of it, the others their surroundings.
-    fn check_array(&self, rank: u32, epoch: u32, lens: Lens, shared: bool, array: &Shared) -> Result<(), String> {
+    fn check_array(&self, rank: u32, epoch: u32, lens: Lens, shared: bool, array: &Page) -> Result<(), String> {
         let size = self.spec.job_size();
         let rows = Rows::read(array.bytes()).map_err(|error| format!("allgather {epoch}: {error}"))?;
         let is_padded = rows.form() == Form::Rows;

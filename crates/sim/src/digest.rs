@@ -83,6 +83,8 @@ impl Digest {
             | Input::UcxOpened { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
+            | Input::Shared { .. }
+            | Input::ShareFailed { .. }
             | Input::StepTold { .. }
             | Input::Ancestors { .. }
             | Input::ToldToEnd { .. }

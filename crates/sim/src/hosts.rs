@@ -2,7 +2,7 @@
 
 use crate::clock::Event;
 use crate::fifo::Fifo;
-use crate::memory::Arrays;
+use crate::memory::JobMemory;
 use crate::net::End;
 use crate::ranks::Phase;
 use crate::replay::Told;
@@ -51,8 +51,8 @@ pub struct Host {
     pub links: Vec<u32>,
     /// Others can dial it.
     pub listens: bool,
-    /// Arrays of allgathers that it or its ranks hold.
-    pub arrays: Arrays,
+    /// What it shares with its ranks.
+    pub memory: JobMemory,
     tick_at: Option<Instant>,
     /// Ticks in a row after which the agent wanted another one at once.
     restless: u32,
@@ -90,7 +90,7 @@ impl Host {
             is_cut_off: false,
             links: Vec::new(),
             listens: false,
-            arrays: Arrays::default(),
+            memory: JobMemory::default(),
             tick_at: None,
             restless: 0,
             turn_is_due: false,
@@ -218,7 +218,25 @@ impl World {
             Output::Spawn(plan) => self.spawn(host, &plan),
             Output::Signal { target, signal, .. } => self.signal_ranks(host, target, signal),
             Output::Sweep { .. } => self.sweep(host),
-            Output::Reply { local, bytes, shares, .. } => self.reply(host, local, bytes, shares),
+            Output::Share { job, share, content } => {
+                if self.hosts[host as usize].memory.share(share, &content) {
+                    self.tell_agent(host, Input::Shared { job, share });
+                }
+            }
+            Output::WriteSlot { share, slot, array, .. } => {
+                let written = self.hosts[host as usize].memory.write(share, slot, &array);
+                self.expect_memory(host, written);
+            }
+            Output::Unshare { share, .. } => {
+                let given_up = self.hosts[host as usize].memory.unshare(share);
+                self.expect_memory(host, given_up);
+            }
+            Output::Reply { local, bytes, shares, .. } => {
+                let shares = self.hosts[host as usize].memory.for_reply(&shares);
+                if let Some(shares) = self.expect_memory(host, shares) {
+                    self.reply(host, local, bytes, shares);
+                }
+            }
             Output::CloseClient { local, .. } => self.close_client(host, local),
             Output::Write { local, bytes, .. } => self.write_stdin(host, local, bytes),
             Output::ReadStdio { stream, on, .. } => self.read_stdio(host, stream, on),
@@ -226,6 +244,10 @@ impl World {
             Output::JobGone { .. } => self.job_gone(host),
             Output::Exit => self.agent_leaves(host),
         }
+    }
+
+    fn expect_memory<T>(&mut self, host: u32, result: Result<T, String>) -> Option<T> {
+        result.map_err(|problem| self.checks.problem(format!("agent {host} {problem}"))).ok()
     }
 
     fn send_from_agent(&mut self, host: u32, link: LinkId, frame: Frame) {
@@ -349,5 +371,6 @@ impl World {
         if std::mem::replace(&mut self.hosts[host as usize].job_is_gone, true) {
             self.checks.problem(format!("agent {host} calls the job gone twice"));
         }
+        self.hosts[host as usize].memory.clear();
     }
 }

@@ -1,7 +1,6 @@
 //! How agents come and go: started by their parents, linked, leaving by themselves or killed.
 
 use crate::hosts::{Host, Life};
-use crate::memory::Counted;
 use crate::net::Sort;
 use crate::replay::{Recording, Told};
 use crate::world::World;
@@ -15,8 +14,7 @@ impl World {
     pub(crate) fn come_alive(&mut self, host: u32, config: AgentConfig, jobs: Vec<JobSpec>) {
         let now = self.local_now(host);
         let mut recording = (self.spec.record == Some(host)).then(|| Recording::new(config.clone()));
-        let memory = Counted { arrays: self.hosts[host as usize].arrays.clone() };
-        let mut machine = Agent::with_memory(config, Box::new(memory));
+        let mut machine = Agent::new(config);
         for job in jobs {
             if let Some(recording) = &mut recording {
                 recording.on_told(Told::Launch(now, Box::new(job.clone())));
@@ -50,6 +48,7 @@ impl World {
             self.checks.problem(format!("agent {host} leaves while rank {rank} runs"));
         }
         self.hosts[host as usize].life = Life::Left;
+        self.hosts[host as usize].memory.clear();
         for rank in self.hosts[host as usize].ranks.clone() {
             self.procs[rank as usize].vanish();
         }
@@ -69,6 +68,7 @@ impl World {
             self.on_agent_output(host, &output);
         }
         self.hosts[host as usize].life = Life::Killed;
+        self.hosts[host as usize].memory.clear();
         self.hosts[host as usize].server = None;
         for link in self.hosts[host as usize].links.clone() {
             let from = self.end_of(link, host);

@@ -1,66 +1,125 @@
-//! What agents share with their ranks, counted: an array is gone when the last rank has it.
+//! What agents share with their ranks, on the heap of this process; arrays are counted: one is gone when the last rank has it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use wireup_proto::arena::Arena;
-use wireup_proto::memory::{Heap, Memory, MemoryError, Region, Shared};
-use wireup_wire::shared::rows::Rows;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wireup_proto::memory::{Array, Content, ShareId};
+use wireup_wire::shared::rows::ARENA_SLOTS;
 
-/// How many arrays of allgathers there are, of one agent.
-#[derive(Clone, Debug, Default)]
-pub struct Arrays(Arc<AtomicUsize>);
+/// How many arrays of allgathers there are in memory of their own, of one agent.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Arrays(Rc<Cell<usize>>);
+
+/// The memory of one agent's job.
+#[derive(Default)]
+pub struct JobMemory {
+    pieces: BTreeMap<ShareId, Shared>,
+    arrays: Arrays,
+}
+
+/// One piece of memory and all who hold it.
+#[derive(Clone, Debug)]
+pub enum Shared {
+    Page(Rc<Page>),
+    Arena(Rc<RefCell<[Option<Rc<Page>>; ARENA_SLOTS as usize]>>),
+}
+
+/// Bytes that do not change.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Page {
+    bytes: Box<[u8]>,
+    /// Counts this page, if it is an array in memory of its own.
+    counted: Option<Arrays>,
+}
 
 impl Arrays {
-    pub fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+    fn add(&self, more: isize) {
+        self.0.set(self.0.get().wrapping_add_signed(more));
     }
 }
 
-/// Memory of the simulator's process.
-pub struct Counted {
-    pub arrays: Arrays,
+impl JobMemory {
+    /// How many arrays the agent or its ranks hold.
+    pub fn array_count(&self) -> usize {
+        self.arrays.0.get()
+    }
+
+    /// Makes memory. True if it is an arena, which the agent is to be told of.
+    pub fn share(&mut self, share: ShareId, content: &Content) -> bool {
+        let shared = match content {
+            Content::Slots { .. } => Shared::Arena(Rc::default()),
+            Content::Array(array) => Shared::Page(Rc::new(Page::of_array(array, Some(&self.arrays)))),
+            Content::Bytes(bytes) => Shared::Page(Rc::new(Page { bytes: bytes[..].into(), counted: None })),
+        };
+        let is_arena = matches!(shared, Shared::Arena(_));
+        self.pieces.insert(share, shared);
+        is_arena
+    }
+
+    /// Writes an array into a slot; an error if there is none such.
+    pub fn write(&mut self, share: ShareId, slot: u32, array: &Array) -> Result<(), String> {
+        let Some(Shared::Arena(slots)) = self.pieces.get(&share) else {
+            return Err(format!("writes into {share:?}, which is no arena"));
+        };
+        slots.borrow_mut()[slot as usize] = Some(Rc::new(Page::of_array(array, None)));
+        Ok(())
+    }
+
+    /// Keeps memory no longer; an error if there is none such.
+    pub fn unshare(&mut self, share: ShareId) -> Result<(), String> {
+        self.pieces.remove(&share).map(drop).ok_or_else(|| format!("gives {share:?} up, which it has not"))
+    }
+
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+    }
+
+    /// What goes along with a reply.
+    pub fn for_reply(&self, shares: &[ShareId]) -> Result<Vec<Shared>, String> {
+        let find = |share: &ShareId| {
+            self.pieces.get(share).cloned().ok_or_else(|| format!("hands {share:?} on, which it has not"))
+        };
+        shares.iter().map(find).collect()
+    }
 }
 
-impl Memory for Counted {
-    fn share(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError> {
-        let mut bytes = vec![0; len].into_boxed_slice();
-        fill(&mut bytes);
-        let arrays = Rows::read(&bytes).is_ok().then(|| self.arrays.clone());
-        if let Some(arrays) = &arrays {
-            arrays.0.fetch_add(1, Ordering::Relaxed);
+impl Page {
+    fn of_array(array: &Array, arrays: Option<&Arrays>) -> Page {
+        let mut bytes = vec![0; array.byte_len()].into_boxed_slice();
+        array.fill(&mut bytes);
+        if let Some(arrays) = arrays {
+            arrays.add(1);
         }
-        Ok(Shared::new(Page { bytes, arrays }))
+        Page { bytes, counted: arrays.cloned() }
     }
 
-    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>> {
-        Heap.arena(slot_len)
-    }
-}
-
-struct Page {
-    bytes: Box<[u8]>,
-    /// Counts this page, if it is an array.
-    arrays: Option<Arrays>,
-}
-
-impl Region for Page {
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    fn byte_len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        if let Some(arrays) = &self.arrays {
-            arrays.0.fetch_sub(1, Ordering::Relaxed);
+        if let Some(arrays) = &self.counted {
+            arrays.add(-1);
+        }
+    }
+}
+
+impl Shared {
+    /// Memory that does not change; `None`: it is an arena.
+    pub fn page(self) -> Option<Rc<Page>> {
+        match self {
+            Shared::Page(page) => Some(page),
+            Shared::Arena(_) => None,
+        }
+    }
+
+    /// What lies in a slot of an arena now.
+    pub fn slot(&self, index: usize) -> Option<Rc<Page>> {
+        match self {
+            Shared::Arena(slots) => slots.borrow().get(index)?.clone(),
+            Shared::Page(_) => None,
         }
     }
 }

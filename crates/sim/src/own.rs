@@ -2,12 +2,13 @@
 //! fences have published is looked up in memory.
 
 use crate::client::{Answer, Heard, Op, ring};
+use crate::memory::{Page, Shared};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use wireup_client::env::Env;
 use wireup_client::escape::doubled;
 use wireup_client::pipeline::{Broken, Pipeline};
-use wireup_proto::memory::Shared;
 use wireup_wire::pmi::{Command, Dialect, Reply, Request};
 use wireup_wire::shared::rows::ARENA_SLOTS;
 use wireup_wire::shared::segment::Segment;
@@ -23,7 +24,7 @@ pub struct OwnClient {
     /// Memory that came and belongs to answers still to be read.
     received: VecDeque<Shared>,
     /// Oldest first, each with the version where it ends.
-    segments: Vec<(u32, Shared)>,
+    segments: Vec<(u32, Rc<Page>)>,
     /// What is mapped, and the latest version that a fence has told of.
     mapped: u32,
     latest: u32,
@@ -54,8 +55,8 @@ impl OwnClient {
 
     /// The value of a key, in what is mapped; an error if that is no segment.
     pub fn lookup(&self, key: &str) -> Result<Option<&[u8]>, String> {
-        for (end, shared) in self.segments.iter().rev() {
-            let segment = Segment::read(shared.bytes()).map_err(|error| format!("the segment to {end}: {error}"))?;
+        for (end, page) in self.segments.iter().rev() {
+            let segment = Segment::read(page.bytes()).map_err(|error| format!("the segment to {end}: {error}"))?;
             if let Some(value) = segment.get(key.as_bytes()) {
                 return Ok(Some(value));
             }
@@ -146,10 +147,12 @@ impl OwnClient {
                 *latest = (*latest).max(version);
                 Answer::FenceOver { id, version }
             }
-            (Command::Allgather, Reply::Allgather { place: None, .. }) => match shares.into_iter().next() {
-                Some(array) => Answer::AllgatherOver { id, array },
-                None => Answer::Strange("an allgather without its array".into()),
-            },
+            (Command::Allgather, Reply::Allgather { place: None, .. }) => {
+                match shares.into_iter().next().and_then(Shared::page) {
+                    Some(array) => Answer::AllgatherOver { id, array },
+                    None => Answer::Strange("an allgather without its array".into()),
+                }
+            }
             (Command::Allgather, Reply::Allgather { place: Some(place), .. }) => {
                 *arena = shares.into_iter().next().or(arena.take());
                 freed.push(place.to_string());
@@ -162,7 +165,7 @@ impl OwnClient {
                 segments.truncate(keep as usize);
                 let ends = String::from_utf8_lossy(ends).into_owned();
                 let ends = ends.split(',').filter_map(|end| end.parse().ok());
-                segments.extend(ends.zip(shares));
+                segments.extend(ends.zip(shares.into_iter().filter_map(Shared::page)));
                 *mapped = segments.last().map_or(0, |(end, _)| *end);
                 Answer::Mapped
             }

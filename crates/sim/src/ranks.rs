@@ -9,13 +9,13 @@ use crate::collecting::Collecting;
 use crate::faults::Culprit;
 use crate::fifo::Fifo;
 use crate::hosts::Host;
+use crate::memory::Shared;
 use crate::stdio::{Pipe, StdinPipe};
 use crate::workload::{Disposition, Script};
 use crate::world::World;
 use bytes::Bytes;
 use std::rc::Rc;
 use wireup_proto::io::{ExitStatus, Input, RankPlan, SpawnPlan};
-use wireup_proto::memory::Shared;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 

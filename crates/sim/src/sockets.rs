@@ -2,12 +2,12 @@
 
 use crate::birth::JOB;
 use crate::clock::Event;
+use crate::memory::Shared;
 use crate::ranks::{Doing, FromAgent, ToAgent};
 use crate::steps::PMI_FAILED_CODE;
 use crate::world::World;
 use bytes::Bytes;
 use wireup_proto::io::{ExitStatus, Input};
-use wireup_proto::memory::Shared;
 use wireup_wire::ids::LocalRank;
 
 impl World {

@@ -43,6 +43,8 @@ pub struct AgentDriver {
     jobs: Jobs,
     /// Keepers that wait for a job.
     keepers: Keepers,
+    /// What ranks map.
+    memory: RankMemory,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
@@ -93,11 +95,12 @@ impl AgentDriver {
         }
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            agent: Agent::with_memory(config, Box::new(RankMemory)),
+            agent: Agent::new(config),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: Jobs::default(),
             keepers: Keepers::default(),
+            memory: RankMemory::default(),
             shells: None,
             recorder,
             inputs: Vec::new(),

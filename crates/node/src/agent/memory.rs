@@ -1,84 +1,148 @@
 //! Memory that the agent's ranks map: sealed, known by its descriptor.
+//!
+//! What the machine asks for is made and written here, and kept by its number as long as the machine may name it. A reply holds the
+//! descriptors that it takes along.
 
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use wireup_os::shm::{ArenaMemory, SealedMemory, ShmError};
-use wireup_proto::arena::Arena;
-use wireup_proto::memory::{Memory, MemoryError, Region, Shared};
-use wireup_wire::shared::rows::ARENA_SLOTS;
+use wireup_proto::io::Input;
+use wireup_proto::memory::{Array, Content, ShareId};
+use wireup_wire::ids::JobId;
 
 /// What `/proc/*/fd` calls it.
 const NAME: &str = "wireup";
 
-pub struct RankMemory;
+/// The memory of all jobs here.
+#[derive(Default)]
+pub struct RankMemory(BTreeMap<JobId, JobMemory>);
 
-impl Memory for RankMemory {
-    fn share(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError> {
-        match SealedMemory::new(NAME, len, fill) {
-            Ok(memory) => Ok(Shared::new(Sealed(memory))),
-            Err(error) => Err(MemoryError { len, problem: format!("{error}{}", next_step(&error)) }),
-        }
-    }
+#[derive(Default)]
+struct JobMemory {
+    pieces: BTreeMap<ShareId, Piece>,
+    /// A slot could not be written: ranks that were told of it would read what was there before.
+    is_stale: bool,
+}
 
-    fn arena(&mut self, slot_len: usize) -> Option<Box<dyn Arena>> {
-        let memory = ArenaMemory::new(NAME, slot_len * ARENA_SLOTS as usize).ok()?;
-        let len = slot_len * ARENA_SLOTS as usize;
-        let shared = Shared::new(ArenaRegion { fd: memory.share().ok()?, len });
-        Some(Box::new(RankArena { memory, slot_len, shared }))
-    }
+enum Piece {
+    /// Written once.
+    Sealed(Shared),
+    Arena(Arena),
 }
 
 /// Written by this agent, mapped by its ranks.
-struct RankArena {
+struct Arena {
     memory: ArenaMemory,
     slot_len: usize,
     shared: Shared,
 }
 
-impl Arena for RankArena {
+/// One piece of memory, for whoever sends its descriptor.
+#[derive(Clone)]
+pub struct Shared(Rc<Region>);
+
+enum Region {
+    Sealed(SealedMemory),
+    Arena(OwnedFd),
+}
+
+impl RankMemory {
+    /// Makes memory. What the machine is to know of it.
+    pub fn share(&mut self, job: JobId, share: ShareId, content: &Content) -> Option<Input> {
+        match Piece::new(content) {
+            Err(error) => Some(failed(job, share, content.byte_len(), &error)),
+            Ok(piece) => {
+                let is_arena = matches!(piece, Piece::Arena(_));
+                self.0.entry(job).or_default().pieces.insert(share, piece);
+                is_arena.then_some(Input::Shared { job, share })
+            }
+        }
+    }
+
+    /// Writes an array into a slot. What the machine is to know of it.
+    ///
+    /// # Panics
+    /// If there is no such arena: the machine was told which there are.
+    pub fn write(&mut self, job: JobId, share: ShareId, slot: u32, array: &Array) -> Option<Input> {
+        let memory = self.0.entry(job).or_default();
+        let Some(Piece::Arena(arena)) = memory.pieces.get_mut(&share) else {
+            panic!("the machine writes only to an arena that it was told of");
+        };
+        let error = arena.write(slot, array).err()?;
+        memory.is_stale = true;
+        Some(failed(job, share, array.byte_len(), &error))
+    }
+
+    /// Keeps memory no longer.
+    pub fn unshare(&mut self, job: JobId, share: ShareId) {
+        if let Some(memory) = self.0.get_mut(&job) {
+            memory.pieces.remove(&share);
+        }
+    }
+
+    pub fn forget(&mut self, job: JobId) {
+        self.0.remove(&job);
+    }
+
+    /// What goes along with a reply. `None`: the reply is not to be sent, since what it speaks of is not there.
+    pub fn for_reply(&self, job: JobId, shares: &[ShareId]) -> Option<Vec<Shared>> {
+        let Some(memory) = self.0.get(&job) else {
+            return shares.is_empty().then(Vec::new);
+        };
+        if memory.is_stale {
+            return None;
+        }
+        shares.iter().map(|share| memory.pieces.get(share).map(Piece::shared).cloned()).collect()
+    }
+}
+
+impl Piece {
+    fn new(content: &Content) -> Result<Piece, ShmError> {
+        match content {
+            Content::Slots { slot_len } => Arena::new(*slot_len, content.byte_len()).map(Piece::Arena),
+            Content::Bytes(_) | Content::Array(_) => {
+                let memory = SealedMemory::new(NAME, content.byte_len(), |out| content.fill(out))?;
+                Ok(Piece::Sealed(Shared(Rc::new(Region::Sealed(memory)))))
+            }
+        }
+    }
+
     fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    fn write(&mut self, slot: usize, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.memory.bytes_mut(slot * self.slot_len, len).map(fill).is_ok()
-    }
-}
-
-/// What ranks get of it. Nobody reads it here.
-struct ArenaRegion {
-    fd: OwnedFd,
-    len: usize,
-}
-
-impl Region for ArenaRegion {
-    fn bytes(&self) -> &[u8] {
-        &[]
-    }
-
-    fn byte_len(&self) -> usize {
-        self.len
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
+        match self {
+            Piece::Sealed(shared) => shared,
+            Piece::Arena(arena) => &arena.shared,
+        }
     }
 }
 
-struct Sealed(SealedMemory);
-
-impl Region for Sealed {
-    fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+impl Arena {
+    fn new(slot_len: usize, len: usize) -> Result<Arena, ShmError> {
+        let memory = ArenaMemory::new(NAME, len)?;
+        let fd = memory.share().map_err(|error| ShmError { step: "doubling its descriptor", error })?;
+        Ok(Arena { memory, slot_len, shared: Shared(Rc::new(Region::Arena(fd))) })
     }
 
-    fn byte_len(&self) -> usize {
-        self.0.byte_len()
+    fn write(&mut self, slot: u32, array: &Array) -> Result<(), ShmError> {
+        let out = self.memory.bytes_mut(slot as usize * self.slot_len, array.byte_len())?;
+        array.fill(out);
+        Ok(())
     }
+}
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &*self.0 {
+            Region::Sealed(memory) => memory.as_fd(),
+            Region::Arena(fd) => fd.as_fd(),
+        }
     }
+}
+
+fn failed(job: JobId, share: ShareId, len: usize, error: &ShmError) -> Input {
+    let problem = format!("sharing {len} bytes with the ranks of this node: {error}{}", next_step(error));
+    Input::ShareFailed { job, share, problem }
 }
 
 /// What a person can do about it.
@@ -94,22 +158,4 @@ fn next_step(error: &ShmError) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_shared_has_a_descriptor() {
-        let shared = RankMemory.share(3, &mut |bytes| bytes.copy_from_slice(b"abc")).unwrap();
-        assert_eq!((shared.bytes(), shared.byte_len()), (&b"abc"[..], 3));
-        let mut buffer = [0; 8];
-        assert_eq!(rustix::io::pread(shared.descriptor().unwrap(), &mut buffer, 0), Ok(3));
-        assert_eq!(shared, wireup_proto::memory::Heap.share(3, &mut |bytes| bytes.copy_from_slice(b"abc")).unwrap());
-    }
-
-    #[test]
-    fn a_person_is_told_what_to_do() {
-        let error = |errno: Errno| ShmError { step: "making a memory file", error: errno.into() };
-        assert!(next_step(&error(Errno::MFILE)).contains("ulimit -Hn"));
-        assert!(next_step(&error(Errno::NOMEM)).contains("memory"));
-    }
-}
+mod tests;

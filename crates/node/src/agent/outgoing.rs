@@ -1,11 +1,11 @@
 //! What goes into one rank: its standard input, or replies on its PMI socket with the memory that they share.
 
+use super::memory::Shared;
 use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::socket;
-use wireup_proto::memory::Shared;
 
 /// Descriptors of one message: what our clients have room for in one read.
 pub const SHARES_PER_SEND_MAX: usize = 32;
@@ -57,7 +57,7 @@ impl Piece {
             return Ok(written);
         }
         let count = self.shares.len().min(SHARES_PER_SEND_MAX);
-        let fds: Vec<BorrowedFd<'_>> = self.shares[..count].iter().map(descriptor).collect();
+        let fds: Vec<BorrowedFd<'_>> = self.shares[..count].iter().map(AsFd::as_fd).collect();
         // More descriptors than one message takes: a byte for each message but the last. They are there in time then,
         // since a reply is longer than that.
         let bytes = if count < self.shares.len() { &self.bytes[..1] } else { &self.bytes[..] };
@@ -67,10 +67,6 @@ impl Piece {
         self.bytes.advance(written);
         Ok(written)
     }
-}
-
-fn descriptor(share: &Shared) -> BorrowedFd<'_> {
-    share.descriptor().expect("what this agent shares was made by its own driver, with a descriptor")
 }
 
 impl Outgoing {

@@ -7,6 +7,7 @@ mod last_words;
 mod launchers;
 mod lazy;
 mod losses;
+mod memory;
 mod pmi_bench;
 mod pmix;
 mod standing;

@@ -2,7 +2,7 @@
 
 use crate::clock_offset::ClockOffset;
 use crate::io::{ExitStatus, Output, Stream};
-use crate::memory::Memory;
+use crate::memory::ShareId;
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
@@ -42,6 +42,12 @@ pub enum JobInput {
     },
     ClientGone {
         local: LocalRank,
+    },
+    /// Memory of slots is there.
+    Shared(ShareId),
+    ShareFailed {
+        share: ShareId,
+        problem: String,
     },
     StdioBytes {
         local: LocalRank,
@@ -171,6 +177,4 @@ pub struct Turn<'a> {
     pub standing: bool,
     /// Whether a child of the session's tree is linked.
     pub is_linked: &'a dyn Fn(AgentId) -> bool,
-    /// Makes what the ranks here read.
-    pub memory: &'a mut dyn Memory,
 }

@@ -4,33 +4,17 @@
 //! memory, and which each rank copies in one pass. A value longer than the maximum, from a node where that is larger, makes
 //! it packed too: the reader sees that it does not fit, and nothing is cut.
 
-use super::arena::Arenas;
-use crate::memory::{Memory, Shared};
+use crate::memory::{Array, Values};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::block::{self, Block};
-use wireup_wire::ids::LocalRank;
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
-/// Where an array lies.
-pub enum Laid {
-    /// In the job's arena.
-    Place(u32),
-    /// In memory of its own.
-    Apart(Shared),
-}
-
 /// # Errors
-/// In words: a node's values are not one for each of its ranks, or there is no memory.
-pub fn build(
-    mapping: &Mapping,
-    (max_len, rows): (u32, bool),
-    parts: &[Bytes],
-    (arenas, readers): (&mut Arenas, &[LocalRank]),
-    memory: &mut dyn Memory,
-) -> Result<Laid, String> {
+/// In words: a node's values are not one for each of its ranks.
+pub fn lay_out(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes]) -> Result<Array, String> {
     let gathered = Gathered::check(mapping, parts)?;
     let stride = gathered.longest.max(max_len);
     let layout = if rows && stride == max_len {
@@ -38,20 +22,12 @@ pub fn build(
     } else {
         Layout::packed(mapping.job_size(), stride, gathered.packed_len)
     };
-    let mut fill = |bytes: &mut [u8]| {
-        let mut builder = layout.build(bytes);
-        if gathered.in_order {
-            gathered.nodes.iter().for_each(|node| builder.place_all(&node.bytes));
-        } else {
-            let whole = gathered.by_rank(mapping);
-            whole.iter().zip(0..).for_each(|(value, rank)| builder.place(rank, value));
-        }
-        builder.finish();
+    let values = if gathered.in_order {
+        Values::InOrder(gathered.nodes.into_iter().map(|node| node.bytes).collect())
+    } else {
+        Values::ByRank(gathered.by_rank(mapping))
     };
-    if let Some(place) = arenas.place(layout.total_len(), readers.iter().copied(), memory, &mut fill) {
-        return Ok(Laid::Place(place));
-    }
-    memory.share(layout.total_len(), &mut fill).map(Laid::Apart).map_err(|error| error.to_string())
+    Ok(Array { layout, values })
 }
 
 /// The values of all nodes, looked through once.
@@ -98,11 +74,12 @@ impl Gathered {
         Ok(Gathered { nodes, in_order, longest, packed_len })
     }
 
-    fn by_rank(&self, mapping: &Mapping) -> Vec<&[u8]> {
-        let mut whole: Vec<&[u8]> = vec![&[]; mapping.job_size() as usize];
-        for block in &self.nodes {
-            let values = values::values(&block.bytes).filter_map(Result::ok);
-            mapping.ranks_of(block.node).zip(values).for_each(|(rank, value)| whole[rank.index()] = value);
+    /// Each value as a slice of its node's.
+    fn by_rank(&self, mapping: &Mapping) -> Vec<Bytes> {
+        let mut whole = vec![Bytes::new(); mapping.job_size() as usize];
+        for Block { node, bytes, .. } in &self.nodes {
+            let values = values::values(bytes).filter_map(Result::ok).map(|value| bytes.slice_ref(value));
+            mapping.ranks_of(*node).zip(values).for_each(|(rank, value)| whole[rank.index()] = value);
         }
         whole
     }
@@ -111,25 +88,19 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Heap;
     use wireup_coll::mapping::by_ppn;
     use wireup_wire::ids::NodeId;
     use wireup_wire::shared::rows::{Form, Rows};
 
-    fn laid(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes]) -> Result<Shared, String> {
-        // In each slot, then apart: all bring the same.
-        let mut arenas = Arenas::default();
-        let mut laid = || build(mapping, (max_len, rows), parts, (&mut arenas, &[LocalRank(0)]), &mut Heap);
-        let (Laid::Place(_), Laid::Place(second), Laid::Apart(apart)) = (laid()?, laid()?, laid()?) else {
-            panic!("there are two slots");
-        };
-        let placed = arenas.shared().and_then(|arena| arena.slot(second as usize % 2)).unwrap();
-        assert_eq!(placed, apart);
-        Ok(apart)
+    fn laid(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes]) -> Result<Vec<u8>, String> {
+        let array = lay_out(mapping, (max_len, rows), parts)?;
+        let mut out = vec![0xaa; array.byte_len()];
+        array.fill(&mut out);
+        Ok(out)
     }
 
     /// Two nodes, ranks 0, 2 and 1, 3.
-    fn gathered(max_len: u32, rows: bool, first: &[&[u8]]) -> Result<Shared, String> {
+    fn gathered(max_len: u32, rows: bool, first: &[&[u8]]) -> Result<Vec<u8>, String> {
         let mapping = Mapping::new(&by_ppn(2, 1, 4), 4, 2).unwrap();
         let mut parts = Vec::new();
         for (node, own) in [(1, &[&b"one"[..], b"three"][..]), (0, first)] {
@@ -145,7 +116,7 @@ mod tests {
     fn values_lie_in_the_order_of_ranks() {
         for (rows, form) in [(true, Form::Rows), (false, Form::Packed)] {
             let shared = gathered(5, rows, &[b"zero", b""]).unwrap();
-            let read = Rows::read(shared.bytes()).unwrap();
+            let read = Rows::read(&shared).unwrap();
             assert_eq!((read.form(), read.count(), read.stride()), (form, 4, 5));
             let mut buffer = [b'x'; 20];
             read.fill(&mut buffer, 5).unwrap();
@@ -165,7 +136,7 @@ mod tests {
         }
         for rows in [true, false] {
             let shared = laid(&mapping, (3, rows), &parts).unwrap();
-            let read = Rows::read(shared.bytes()).unwrap();
+            let read = Rows::read(&shared).unwrap();
             assert_eq!((read.form() == Form::Rows, read.count()), (rows, 5));
             let mut buffer = [b'x'; 15];
             read.fill(&mut buffer, 3).unwrap();
@@ -179,7 +150,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_cut() {
         let shared = gathered(4, true, &[b"zero", b""]).unwrap();
-        let read = Rows::read(shared.bytes()).unwrap();
+        let read = Rows::read(&shared).unwrap();
         assert_eq!(read.form(), Form::Packed);
         assert!(read.fill(&mut [0; 16], 4).is_err());
     }
@@ -192,7 +163,7 @@ mod tests {
         let packed = wireup_wire::packed::pack(&values).unwrap();
         block::push(&mut part, NodeId(0), true, &packed);
         let shared = laid(&mapping, (200, true), &[Bytes::from(part)]).unwrap();
-        assert_eq!(Rows::read(shared.bytes()).unwrap().values().next().unwrap(), Ok(&[b'a'; 200][..]));
+        assert_eq!(Rows::read(&shared).unwrap().values().next().unwrap(), Ok(&[b'a'; 200][..]));
         let mut part = Vec::new();
         block::push(&mut part, NodeId(0), true, b"\x07none");
         assert!(laid(&mapping, (200, true), &[Bytes::from(part)]).is_err());

@@ -163,7 +163,7 @@ impl Turn<'_, '_> {
 
     fn answer_get(&mut self, key: &[u8], thread: Option<&[u8]>) {
         let Self { tables, reply, dialect, effects, .. } = self;
-        let answer = match tables.kvs.get(key, tables.memory) {
+        let answer = match tables.kvs.get(key) {
             Ok(Some(value)) => Reply::Value(value),
             Ok(None) => Reply::NotFound,
             Err(error) => {

@@ -2,8 +2,8 @@
 //!
 //! Puts are packed as they come ([`wireup_wire::blob`]) and leave with the next fence. What fences bring back is
 //! collected; with the first get after it, or when a client asks for the index, it becomes one indexed *segment*
-//! ([`wireup_wire::shared::segment`]) in shared memory. Text clients are answered from the same segments as those that
-//! read them in place. Look-ups go from the newest to the oldest.
+//! ([`wireup_wire::shared::segment`]). Text clients are answered from it; a client of our own gets memory with the very same bytes
+//! and reads them itself. Look-ups go from the newest to the oldest.
 //!
 //! Segments are merged so that each is more than twice as large as the next: a new one takes along those before it that
 //! are not. A merge drops pairs that were overwritten, so that rounds of the same keys do not grow. So there are at most
@@ -13,14 +13,16 @@
 //! A fence that brought pairs has a number, its *version*; a segment is known by the version where it ends, since it
 //! begins where the one before ends.
 //!
-//! Cost, a pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, in shared memory and once per node.
+//! Cost, a pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, once per node, and as much in shared memory
+//! if a client of our own asks for it.
 //! While segments are made both are held; pairs that nobody asks for are indexed when they exceed
 //! [`COLLECTED_BYTES_MAX`].
 //!
 //! The barrier of a group publishes what was put, too, though only to the group, and a fence publishes it once more: what is put
 //! stays until a fence takes it, and each group has a [`Mark`] up to which it has seen it.
 
-use crate::memory::{Memory, MemoryError, Shared};
+use super::shares::Shares;
+use crate::memory::{Content, ShareId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
@@ -49,6 +51,8 @@ pub struct Kvs {
     collected_bytes: usize,
     /// Oldest first.
     segments: Vec<Indexed>,
+    /// Memory of segments that were merged.
+    merged: Vec<ShareId>,
     version: u32,
 }
 
@@ -57,7 +61,9 @@ struct Indexed {
     end: u32,
     /// Of its pairs, packed.
     blob_len: usize,
-    shared: Shared,
+    bytes: Bytes,
+    /// Memory with the same bytes, once a client has asked for it.
+    share: Option<ShareId>,
 }
 
 /// What a client must do to have what the agent has.
@@ -66,7 +72,7 @@ pub struct Mapping {
     /// It keeps so many of its segments, the oldest.
     pub keep: u32,
     /// Those that come after them, with the versions where they end.
-    pub fresh: Vec<(u32, Shared)>,
+    pub fresh: Vec<(u32, ShareId)>,
 }
 
 /// Up to where a group has seen what waits for a fence.
@@ -83,8 +89,6 @@ pub enum KvsError {
     TooLarge(#[from] TooLarge),
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
 }
 
 impl Kvs {
@@ -127,6 +131,11 @@ impl Kvs {
         self.generation += 1;
     }
 
+    /// Memory that is of no more use, since its segments were merged.
+    pub fn take_merged(&mut self) -> impl Iterator<Item = ShareId> {
+        self.merged.drain(..)
+    }
+
     /// How many fences have brought pairs.
     pub fn version(&self) -> u32 {
         self.version
@@ -136,7 +145,7 @@ impl Kvs {
     ///
     /// # Errors
     /// It is too much, or what came before cannot be indexed.
-    pub fn commit(&mut self, mut parts: Vec<Bytes>, memory: &mut dyn Memory) -> Result<(), KvsError> {
+    pub fn commit(&mut self, mut parts: Vec<Bytes>) -> Result<(), KvsError> {
         parts.retain(|part| !part.is_empty());
         let len: usize = parts.iter().map(Bytes::len).sum();
         if len == 0 {
@@ -148,7 +157,7 @@ impl Kvs {
             return Err(TooLarge.into());
         }
         if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
-            self.index(memory)?;
+            self.index()?;
         }
         if len < COPIED_BYTES_MAX || len < parts.len() * COPIED_PART_BYTES_MAX {
             // A slice of a large read would keep all of that read alive.
@@ -165,8 +174,8 @@ impl Kvs {
     ///
     /// # Errors
     /// What the fences brought cannot be indexed.
-    pub fn get(&mut self, key: &[u8], memory: &mut dyn Memory) -> Result<Option<&[u8]>, KvsError> {
-        self.index(memory)?;
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvsError> {
+        self.index()?;
         Ok(self.segments.iter().rev().find_map(|segment| segment.read().get(key)))
     }
 
@@ -175,8 +184,8 @@ impl Kvs {
     ///
     /// # Errors
     /// What the fences brought cannot be indexed.
-    pub fn at(&mut self, number: u32, memory: &mut dyn Memory) -> Result<Option<(Pair<'_>, u32)>, KvsError> {
-        self.index(memory)?;
+    pub fn at(&mut self, number: u32) -> Result<Option<(Pair<'_>, u32)>, KvsError> {
+        self.index()?;
         // Numbers are slots, those of the oldest segment first.
         let mut before = 0;
         for (place, segment) in self.segments.iter().enumerate() {
@@ -197,15 +206,15 @@ impl Kvs {
     ///
     /// # Errors
     /// What the fences brought cannot be indexed.
-    pub fn map(&mut self, have: &[u32], memory: &mut dyn Memory) -> Result<Mapping, KvsError> {
-        self.index(memory)?;
+    pub fn map(&mut self, have: &[u32], shares: &mut Shares) -> Result<Mapping, KvsError> {
+        self.index()?;
         let keep = self.segments.iter().zip(have).take_while(|(segment, end)| segment.end == **end).count();
-        let fresh = self.segments[keep..].iter().map(|segment| (segment.end, segment.shared.clone())).collect();
+        let fresh = self.segments[keep..].iter_mut().map(|segment| (segment.end, segment.share(shares))).collect();
         Ok(Mapping { keep: keep as u32, fresh })
     }
 
     /// Makes a segment of what was collected.
-    fn index(&mut self, memory: &mut dyn Memory) -> Result<(), KvsError> {
+    fn index(&mut self) -> Result<(), KvsError> {
         if self.collected.is_empty() {
             return Ok(());
         }
@@ -213,17 +222,18 @@ impl Kvs {
         let blobs = || self.collected.iter().map(|blob| &blob[..]);
         let kept = self.segments.len() - self.small_before(layout.blob_len());
         let merged = &self.segments[kept..];
-        let (layout, shared) = if merged.is_empty() && self.collected.len() == 1 {
-            (layout, memory.share(layout.total_len(), &mut |out| _ = layout.build_packed(out, blobs()))?)
+        let mut bytes = vec![0; layout.total_len()];
+        let keys = layout.build_packed(&mut bytes, blobs());
+        let (layout, bytes) = if merged.is_empty() && self.collected.len() == 1 {
+            (layout, bytes)
         } else {
-            // Indexed here first: it tells which pairs are still worth something.
-            let mut newest = vec![0; layout.total_len()];
-            let keys = layout.build_packed(&mut newest, blobs());
+            // Its index tells which pairs are still worth something.
             let older: Vec<Segment<'_>> = merged.iter().map(Indexed::read).collect();
-            merge(&older, (layout, &newest, keys), memory)?
+            merge(&older, (layout, bytes, keys))?
         };
-        self.segments.truncate(kept);
-        self.segments.push(Indexed { end: self.version, blob_len: layout.blob_len(), shared });
+        self.merged.extend(self.segments.drain(kept..).filter_map(|segment| segment.share));
+        let (end, blob_len) = (self.version, layout.blob_len());
+        self.segments.push(Indexed { end, blob_len, bytes: bytes.into(), share: None });
         self.collected.clear();
         self.collected_bytes = 0;
         Ok(())
@@ -243,7 +253,12 @@ impl Kvs {
 
 impl Indexed {
     fn read(&self) -> Segment<'_> {
-        read(self.shared.bytes())
+        read(&self.bytes)
+    }
+
+    /// Memory with its bytes, made once.
+    fn share(&mut self, shares: &mut Shares) -> ShareId {
+        *self.share.get_or_insert_with(|| shares.make(Content::Bytes(self.bytes.clone())))
     }
 }
 
@@ -265,12 +280,8 @@ fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
 
 /// One segment of several, oldest first, and of a newest one: its layout, bytes and number of keys. Pairs that a newer one
 /// overwrites are left out.
-fn merge(
-    older: &[Segment<'_>],
-    (layout, newest, keys): (Layout, &[u8], u32),
-    memory: &mut dyn Memory,
-) -> Result<(Layout, Shared), KvsError> {
-    let index = read(newest);
+fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) -> Result<(Layout, Vec<u8>), KvsError> {
+    let index = read(&newest);
     let mut live = Vec::new();
     for (at, part) in older.iter().enumerate() {
         let newer = &older[at + 1..];
@@ -280,13 +291,14 @@ fn merge(
     }
     if live.is_empty() && keys == layout.pair_count() {
         // The same keys again.
-        return Ok((layout, memory.share(layout.total_len(), &mut |out| out.copy_from_slice(newest))?));
+        return Ok((layout, newest));
     }
     let pairs = || live.iter().copied().chain(index.pairs());
     let mut layout = Layout::default();
     pairs().try_for_each(|pair| layout.add(pair))?;
-    let shared = memory.share(layout.total_len(), &mut |out| _ = layout.build(out, pairs()))?;
-    Ok((layout, shared))
+    let mut merged = vec![0; layout.total_len()];
+    layout.build(&mut merged, pairs());
+    Ok((layout, merged))
 }
 
 #[cfg(test)]

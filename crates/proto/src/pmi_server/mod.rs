@@ -3,7 +3,7 @@
 //! `connection` is one rank's conversation, `requests` answers one request of it, `kvs` holds the pairs, `arena` and `array` lay out
 //! what allgathers bring. What a request means for others leaves as an effect.
 
-pub mod arena;
+mod arena;
 mod array;
 mod collectives;
 mod connection;
@@ -12,24 +12,25 @@ pub mod kvs;
 pub mod node_attrs;
 mod requests;
 mod segments;
+mod shares;
 mod state;
 mod turn;
 mod walk;
 
-use crate::exchange::Outcome;
+use crate::exchange::{Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
 use crate::job::ranks::Process;
-use crate::memory::{Memory, Shared};
+use crate::memory::{Array, Content, ShareId};
 use crate::ticket::Ticket;
 use arena::Arenas;
-use array::Laid;
 use bytes::Bytes;
 use collectives::Told;
 use connection::PmiLink;
 use kvs::Kvs;
 use node_attrs::NodeAttrs;
+use shares::Shares;
 use state::State;
 use turn::{Effect as Asked, Tables, Who};
 use wireup_wire::block;
@@ -47,6 +48,7 @@ pub struct PmiServer {
     kvs: Kvs,
     attrs: NodeAttrs,
     arenas: Arenas,
+    shares: Shares,
 }
 
 impl PmiServer {
@@ -58,6 +60,7 @@ impl PmiServer {
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
             arenas: Arenas::default(),
+            shares: Shares::new(facts.id()),
         }
     }
 
@@ -67,10 +70,9 @@ impl PmiServer {
         facts: &Facts,
         (local, process): (LocalRank, &Process),
         bytes: &[u8],
-        memory: &mut dyn Memory,
         out: &mut Effects,
     ) {
-        let PmiServer { links, process_mapping, kvs, attrs, .. } = self;
+        let PmiServer { links, process_mapping, kvs, attrs, shares, .. } = self;
         let link = &mut links[local.index()];
         if link.state() == State::Closed {
             return;
@@ -84,22 +86,27 @@ impl PmiServer {
             pmi_version: options.pmi_version,
         };
         let who = Who { local, rank: process.rank, appnum: process.appnum };
-        let mut tables = Tables { kvs, attrs, memory, shares: Vec::new() };
+        let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
         let (mut reply, mut asked) = (Vec::new(), Vec::new());
         let result = link.on_bytes(bytes, who, &told, &mut tables, &mut reply, &mut asked);
-        let shares = tables.shares;
-        self.reply(local, reply.into(), shares, out);
-        asked.into_iter().for_each(|asked| self.on_asked(local, asked, out));
+        let handed = tables.handed;
+        self.shares.put_made(out);
+        self.reply(local, reply.into(), handed, out);
+        self.give_memory_up(out);
+        asked.into_iter().for_each(|asked| self.on_asked(facts, local, asked, out));
         if let Err(problem) = result {
             out.push(Effect::ClientUnreadable { local, problem: problem.to_string() });
         }
     }
 
     /// What a request means for others.
-    fn on_asked(&mut self, local: LocalRank, asked: Asked, out: &mut Effects) {
+    fn on_asked(&mut self, facts: &Facts, local: LocalRank, asked: Asked, out: &mut Effects) {
         match asked {
             Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
-            Asked::Enter { entry, ticket } => out.push(Effect::Enter { local, entry, ticket }),
+            Asked::Enter { entry, ticket } => {
+                self.prepare(facts, &entry, &ticket, out);
+                out.push(Effect::Enter { local, entry, ticket });
+            }
             Asked::Freed { place } => out.push(Effect::Freed { local, place }),
             Asked::EnterGroup(group) => out.push(Effect::EnterGroup { local, group }),
             Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
@@ -122,7 +129,34 @@ impl PmiServer {
         }
     }
 
-    fn reply(&self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, out: &mut Effects) {
+    /// A rank enters a collective: an allgather's array may lie in an arena.
+    fn prepare(&mut self, facts: &Facts, entry: &Entry, ticket: &Ticket, out: &mut Effects) {
+        if let (Entry::Allgather { max_len, shared, .. }, Ticket::Allgather { .. }) = (entry, ticket) {
+            self.arenas.prepare(facts.job_size, *max_len, *shared, &mut self.shares);
+            self.shares.put_made(out);
+        }
+    }
+
+    /// Memory to be written again and again is there.
+    pub fn on_shared(&mut self, share: ShareId, out: &mut Effects) {
+        self.arenas.on_made(share, &mut self.shares);
+        self.give_memory_up(out);
+    }
+
+    /// Memory could not be made, or written.
+    pub fn on_share_failed(&mut self, share: ShareId, problem: String, out: &mut Effects) {
+        if !self.arenas.on_failed(share) {
+            out.fail_here(Cause::Pmi { problem });
+        }
+    }
+
+    /// Gives up what no later reply names; to be called after the replies.
+    fn give_memory_up(&mut self, out: &mut Effects) {
+        self.kvs.take_merged().for_each(|share| self.shares.give_up(share));
+        self.shares.put_dropped(out);
+    }
+
+    fn reply(&self, local: LocalRank, bytes: Bytes, shares: Vec<ShareId>, out: &mut Effects) {
         if !bytes.is_empty() {
             out.output(Output::Reply { job: self.job, local, bytes, shares });
         }
@@ -173,17 +207,12 @@ impl PmiServer {
         facts: &Facts,
         waiting: Vec<(LocalRank, Ticket)>,
         outcome: Outcome,
-        memory: &mut dyn Memory,
         out: &mut Effects,
     ) {
         let result = match outcome {
-            Outcome::Pairs(blocks) => self.publish(facts, blocks, memory).map(|()| self.answer_fence(waiting, out)),
-            Outcome::Values { max_len, shared, blocks } => {
-                let readers: Vec<LocalRank> = waiting.iter().map(|(local, _)| *local).collect();
-                let arenas = (&mut self.arenas, &readers[..]);
-                array::build(&facts.mapping, (max_len, shared), &blocks, arenas, memory)
-                    .map(|laid| self.answer_allgather(waiting, &laid, out))
-            }
+            Outcome::Pairs(blocks) => self.publish(facts, blocks).map(|()| self.answer_fence(waiting, out)),
+            Outcome::Values { max_len, shared, blocks } => array::lay_out(&facts.mapping, (max_len, shared), &blocks)
+                .map(|array| self.answer_allgather(waiting, array, out)),
             Outcome::Places(places) => {
                 for (local, ticket) in waiting {
                     let mut reply = Vec::new();
@@ -199,7 +228,7 @@ impl PmiServer {
     }
 
     /// What all nodes' pairs are after a fence.
-    fn publish(&mut self, facts: &Facts, parts: Vec<Bytes>, memory: &mut dyn Memory) -> Result<(), String> {
+    fn publish(&mut self, facts: &Facts, parts: Vec<Bytes>) -> Result<(), String> {
         let mut pairs = Vec::new();
         let mut heard = vec![false; facts.spec.nodes.len()];
         for block in parts.into_iter().flat_map(block::blocks) {
@@ -210,7 +239,7 @@ impl PmiServer {
             }
             pairs.push(block.into_plain().map_err(|error| error.to_string())?);
         }
-        self.kvs.commit(pairs, memory).map_err(|error| error.to_string())
+        self.kvs.commit(pairs).map_err(|error| error.to_string())
     }
 
     fn answer_fence(&mut self, waiting: Vec<(LocalRank, Ticket)>, out: &mut Effects) {
@@ -233,33 +262,37 @@ impl PmiServer {
         waiters.into_iter().for_each(|local| out.push(Effect::Resume(local)));
     }
 
-    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, laid: &Laid, out: &mut Effects) {
+    /// The array lies in the arena if there is room, else in memory of its own, which is given up when all know of it.
+    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, array: Array, out: &mut Effects) {
+        if waiting.is_empty() {
+            return;
+        }
+        let place = self.arenas.place(array.byte_len(), waiting.iter().map(|(local, _)| *local));
+        let share = match place {
+            Some(place) => {
+                self.shares.write(place.share, place.slot, array);
+                place.share
+            }
+            None => self.shares.make(Content::Array(array)),
+        };
+        self.shares.put_made(out);
         for (local, ticket) in waiting {
             let link = &mut self.links[local.index()];
-            let (told, share) = match laid {
-                Laid::Apart(array) => (Told::Array { place: None, new: false }, Some(array)),
-                Laid::Place(place) => {
-                    let new = link.see_arena(arena::number_of(*place));
-                    (Told::Array { place: Some(*place), new }, self.arenas.shared().filter(|_| new))
-                }
-            };
+            let new = place.is_some_and(|place| link.see_arena(place.arena()));
             let mut reply = Vec::new();
-            link.answer(&ticket, &told, &mut reply);
-            let shares = share.cloned().into_iter().collect();
-            self.reply(local, reply.into(), shares, out);
+            link.answer(&ticket, &Told::Array { place: place.map(|place| place.number), new }, &mut reply);
+            let handed = if new || place.is_none() { vec![share] } else { Vec::new() };
+            self.reply(local, reply.into(), handed, out);
         }
+        if place.is_none() {
+            self.shares.give_up(share);
+        }
+        self.give_memory_up(out);
     }
 
     /// A group's barrier is over: its members here may get each other's pairs.
-    pub fn on_group_over(
-        &mut self,
-        group: &Group,
-        waiting: Vec<LocalRank>,
-        pairs: Bytes,
-        memory: &mut dyn Memory,
-        out: &mut Effects,
-    ) {
-        if let Err(error) = self.kvs.commit(vec![pairs], memory) {
+    pub fn on_group_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, out: &mut Effects) {
+        if let Err(error) = self.kvs.commit(vec![pairs]) {
             return out.fail_here(Cause::Pmi { problem: error.to_string() });
         }
         for local in waiting {

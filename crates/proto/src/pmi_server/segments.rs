@@ -12,11 +12,11 @@ impl Turn<'_, '_> {
         let Some(have) = numbers(have) else {
             return self.answer(envelope, &Reply::Failed { message: "have_is_not_a_list_of_numbers" });
         };
-        match self.tables.kvs.map(&have, self.tables.memory) {
+        match self.tables.kvs.map(&have, self.tables.shares) {
             Ok(mapping) => {
                 let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
                 self.answer(envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
-                self.tables.shares.extend(mapping.fresh.into_iter().map(|(_, shared)| shared));
+                self.tables.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
             }
             Err(error) => {
                 self.effects.push(Effect::unreadable(error));

@@ -2,9 +2,10 @@
 
 use super::kvs::Kvs;
 use super::node_attrs::{NodeAttrs, Parked};
+use super::shares::Shares;
 use super::state::State;
 use crate::exchange::Entry;
-use crate::memory::{Memory, Shared};
+use crate::memory::ShareId;
 use crate::ticket::Ticket;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
@@ -35,10 +36,10 @@ pub struct Who {
 pub struct Tables<'a> {
     pub kvs: &'a mut Kvs,
     pub attrs: &'a mut NodeAttrs,
-    /// Makes what the rank reads itself.
-    pub memory: &'a mut dyn Memory,
+    /// Asks for memory that the rank reads itself.
+    pub shares: &'a mut Shares,
     /// Of such memory: goes to the rank along with the replies.
-    pub shares: Vec<Shared>,
+    pub handed: Vec<ShareId>,
 }
 
 /// What a request means for others.

@@ -23,7 +23,7 @@ impl Turn<'_, '_> {
 
     pub(super) fn answer_number(&mut self, number: u32) {
         let Self { tables, reply, dialect, effects, .. } = self;
-        let answer = match tables.kvs.at(number, tables.memory) {
+        let answer = match tables.kvs.at(number) {
             Ok(Some((pair, next))) => match i32::try_from(next) {
                 Ok(next_index) => Reply::Pair { next_index, key: pair.key, value: pair.value },
                 Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },

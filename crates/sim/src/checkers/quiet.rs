@@ -18,7 +18,7 @@ impl World {
         }
         for host in &self.hosts {
             let Life::Alive(machine) = &host.life else { continue };
-            let (open, arrays) = (machine.open_exchanges(), host.arrays.count());
+            let (open, arrays) = (machine.open_exchanges(), host.memory.array_count());
             if open + arrays > 0 {
                 let agent = host.agent;
                 let problem = format!("agent {agent} holds {open} collectives that are over and {arrays} arrays");

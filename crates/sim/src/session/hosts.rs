@@ -268,6 +268,9 @@ impl World {
             Output::ReadStdio { job, on, .. } => self.read_stdio(at, job, on),
             Output::Write { .. } | Output::Resize { .. } => {}
             Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
+            Output::Share { .. } | Output::WriteSlot { .. } | Output::Unshare { .. } => {
+                panic!("ranks of standing sessions speak text here, and read no memory")
+            }
             Output::StartStep { .. } => panic!("agents of standing sessions are called one by one"),
             Output::JobGone { job } => self.job_gone(at, job),
             Output::Exit => self.agent_leaves(at),

@@ -12,7 +12,7 @@ use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::{How, Input, Output, ShellId};
-use wireup_proto::memory::Shared;
+use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
 
@@ -31,7 +31,12 @@ impl AgentDriver {
     }
 
     fn perform(&mut self, output: Output) {
-        let Self { reactor, links, jobs, inputs, buffer, .. } = self;
+        // The children's ranks wait longer than ours: a fence's result goes on before it is told here, an allgather's before it is
+        // laid out here.
+        if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
+            self.flush_links();
+        }
+        let Self { reactor, links, jobs, inputs, buffer, memory, .. } = self;
         match output {
             Output::StartAgent { shell, agent, how, bootstrap } => {
                 if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
@@ -90,13 +95,10 @@ impl AgentDriver {
             }
             Output::Signal { job, target, signal } => self.with_ranks(job, |ranks| ranks.signal(target, signal)),
             Output::Sweep { job } => self.with_ranks(job, JobRanks::sweep),
-            Output::Reply { job, local, bytes, shares } => {
-                // The children's ranks wait longer than ours: a fence's result goes on before it is told here.
-                if self.unsent {
-                    self.flush_links();
-                }
-                self.reply(job, local, bytes, shares);
-            }
+            Output::Share { job, share, content } => inputs.extend(memory.share(job, share, &content)),
+            Output::WriteSlot { job, share, slot, array } => inputs.extend(memory.write(job, share, slot, &array)),
+            Output::Unshare { job, share } => memory.unshare(job, share),
+            Output::Reply { job, local, bytes, shares } => self.reply(job, local, bytes, &shares),
             Output::CloseClient { job, local } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
                     ranks.close_client(local, reactor);
@@ -116,6 +118,7 @@ impl AgentDriver {
                 self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
             }
             Output::JobGone { job } => {
+                memory.forget(job);
                 if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
                     self.collect_orphans();
                 }
@@ -132,8 +135,10 @@ impl AgentDriver {
         self.links.flush(&self.reactor, &mut self.inputs);
     }
 
-    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: Vec<Shared>) {
-        if let Some(ranks) = self.jobs.get_mut(&job) {
+    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: &[ShareId]) {
+        if let Some(ranks) = self.jobs.get_mut(&job)
+            && let Some(shares) = self.memory.for_reply(job, shares)
+        {
             ranks.reply(local, bytes, shares, &self.reactor);
         }
     }

@@ -1,9 +1,10 @@
-use super::super::memory::RankMemory;
+use super::super::memory::{RankMemory, Shared};
 use super::*;
 use rustix::process::{Resource, Rlimit};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use wireup_proto::memory::Memory;
+use wireup_proto::memory::{Content, ShareId};
+use wireup_wire::ids::JobId;
 
 /// Both ends, as an agent and a rank have them.
 fn pair() -> (Outgoing, OwnedFd) {
@@ -13,7 +14,13 @@ fn pair() -> (Outgoing, OwnedFd) {
 }
 
 fn share(byte: u8) -> Shared {
-    RankMemory.share(1, &mut |bytes| bytes[0] = byte).unwrap()
+    shared(vec![byte])
+}
+
+fn shared(bytes: Vec<u8>) -> Shared {
+    let (mut memory, job, share) = (RankMemory::default(), JobId(1), ShareId(0));
+    assert_eq!(memory.share(job, share, &Content::Bytes(bytes.into())), None);
+    memory.for_reply(job, &[share]).unwrap().remove(0)
 }
 
 /// What the client gets by one read: the bytes, and what its descriptors hold.
@@ -79,7 +86,7 @@ fn what_was_sent_or_cannot_be_is_not_held() {
         || std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| is_shared(entry.as_ref().unwrap())).count();
     // Other tests of this process share memory of one byte, too.
     let (mut pmi, theirs) = pair();
-    let marked = || RankMemory.share(4711, &mut |_| ()).unwrap();
+    let marked = || shared(vec![0; 4711]);
     assert!(pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
     assert_eq!(open(), 0, "sent: under way, but not open here");
     drop(theirs);

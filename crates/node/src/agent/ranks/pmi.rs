@@ -1,6 +1,7 @@
 //! The PMI sockets of ranks: requests are read, replies written.
 
 use super::JobRanks;
+use crate::agent::memory::Shared;
 use crate::agent::outgoing::WriteState;
 use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
 use crate::agent::token::Token;
@@ -8,7 +9,6 @@ use crate::agent::turn::Turn;
 use bytes::Bytes;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::Input;
-use wireup_proto::memory::Shared;
 use wireup_wire::ids::LocalRank;
 
 impl JobRanks {

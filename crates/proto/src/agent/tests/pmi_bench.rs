@@ -3,6 +3,7 @@
 use super::starting::{T, config, job};
 use super::*;
 use crate::io::{ExitStatus, Stream};
+use crate::memory::{Content, ShareId};
 use std::collections::VecDeque;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
@@ -22,6 +23,12 @@ pub(super) struct PmiBench {
     pub now: Instant,
     /// Payload of exchanges on all links.
     pub sent_bytes: usize,
+    /// What was wanted of memory.
+    pub memory: Vec<Output>,
+    /// Whether there is none for this.
+    pub memory_fails: fn(&Content) -> bool,
+    /// The memory that came with each reply to an allgather or for segments.
+    pub handed: Vec<Vec<ShareId>>,
 }
 
 impl PmiBench {
@@ -50,6 +57,9 @@ impl PmiBench {
             stalls: Vec::new(),
             now: T,
             sent_bytes: 0,
+            memory: Vec::new(),
+            memory_fails: |_| false,
+            handed: Vec::new(),
         };
         bench.begin(0, session, vec![spec]);
         bench.tell(0, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
@@ -149,7 +159,21 @@ impl PmiBench {
                         self.arriving.push_back((to, Input::LinkBytes { link, bytes }));
                     }
                 }
-                Output::Reply { local, bytes, .. } => {
+                Output::Share { job, share, ref content } => {
+                    let fails = (self.memory_fails)(content);
+                    if fails {
+                        let problem = "there is no memory".into();
+                        self.arriving.push_back((me, Input::ShareFailed { job, share, problem }));
+                    } else if matches!(content, Content::Slots { .. }) {
+                        self.arriving.push_back((me, Input::Shared { job, share }));
+                    }
+                    self.memory.push(output);
+                }
+                Output::WriteSlot { .. } | Output::Unshare { .. } => self.memory.push(output),
+                Output::Reply { local, bytes, shares, .. } => {
+                    if bytes.windows(7).any(|name| name == b"wireup-") {
+                        self.handed.push(shares);
+                    }
                     let heard = self.heard.entry(me * self.ppn + u32::from(local.0)).or_default();
                     heard.push_str(std::str::from_utf8(&bytes).expect("these tests speak text"));
                 }

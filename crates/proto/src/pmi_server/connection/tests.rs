@@ -4,16 +4,15 @@ use super::super::collectives::Told;
 use super::super::kvs::Kvs;
 use super::super::node_attrs::NodeAttrs;
 use super::super::segments::UNREADABLE;
+use super::super::shares::Shares;
 use super::*;
-use crate::memory::Heap;
-use crate::memory::Shared;
-use wireup_wire::ids::{LocalRank, Rank};
+use crate::memory::{Content, ShareId};
+use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::segment::Segment;
 
 /// One rank, its tables, and the text of a conversation.
-#[derive(Default)]
 struct Bench {
     link: PmiLink,
     kvs: Kvs,
@@ -21,7 +20,23 @@ struct Bench {
     effects: Vec<Effect>,
     lazy: bool,
     version: PmiVersion,
-    shares: Vec<Shared>,
+    shares: Shares,
+    handed: Vec<ShareId>,
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Bench {
+            link: PmiLink::default(),
+            kvs: Kvs::default(),
+            attrs: NodeAttrs::default(),
+            effects: Vec::new(),
+            lazy: false,
+            version: PmiVersion::default(),
+            shares: Shares::new(JobId(1)),
+            handed: Vec::new(),
+        }
+    }
 }
 
 impl Bench {
@@ -34,10 +49,11 @@ impl Bench {
             pmi_version: self.version,
         };
         let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
-        let mut tables = Tables { kvs: &mut self.kvs, attrs: &mut self.attrs, memory: &mut Heap, shares: Vec::new() };
+        let Bench { kvs, attrs, shares, .. } = self;
+        let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
         let mut reply = Vec::new();
         let said = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
-        self.shares.append(&mut tables.shares);
+        self.handed.append(&mut tables.handed);
         match said {
             Ok(()) => String::from_utf8(reply).unwrap(),
             Err(error) => format!("broken: {error}"),
@@ -46,7 +62,7 @@ impl Bench {
 
     fn fence(&mut self) -> String {
         let blob = self.kvs.take_pending();
-        self.kvs.commit(vec![blob], &mut Heap).unwrap();
+        self.kvs.commit(vec![blob]).unwrap();
         let mut reply = Vec::new();
         for effect in std::mem::take(&mut self.effects) {
             if let Effect::Enter { ticket, .. } = effect {
@@ -131,27 +147,28 @@ fn our_own_clients_map_what_is_new() {
     bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
     assert!(bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
     let none = bench.say(&framed("cmd=wireup-kvs-map;have=;"));
-    assert!(none.ends_with("rc=0;keep=0;") && bench.shares.is_empty(), "{none}");
+    assert!(none.ends_with("rc=0;keep=0;") && bench.handed.is_empty(), "{none}");
     for (round, have, answer) in [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")] {
         let value = "x".repeat(if round == 1 { 100 } else { 10 });
         bench.say(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
         bench.fence();
         let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
         assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
-        let share = bench.shares.pop().expect("a segment comes along");
-        assert!(bench.shares.is_empty());
-        let segment = Segment::read(share.bytes()).unwrap();
+        let share = bench.handed.pop().expect("a segment comes along");
+        let Content::Bytes(bytes) = bench.shares.content(share) else { panic!("a segment is bytes") };
+        assert!(bench.handed.is_empty());
+        let segment = Segment::read(bytes).unwrap();
         assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
     }
     assert!(bench.say(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
-    assert!(bench.shares.is_empty());
+    assert!(bench.handed.is_empty());
 }
 
 #[test]
 fn broken_pairs_end_the_job() {
     let mut bench = Bench::default();
     bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
-    bench.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")], &mut Heap).unwrap();
+    bench.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")]).unwrap();
     assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
     assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
 }

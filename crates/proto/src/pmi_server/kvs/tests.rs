@@ -1,8 +1,7 @@
 use super::*;
-use crate::memory::Heap;
-use crate::pmi_server::arena::Arena;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use wireup_wire::ids::JobId;
 
 /// Something that a job does with its kvs.
 #[derive(Clone, Debug)]
@@ -25,27 +24,36 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A rank that reads segments itself.
-#[derive(Default)]
 struct Client {
-    segments: Vec<(u32, Shared)>,
+    segments: Vec<(u32, Bytes)>,
+    shares: Shares,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Client { segments: Vec::new(), shares: Shares::new(JobId(1)) }
+    }
 }
 
 impl Client {
     fn map(&mut self, kvs: &mut Kvs) {
         let have: Vec<u32> = self.segments.iter().map(|(end, _)| *end).collect();
-        let mapping = kvs.map(&have, &mut Heap).unwrap();
+        let mapping = kvs.map(&have, &mut self.shares).unwrap();
         self.segments.truncate(mapping.keep as usize);
-        self.segments.extend(mapping.fresh);
+        self.segments.extend(mapping.fresh.iter().map(|(end, share)| match self.shares.content(*share) {
+            Content::Bytes(bytes) => (*end, bytes.clone()),
+            content => panic!("a segment is bytes, not {content:?}"),
+        }));
     }
 
     fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.segments.iter().rev().find_map(|(_, shared)| Segment::read(shared.bytes()).unwrap().get(key))
+        self.segments.iter().rev().find_map(|(_, shared)| Segment::read(shared).unwrap().get(key))
     }
 
     /// Each is more than twice as large as the next: so many fit.
     fn check_sizes(&self) {
         let sizes: Vec<usize> =
-            self.segments.iter().map(|(_, shared)| Segment::read(shared.bytes()).unwrap().blob_len()).collect();
+            self.segments.iter().map(|(_, shared)| Segment::read(shared).unwrap().blob_len()).collect();
         assert!(sizes.windows(2).all(|pair| pair[0] > 2 * pair[1]), "{sizes:?}");
         assert!(sizes.len() <= 31);
     }
@@ -53,7 +61,7 @@ impl Client {
 
 fn fence(kvs: &mut Kvs) {
     let blob = kvs.take_pending();
-    kvs.commit(vec![blob], &mut Heap).unwrap();
+    kvs.commit(vec![blob]).unwrap();
 }
 
 proptest! {
@@ -74,13 +82,13 @@ proptest! {
                     prop_assert_eq!(kvs.version(), before + u32::from(!put.is_empty()));
                     published.append(&mut put);
                 }
-                Step::Get(key) => prop_assert_eq!(kvs.get(&key, &mut Heap), Ok(published.get(&key).map(|value| &value[..]))),
+                Step::Get(key) => prop_assert_eq!(kvs.get(&key), Ok(published.get(&key).map(|value| &value[..]))),
                 Step::Map => {
                     client.map(&mut kvs);
                     client.check_sizes();
                     for (key, value) in &published {
                         prop_assert_eq!(client.get(key), Some(&value[..]));
-                        prop_assert_eq!(kvs.get(key, &mut Heap), Ok(Some(&value[..])));
+                        prop_assert_eq!(kvs.get(key), Ok(Some(&value[..])));
                     }
                     prop_assert_eq!(client.get(b"missing"), None);
                 }
@@ -91,9 +99,9 @@ proptest! {
     #[test]
     fn a_cut_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 1..60)) {
         let mut kvs = Kvs::default();
-        kvs.commit(vec![Bytes::from(bytes.clone())], &mut Heap).unwrap();
+        kvs.commit(vec![Bytes::from(bytes.clone())]).unwrap();
         let whole = (0..bytes.len()).try_fold(0, |offset, _| Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next)));
-        prop_assert_eq!(kvs.get(b"k", &mut Heap).is_err(), whole.is_err());
+        prop_assert_eq!(kvs.get(b"k").is_err(), whole.is_err());
     }
 }
 
@@ -101,7 +109,7 @@ proptest! {
 fn a_put_is_not_seen_before_its_commit() {
     let mut kvs = Kvs::default();
     kvs.put(b"k", b"v");
-    assert_eq!(kvs.get(b"k", &mut Heap), Ok(None));
+    assert_eq!(kvs.get(b"k"), Ok(None));
 }
 
 #[test]
@@ -129,7 +137,7 @@ fn rounds_of_the_same_keys_do_not_grow() {
         }
         fence(&mut kvs);
         client.map(&mut kvs);
-        let held: usize = client.segments.iter().map(|(_, shared)| shared.byte_len()).sum();
+        let held: usize = client.segments.iter().map(|(_, shared)| shared.len()).sum();
         assert!(held < 100 * (3 + 6 + 4 + 6) + 36, "{held} bytes in round {round}");
         assert_eq!(client.get(b"key-7"), Some(format!("{round:4}").as_bytes()));
     }
@@ -143,41 +151,43 @@ fn what_nobody_asks_for_does_not_grow_either() {
             kvs.put(format!("key-{rank}").as_bytes(), &[round as u8; 1024]);
         }
         fence(&mut kvs);
-        let indexed: usize = kvs.segments.iter().map(|segment| segment.shared.byte_len()).sum();
+        let indexed: usize = kvs.segments.iter().map(|segment| segment.bytes.len()).sum();
         let held = indexed + kvs.collected.iter().map(Bytes::len).sum::<usize>();
         assert!(held < 2 * COLLECTED_BYTES_MAX, "{held} bytes in round {round}");
     }
-    assert_eq!(kvs.get(b"key-7", &mut Heap), Ok(Some(&[99; 1024][..])));
+    assert_eq!(kvs.get(b"key-7"), Ok(Some(&[99; 1024][..])));
     assert_eq!(kvs.version(), 100);
 }
 
-/// There is none.
-struct NoMemory;
-
-impl Memory for NoMemory {
-    fn share(&mut self, len: usize, _: &mut dyn FnMut(&mut [u8])) -> Result<Shared, MemoryError> {
-        Err(MemoryError { len, problem: "none is left".into() })
-    }
-
-    fn arena(&mut self, _slot_len: usize) -> Option<Box<dyn Arena>> {
-        None
-    }
-}
-
 #[test]
-fn without_memory_nothing_is_lost() {
-    let mut kvs = Kvs::default();
-    kvs.put(b"k", b"v");
-    fence(&mut kvs);
-    assert!(matches!(kvs.get(b"k", &mut NoMemory), Err(KvsError::Memory(_))));
-    assert!(matches!(kvs.map(&[], &mut NoMemory), Err(KvsError::Memory(_))));
-    assert_eq!(kvs.get(b"k", &mut Heap), Ok(Some(&b"v"[..])));
+fn memory_is_asked_for_once_and_given_up_when_its_segment_is_merged() {
+    let (mut kvs, mut shares) = (Kvs::default(), Shares::new(JobId(1)));
+    let put = |kvs: &mut Kvs, key: &str, len: usize| {
+        kvs.put(key.as_bytes(), &vec![b'x'; len]);
+        fence(kvs);
+    };
+    let mut mapped = |kvs: &mut Kvs| -> Vec<ShareId> {
+        kvs.map(&[], &mut shares).unwrap().fresh.into_iter().map(|(_, share)| share).collect()
+    };
+    put(&mut kvs, "large", 1000);
+    let large = mapped(&mut kvs);
+    put(&mut kvs, "small", 10);
+    let both = mapped(&mut kvs);
+    assert_eq!((&both[..1], mapped(&mut kvs)), (&large[..], both.clone()), "the same memory for all");
+    assert_eq!(kvs.take_merged().count(), 0);
+    put(&mut kvs, "another", 10);
+    let merged = mapped(&mut kvs);
+    assert_eq!((&merged[..1], merged.len()), (&large[..], 2));
+    assert_eq!(kvs.take_merged().collect::<Vec<_>>(), both[1..]);
+    put(&mut kvs, "not mapped", 10);
+    assert!(kvs.get(b"small").unwrap().is_some());
+    assert_eq!(kvs.take_merged().collect::<Vec<_>>(), merged[1..], "a look-up merges, too");
 }
 
 /// All pairs by number, as a client walks.
 fn walk(kvs: &mut Kvs) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut met, mut number) = (BTreeMap::new(), 0);
-    while let Some((pair, next)) = kvs.at(number, &mut Heap).unwrap() {
+    while let Some((pair, next)) = kvs.at(number).unwrap() {
         let again = met.insert(pair.key.to_vec(), pair.value.to_vec());
         assert!(again.is_none() && next > number, "a pair is met once");
         number = next;
@@ -233,12 +243,12 @@ fn overwritten_puts_do_not_stay() {
             kvs.put(key, &round.to_le_bytes().repeat(50));
         }
         let pairs = kvs.pending_since(&mut mark);
-        kvs.commit(vec![pairs], &mut Heap).unwrap();
+        kvs.commit(vec![pairs]).unwrap();
         assert!(kvs.pending_bytes() < 2 * PENDING_KEPT_BYTES + 1000, "{} bytes", kvs.pending_bytes());
     }
-    assert_eq!(kvs.get(b"b", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
+    assert_eq!(kvs.get(b"b"), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
     let last = kvs.take_pending();
     fence(&mut kvs);
-    kvs.commit(vec![last], &mut Heap).unwrap();
-    assert_eq!(kvs.get(b"a", &mut Heap), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
+    kvs.commit(vec![last]).unwrap();
+    assert_eq!(kvs.get(b"a"), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
 }

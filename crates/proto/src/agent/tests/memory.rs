@@ -1,0 +1,103 @@
+//! Memory that ranks read: asked for, named by replies, given up; and what becomes of a job without it.
+
+use super::pmi_bench::PmiBench;
+use super::*;
+use crate::memory::{Content, ShareId};
+
+/// One node with two ranks whose client is our own, and that have said so.
+fn two_own() -> PmiBench {
+    let mut bench = PmiBench::new(1, 2, |_| ());
+    bench.all("cmd=init pmi_version=2 pmi_subversion=0");
+    bench.all("cmd=fullinit;pmijobid=job-1;pmirank=0;threaded=FALSE;");
+    bench
+}
+
+fn allgather(bench: &mut PmiBench, id: u32, max_len: u32) -> Vec<Vec<ShareId>> {
+    bench.all(&format!("cmd=wireup-allgather;id={id};maxlen={max_len};value=v;"));
+    std::mem::take(&mut bench.handed)
+}
+
+fn slots(output: &Output) -> Option<ShareId> {
+    match output {
+        Output::Share { share, content: Content::Slots { .. }, .. } => Some(*share),
+        _ => None,
+    }
+}
+
+fn given_up(outputs: &[Output]) -> Vec<ShareId> {
+    let given_up = |output: &Output| if let Output::Unshare { share, .. } = output { Some(*share) } else { None };
+    outputs.iter().filter_map(given_up).collect()
+}
+
+/// Whether an array was written into that memory.
+fn is_written(outputs: &[Output], into: ShareId) -> bool {
+    outputs.iter().any(|output| matches!(output, Output::WriteSlot { share, .. } if *share == into))
+}
+
+#[test]
+fn an_arena_is_asked_for_once_and_replaced_by_a_larger_one() {
+    let mut bench = two_own();
+    let handed = allgather(&mut bench, 1, 8);
+    let small = bench.memory.iter().find_map(slots).expect("an arena is asked for");
+    assert_eq!(handed, [[small], [small]], "both ranks get it");
+    assert!(is_written(&bench.memory, small));
+    bench.memory.clear();
+    assert_eq!(allgather(&mut bench, 2, 8), [[], []], "they have it");
+    assert!(matches!(&bench.memory[..], [Output::WriteSlot { .. }]));
+    bench.memory.clear();
+    let handed = allgather(&mut bench, 3, 20_000);
+    let large = bench.memory.iter().find_map(slots).expect("another one");
+    assert_eq!((handed, given_up(&bench.memory)), (vec![vec![large]; 2], vec![small]));
+    assert!(is_written(&bench.memory, large));
+}
+
+#[test]
+fn without_an_arena_each_array_has_memory_of_its_own() {
+    let mut bench = two_own();
+    bench.memory_fails = |content| matches!(content, Content::Slots { .. });
+    for (id, outputs) in [(1, 3), (2, 2)] {
+        let handed = allgather(&mut bench, id, 8);
+        let own = handed[0][0];
+        assert_eq!(handed, [[own], [own]]);
+        assert_eq!(bench.memory.len(), outputs, "the arena is not asked for again: {:?}", bench.memory);
+        assert!(
+            matches!(&bench.memory[outputs - 2..], [Output::Share { share, .. }, Output::Unshare { share: last, .. }]
+            if *share == own && *last == own)
+        );
+        bench.memory.clear();
+    }
+    assert!(bench.failed.is_empty());
+}
+
+#[test]
+fn a_job_without_memory_fails_once_and_says_why() {
+    let mut bench = two_own();
+    bench.say(0, "cmd=kvs-put;key=k;value=v;");
+    bench.all("cmd=kvs-fence;");
+    bench.memory_fails = |_| true;
+    for rank in [0, 1] {
+        bench.say(rank, "cmd=wireup-kvs-map;have=;");
+    }
+    allgather(&mut bench, 1, 8);
+    assert_eq!(bench.failed, [Cause::Pmi { problem: "there is no memory".into() }]);
+}
+
+#[test]
+fn a_segment_is_shared_once_and_given_up_after_its_merge() {
+    let mut bench = two_own();
+    let round = |bench: &mut PmiBench, have: &str| {
+        bench.say(0, "cmd=kvs-put;key=k;value=v;");
+        bench.all("cmd=kvs-fence;");
+        bench.all(&format!("cmd=wireup-kvs-map;have={have};"));
+        std::mem::take(&mut bench.handed)
+    };
+    let first = round(&mut bench, "");
+    let share = first[0][0];
+    assert_eq!(first, [[share], [share]]);
+    assert!(matches!(&bench.memory[..], [Output::Share { share: made, .. }] if *made == share));
+    bench.memory.clear();
+    let second = round(&mut bench, "1");
+    assert_eq!(second[0], second[1]);
+    assert_ne!(second[0], first[0]);
+    assert_eq!(given_up(&bench.memory), [share]);
+}
