@@ -524,9 +524,8 @@ impl Agent {
     }
 
     fn tell_job(&mut self, now: Instant, id: JobId, input: JobInput, fx: &mut Effects) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
         let neighbours = &self.links.neighbours;
-        let mut turn = Turn {
+        let turn = Turn {
             now,
             start_by: self.starter.start_by(),
             clock: self.clock.offset(),
@@ -534,7 +533,7 @@ impl Agent {
             is_linked: &|agent| neighbours.child(agent).is_some(),
         };
         let mut acts = Acts::default();
-        let is_over = job.handle(&mut turn, input, &mut acts);
+        let is_over = self.jobs.tell(id, &turn, input, &mut acts);
         acts.into_iter().for_each(|act| self.carry_out(id, act, fx));
         if is_over {
             fx.push(Effect::JobOver(id));

@@ -24,7 +24,7 @@ mod stalls;
 mod stdio;
 mod tree;
 
-use crate::exchange::{Entering, Finished};
+use crate::collective::{Entering, Finished};
 use crate::input::Sink;
 use crate::io::{Output, SignalTarget};
 use crate::outbox::control_frame;
@@ -112,14 +112,14 @@ impl Job {
     }
 
     /// Tells the job one thing that happened. True when it is over here and can be forgotten.
-    pub fn handle(&mut self, turn: &mut Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
+    pub fn handle(&mut self, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
         let mut out = Effects::default();
         self.on_input(turn, input, &mut out);
         self.carry(turn, out, acts);
         self.settle(turn, acts)
     }
 
-    fn on_input(&mut self, turn: &mut Turn<'_>, input: JobInput, out: &mut Effects) {
+    fn on_input(&mut self, turn: &Turn<'_>, input: JobInput, out: &mut Effects) {
         let now = turn.now;
         match input {
             JobInput::Begin { lost } => self.begin(turn, lost, out),
@@ -184,7 +184,7 @@ impl Job {
     }
 
     /// Does what parts want done.
-    fn carry(&mut self, turn: &mut Turn<'_>, mut effects: Effects, acts: &mut Acts) {
+    fn carry(&mut self, turn: &Turn<'_>, mut effects: Effects, acts: &mut Acts) {
         while let Some(effect) = effects.pop() {
             let mut caused = Effects::default();
             self.apply(turn, effect, acts, &mut caused);
@@ -192,7 +192,7 @@ impl Job {
         }
     }
 
-    fn apply(&mut self, turn: &mut Turn<'_>, effect: Effect, acts: &mut Acts, out: &mut Effects) {
+    fn apply(&mut self, turn: &Turn<'_>, effect: Effect, acts: &mut Acts, out: &mut Effects) {
         let (now, facts) = (turn.now, &self.facts);
         match effect {
             Effect::Act(act) => acts.act(act),
@@ -720,7 +720,7 @@ impl Job {
     }
 
     /// A collective is over: what it brought is put in place, and the ranks here are told.
-    fn on_finished(&mut self, turn: &mut Turn<'_>, finished: Finished, out: &mut Effects) {
+    fn on_finished(&mut self, turn: &Turn<'_>, finished: Finished, out: &mut Effects) {
         let Finished { waiting, outcome, trace, .. } = finished;
         if let Some(bench) = self.bench.as_mut().filter(|bench| bench.gathers()) {
             return bench.on_gathered(turn.now, &self.facts, out);
@@ -779,7 +779,7 @@ impl Job {
     }
 
     /// Says what has become true; `true` when the job is over here and can be forgotten.
-    fn settle(&mut self, turn: &mut Turn<'_>, acts: &mut Acts) -> bool {
+    fn settle(&mut self, turn: &Turn<'_>, acts: &mut Acts) -> bool {
         let mut out = Effects::default();
         self.stdio.flush(&self.facts, &mut out);
         self.say_started(turn.now, &mut out);

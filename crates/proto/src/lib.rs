@@ -6,10 +6,9 @@
 
 pub mod agent;
 pub mod clock_offset;
+mod collective;
 mod digest;
-mod exchange;
 pub mod exit_code;
-mod groups;
 mod input;
 pub mod io;
 mod job;
@@ -24,7 +23,6 @@ mod pmi_server;
 mod pmix;
 mod session;
 mod text;
-mod ticket;
 pub mod time;
 
 pub use agent::{Agent, AgentConfig, Holds};

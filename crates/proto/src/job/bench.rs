@@ -6,8 +6,8 @@
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::exchange::{Entry, Site};
-use crate::ticket::Ticket;
+use crate::collective::ticket::Ticket;
+use crate::collective::{Entry, Site};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};

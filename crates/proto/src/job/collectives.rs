@@ -5,7 +5,7 @@
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::exchange::{Do, Entering, Exchanges, Site};
+use crate::collective::{Do, Entering, Exchanges, Site};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};

@@ -1,10 +1,10 @@
 //! What the parts of a job want done: by the agent, or by another part. The router (`Job`) carries it out.
 
 use super::interface::Act;
-use crate::exchange::{self, Entry, Finished};
+use crate::collective::ticket::Ticket;
+use crate::collective::{self, Entry, Finished};
 use crate::io::{Output, Stream};
 use crate::outbox::control_frame;
-use crate::ticket::Ticket;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_wire::collective::Collective;
@@ -91,7 +91,7 @@ pub enum Effect {
         group: Group,
     },
     /// What a collective, of ranks or of PMIx servers, needs next.
-    Exchange(exchange::Do),
+    Exchange(collective::Do),
     /// A collective of ranks is over.
     Finished(Box<Finished>),
     /// The barrier of a group is over: these wait here. What the members' nodes have put comes first.

@@ -4,7 +4,7 @@ use super::children::Children;
 use super::members::{agents_of, participants};
 use super::ranks::Process;
 use super::tree::JobTree;
-use crate::groups::spread::{Spread, Way};
+use crate::collective::groups::spread::{Spread, Way};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Barriers of groups as this agent carries them out: frames in and out, answers, departed members.
 //!
-//! Who is in and who is waited for is `crate::groups`. PMIx servers have barriers of their own, told apart by a bit of `stream`.
+//! Who is in and who is waited for is `crate::collective::groups`. PMIx servers have barriers of their own, told apart by a bit of `stream`.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::groups::{Do, Groups, Left, Stall};
+use crate::collective::groups::{Do, Groups, Left, Stall};
 use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;

@@ -17,13 +17,13 @@ mod state;
 mod turn;
 mod walk;
 
-use crate::exchange::{Entry, Outcome};
+use crate::collective::ticket::Ticket;
+use crate::collective::{Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
 use crate::job::ranks::Process;
 use crate::memory::{Array, Content, ShareId};
-use crate::ticket::Ticket;
 use arena::Arenas;
 use bytes::Bytes;
 use collectives::Told;

@@ -37,8 +37,8 @@ mod step;
 mod tests;
 mod tree;
 
-use crate::exchange::{Exchanges, Site};
-use crate::groups::Stall;
+use crate::collective::groups::Stall;
+use crate::collective::{Exchanges, Site};
 use crate::io::Output;
 use crate::job::collectives::Arrived;
 use crate::job::effect::Effects;

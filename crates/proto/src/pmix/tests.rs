@@ -252,7 +252,7 @@ fn a_fence_of_all_is_an_exchange() {
     let mut bench = Bench::serving(1);
     let effects = bench.asks(7, fence(Set::All, "mine"));
     let up = effects.into_iter().find_map(|effect| match effect {
-        Effect::Exchange(crate::exchange::Do::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
+        Effect::Exchange(crate::collective::Do::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
         _ => None,
     });
     let (epoch, tag, payload) = up.expect("the ranks of this node are in");
@@ -263,7 +263,7 @@ fn a_fence_of_all_is_an_exchange() {
     let effects = root.act(|pmix, view, out| pmix.on_exchange(view, up, out));
     assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
     let down = effects.into_iter().find_map(|effect| match effect {
-        Effect::Exchange(crate::exchange::Do::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
+        Effect::Exchange(crate::collective::Do::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
         _ => None,
     });
     let (epoch, tag, payload) = down.expect("the root has all");

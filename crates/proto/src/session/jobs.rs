@@ -4,7 +4,7 @@
 //! job's nodes, so they may come from any agent.
 
 use super::{Effect, Effects};
-use crate::job::{Job, JobInput};
+use crate::job::{Acts, Job, JobInput, Turn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
@@ -30,8 +30,9 @@ impl Jobs {
         self.jobs.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        self.jobs.get_mut(&id)
+    /// Tells a job something. True when it is over and can be forgotten.
+    pub fn tell(&mut self, id: JobId, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
+        self.jobs.get_mut(&id).is_some_and(|job| job.handle(turn, input, acts))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {

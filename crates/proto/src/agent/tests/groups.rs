@@ -2,7 +2,7 @@
 
 use super::pmi_bench::PmiBench;
 use super::*;
-use crate::groups::ASK_AFTER_NS;
+use crate::collective::groups::ASK_AFTER_NS;
 use wireup_wire::job::{JobOptions, PmiVersion};
 use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;
 

@@ -1,7 +1,7 @@
 //! Fences of PMIx clients, and groups, which are fences with a name.
 //!
-//! A fence of the whole job is an exchange (`crate::exchange`) with epochs of its own; a fence of some ranks is a barrier that
-//! brings data along (`crate::groups`), told apart from PMI's by a bit of its frames, from other groups' by a tag. The server
+//! A fence of the whole job is an exchange (`crate::collective`) with epochs of its own; a fence of some ranks is a barrier that
+//! brings data along (`crate::collective::groups`), told apart from PMI's by a bit of its frames, from other groups' by a tag. The server
 //! process speaks when all members of its node are in, so the node enters for all of them at once. `whole` and `subsets` are the two,
 //! `parts` what nodes bring to them.
 //!
@@ -17,13 +17,9 @@ mod parts;
 pub mod subsets;
 pub mod whole;
 
-use crate::exchange::Site;
+use crate::collective::Site;
 pub use subsets::Subsets;
 pub use whole::Whole;
-use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-
-/// The tag of fences; those of groups are others.
-const FENCE: i32 = 0;
 
 pub struct Fences {
     pub whole: Whole,
@@ -34,10 +30,4 @@ impl Fences {
     pub fn new(site: Site, children: usize) -> Fences {
         Fences { whole: Whole::new(site), subsets: Subsets::new(children) }
     }
-}
-
-fn too_much(bytes: usize) -> String {
-    format!(
-        "its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message; --modex direct leaves it where it is"
-    )
 }

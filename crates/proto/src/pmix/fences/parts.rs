@@ -3,8 +3,12 @@
 use bytes::Bytes;
 use wireup_wire::block;
 use wireup_wire::ids::NodeId;
+use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::modex::Part;
 use wireup_wire::peer;
+
+/// The tag of fences; those of groups are others.
+pub const FENCE: i32 = 0;
 
 /// What a round of a barrier came to.
 pub enum Came {
@@ -52,6 +56,13 @@ pub fn gone(node: NodeId) -> Bytes {
 pub fn tag(name: &str) -> i32 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     ((hash >> 1) as i32).max(1)
+}
+
+/// Why a fence's data cannot travel.
+pub fn too_much(bytes: usize) -> String {
+    format!(
+        "its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message; --modex direct leaves it where it is"
+    )
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! A fence of some ranks, and a group: a barrier that brings along what the members' nodes give.
 
 use super::super::step::Steps;
-use super::parts::{Came, came, gone, tag};
-use super::{FENCE, too_much};
-use crate::groups::{Do, Groups, Left};
+use super::parts::{Came, FENCE, came, gone, tag, too_much};
+use crate::collective::groups::{Do, Groups, Left};
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
 use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};

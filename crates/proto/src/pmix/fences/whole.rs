@@ -1,12 +1,12 @@
 //! A fence of the whole job: an exchange with epochs of its own.
 
 use super::super::step::{Step, Steps};
-use super::too_much;
-use crate::exchange::{Do, Entering, Entry, Exchanges, Finished, Outcome, Site};
+use super::parts::too_much;
+use crate::collective::ticket::Ticket;
+use crate::collective::{Do, Entering, Entry, Exchanges, Finished, Outcome, Site};
 use crate::job::collectives::Arrived;
 use crate::job::effect::Effect;
 use crate::job::facts::View;
-use crate::ticket::Ticket;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::block;

@@ -27,7 +27,7 @@ use attached::Attached;
 use owners::Owners;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::KILLED_BY_LEN_MAX;
 use wireup_wire::peer::{Cause, Control, Ended, Failure};

@@ -3,6 +3,7 @@ use crate::io::Output;
 use crate::session::Scene;
 use crate::session::inputs::early;
 use wireup_wire::frame::Kind;
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
 use wireup_wire::peer;
 

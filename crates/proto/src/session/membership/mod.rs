@@ -29,7 +29,7 @@ use seeking::Seeking;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
+use wireup_wire::peer::{Control, SessionSpec};
 use wireup_wire::session::{Ancestor, Kin};
 
 pub struct Membership {

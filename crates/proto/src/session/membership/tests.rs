@@ -3,6 +3,7 @@ use crate::io::{LinkId, Output};
 use crate::session::Scene;
 use crate::session::inputs::{launchers, starter};
 use crate::session::view::tests::{said_to, said_up};
+use wireup_wire::peer::MissingAgent;
 
 struct Bench {
     scene: Scene,

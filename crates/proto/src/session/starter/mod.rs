@@ -33,7 +33,7 @@ pub use steps::Step;
 use steps::Steps;
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret, SessionSpec, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, Control, Note, Secret, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::session::Kin;
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its birth (ns).

@@ -4,6 +4,7 @@ use crate::io::LinkId;
 use crate::session::Scene;
 use crate::session::starts::NEEDED;
 use crate::session::view::tests::{said_to, said_up};
+use wireup_wire::peer::MissingAgent;
 use wireup_wire::peer::RemoteShell;
 
 const UNREACHED: ExitStatus = ExitStatus::Exited(255);

@@ -11,8 +11,8 @@
 mod blocks;
 mod scan;
 
-use super::{Do, Entering, Entry, Finished, Outcome, Site};
-use crate::ticket::Ticket;
+use super::entry::{Do, Entering, Entry, Finished, Outcome, Site};
+use super::ticket::Ticket;
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::allgather::{Allgather, Sender};

@@ -1,7 +1,8 @@
 //! The nodes' blocks: an allgather's messages as frames of this job.
 
-use super::{Exchange, Outcome, Way};
-use crate::exchange::{Do, Site};
+use super::{Exchange, Way};
+use crate::collective::entry::Outcome;
+use crate::collective::entry::{Do, Site};
 use bytes::Bytes;
 use wireup_coll::allgather::{Allgather, Progress, Receiver, Refused, Sender};
 use wireup_wire::block::Block;

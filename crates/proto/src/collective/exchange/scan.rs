@@ -1,7 +1,8 @@
 //! The ring's values: two and a count, up the tree and down again.
 
-use super::{Exchange, Outcome, Way};
-use crate::exchange::{Do, Site};
+use super::{Exchange, Way};
+use crate::collective::entry::Outcome;
+use crate::collective::entry::{Do, Site};
 use bytes::Bytes;
 use wireup_coll::scan::{Down, Up};
 use wireup_wire::collective::{Collective, Form, Tag};

@@ -4,7 +4,7 @@
 //! ranks, and one [`Exchanges`] is all of its collectives.
 //!
 //! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever it is. Any number may be
-//! under way. What belongs to an epoch is in [`one`]; this file numbers them, keeps them in order and forgets them:
+//! under way. What belongs to an epoch is in `exchange`; this file numbers them, keeps them in order and forgets them:
 //!
 //! ```text
 //!   base ─► 4 fence      in: 0 1 2 3   way up done    waits for the way down
@@ -19,114 +19,16 @@
 //! waiting for such an epoch says so, so that no job hangs on a rank that will never come. That is why sizes travel up the tree
 //! also where the data takes another way.
 
-mod one;
-#[cfg(test)]
-mod tests;
-
-use crate::ticket::Ticket;
+use super::entry::{Do, Entering, Site};
+use super::exchange::Exchange;
 use crate::time::Instant;
 use bytes::Bytes;
-use one::Exchange;
 use std::collections::VecDeque;
-use wireup_coll::allgather::{PeerSet, Rules, fitting};
-use wireup_coll::scan::Place;
+use wireup_coll::allgather::fitting;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
-use wireup_wire::ids::{Epoch, LocalRank, NodeId, Rank};
-use wireup_wire::job::ExchangeScheme;
+use wireup_wire::ids::{Epoch, LocalRank, NodeId};
 use wireup_wire::limits::EXCHANGES_MAX;
-use wireup_wire::peer::{Departed, FenceTrace};
-use wireup_wire::rope::Rope;
-
-/// What is the same for all collectives of a job on this node.
-#[derive(Clone)]
-pub struct Site {
-    /// The way up ends here.
-    pub root: bool,
-    pub local_size: u32,
-    /// Children in the tree with ranks of the job below them.
-    pub children: usize,
-    pub scheme: ExchangeScheme,
-    /// A node's part is compressed from so many bytes on; 0: never.
-    pub compress_min: u32,
-    /// The nodes that have ranks, ascending: the peers of direct ways.
-    pub peers: Vec<NodeId>,
-    /// This node among them.
-    pub place: Option<u32>,
-    /// Of PMIx fences, where the root may choose: data of more bytes stays where it is.
-    pub collect_max: Option<u64>,
-}
-
-impl Site {
-    fn peer_set(&self) -> PeerSet {
-        PeerSet { count: self.peers.len() as u32, me: self.place, root: self.root, children: self.children }
-    }
-
-    fn rules(&self) -> Rules {
-        Rules { scheme: self.scheme, collect_max: self.collect_max }
-    }
-}
-
-/// A rank's part in a collective.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Entry {
-    Fence,
-    Allgather {
-        max_len: u32,
-        shared: bool,
-        value: Bytes,
-    },
-    Ring {
-        value: Bytes,
-    },
-    /// With the data of the whole node, given by one of its ranks.
-    Modex {
-        data: Bytes,
-    },
-}
-
-/// A rank that starts its next collective.
-pub struct Entering {
-    pub local: LocalRank,
-    pub rank: Rank,
-    pub entry: Entry,
-    pub ticket: Ticket,
-}
-
-/// What is to be done next.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Do {
-    /// A frame to the parent.
-    Up { epoch: Epoch, tag: Tag, payload: Rope },
-    /// A frame to one child, or to all.
-    Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope },
-    /// A frame to a node, straight.
-    Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Rope },
-    /// A collective is over: its ranks here are told.
-    Finish(Box<Finished>),
-    /// The job cannot go on.
-    Fail { problem: String },
-}
-
-/// A collective that is over everywhere this node must know of.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finished {
-    pub epoch: Epoch,
-    /// The ranks here, in the order of their coming, and how each is to be answered.
-    pub waiting: Vec<(LocalRank, Ticket)>,
-    pub outcome: Outcome,
-    pub trace: FenceTrace,
-}
-
-/// What a collective brought.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// Blocks of packed pairs; of a PMIx fence: of what its library gave.
-    Pairs(Vec<Bytes>),
-    /// Blocks of values. `shared`: somebody here wants rows.
-    Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
-    /// For each local rank.
-    Places(Vec<Place>),
-}
+use wireup_wire::peer::Departed;
 
 pub struct Exchanges {
     site: Site,
@@ -137,17 +39,6 @@ pub struct Exchanges {
     departed: Option<Departed>,
     deserter_known: bool,
     asked: Option<Epoch>,
-}
-
-impl Entry {
-    fn collective(&self) -> Collective {
-        match self {
-            Entry::Fence => Collective::Fence,
-            Entry::Allgather { .. } => Collective::Allgather,
-            Entry::Ring { .. } => Collective::Ring,
-            Entry::Modex { .. } => Collective::Modex,
-        }
-    }
 }
 
 impl Exchanges {
@@ -363,3 +254,6 @@ impl Exchanges {
         self.asked = self.live.iter().flatten().next().map(Exchange::epoch);
     }
 }
+
+#[cfg(test)]
+mod tests;

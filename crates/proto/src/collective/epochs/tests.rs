@@ -1,11 +1,15 @@
 //! Several nodes wired together by queues that deliver in any order that links allow.
 
+use super::super::entry::{Entry, Outcome};
+use super::super::ticket::Ticket;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::{Mapping, by_slot};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
+use wireup_wire::ids::Rank;
+use wireup_wire::job::ExchangeScheme;
 use wireup_wire::{block, values};
 
 /// What travels, with the link that keeps its order.
