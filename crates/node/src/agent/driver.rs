@@ -19,7 +19,7 @@ use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
 use crate::transport::link::Link;
 use bytes::Bytes;
-use orphans::kill_orphans;
+use orphans::Orphans;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -58,8 +58,7 @@ pub struct AgentDriver {
     spin: Spin,
     /// The deadline at the last look.
     due_ns: Option<u64>,
-    /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
-    orphans_since: Option<u64>,
+    orphans: Orphans,
 }
 
 /// Why an agent cannot begin.
@@ -109,7 +108,7 @@ impl AgentDriver {
             listening: false,
             spin: Spin::default(),
             due_ns: None,
-            orphans_since: None,
+            orphans: Orphans::default(),
         })
     }
 
@@ -184,7 +183,7 @@ impl AgentDriver {
     /// Does what the machine asks until it asks for nothing more.
     pub fn settle(&mut self) {
         loop {
-            self.perform_all();
+            self.perform_all(None);
             self.flush_links();
             for ranks in self.jobs.values_mut() {
                 ranks.flush_keeper(&self.reactor);
@@ -205,7 +204,7 @@ impl AgentDriver {
         if let Some(shells) = &mut self.shells {
             shells.end_steps(&self.reactor);
         }
-        let Self { jobs, shells, keepers, reactor, .. } = self;
+        let Self { jobs, shells, keepers, reactor, orphans, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
         let keepers: Vec<Keeper> = jobs.chain(keepers.into_keepers(&reactor)).chain(shells).collect();
@@ -213,7 +212,7 @@ impl AgentDriver {
             // Reaped already or not: it is gone.
             let _ = keeper.close();
         }
-        kill_orphans(self.orphans_since, &[]);
+        orphans.end();
     }
 
     fn take_inputs(&mut self) {

@@ -5,7 +5,10 @@
 
 mod output;
 mod pmi;
+mod rest;
 mod stdin;
+
+pub use rest::rest_ns;
 
 use super::crowd::Crowd;
 use super::keeper_link::KeeperLink;
@@ -41,6 +44,8 @@ pub struct JobRanks {
     deferred: Vec<(u32, ExitStatus)>,
     /// Ranks whose descriptors must wait because too many are under way.
     crowd: Crowd,
+    /// Requests of ranks that were just released are not read before then.
+    rest_until_ns: Option<u64>,
 }
 
 const SIGKILL: i32 = 9;
@@ -72,6 +77,7 @@ impl JobRanks {
             parked: Default::default(),
             terminals: Vec::new(),
             crowd: Crowd::default(),
+            rest_until_ns: None,
         })
     }
 
@@ -128,6 +134,10 @@ impl JobRanks {
     /// Writes what the keeper is asked to do.
     pub fn flush_keeper(&mut self, reactor: &Reactor) {
         self.keeper.flush(reactor);
+    }
+
+    pub fn job(&self) -> JobId {
+        self.job
     }
 
     pub fn seat(&self) -> Seat {
@@ -277,13 +287,22 @@ impl JobRanks {
         }
     }
 
-    /// Gives pseudo-terminals up whose ranks are gone for long. While nobody reads them they have all the time.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
+        self.end_rest_if_due(turn.now_ns, turn.reactor);
+        self.send_to_crowd(turn);
+        self.give_terminals_up(turn);
+    }
+
+    fn send_to_crowd(&mut self, turn: &mut Turn<'_>) {
         let crowd = self.crowd.take_due(turn.now_ns);
         for local in &crowd {
             self.flush_pmi(*local, turn.reactor);
         }
         self.crowd.settle(!crowd.is_empty());
+    }
+
+    /// Gives pseudo-terminals up whose ranks are gone for long. While nobody reads them they have all the time.
+    fn give_terminals_up(&mut self, turn: &mut Turn<'_>) {
         let job = self.job;
         let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= turn.now_ns).collect();
         for (_, local) in due {
@@ -297,7 +316,8 @@ impl JobRanks {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.terminals.iter().map(|(until, _)| *until).chain(self.crowd.due_ns()).min()
+        let terminals = self.terminals.iter().map(|(until, _)| *until);
+        terminals.chain(self.crowd.due_ns()).chain(self.rest_until_ns).min()
     }
 
     /// Closes all that the job has open here; its keeper remains.

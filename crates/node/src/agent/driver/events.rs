@@ -1,17 +1,11 @@
 //! A descriptor is ready: whoever owns it takes what it brings.
 
 use super::AgentDriver;
-use crate::agent::ranks::JobRanks;
-use crate::agent::token::Token;
+use crate::agent::ranks::{JobRanks, rest_ns};
+use crate::agent::token::{Seat, Token};
 use crate::agent::turn::Turn;
-use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Event;
-
-/// More released ranks than this for each cpu are a crowd.
-const CROWD_PER_CPU: usize = 4;
-/// Beyond this the agent is needed elsewhere (ns).
-const ROOM_NS_MAX: u64 = 2_000_000;
 
 impl AgentDriver {
     pub fn on_event(&mut self, token: Token, event: Event) {
@@ -60,12 +54,7 @@ impl AgentDriver {
             }
             Token::Pmi(seat, local) => {
                 if let Some(ranks) = jobs.at(*seat) {
-                    if event.writable {
-                        ranks.flush_pmi(*local, turn.reactor);
-                    }
-                    if event.readable || event.hangup {
-                        ranks.on_pmi(*local, turn);
-                    }
+                    ranks.on_pmi_event(*local, event, turn);
                 }
             }
             Token::Stdin(seat, local) => {
@@ -91,24 +80,21 @@ impl AgentDriver {
             Token::Launcher(_) | Token::Caller(_) => {}
         }
         self.take_inputs();
-        if let Token::Pmi(..) = token {
-            // A rank waits for its reply: it goes on while the next request is read.
-            let begun_ns = monotonic_ns();
-            let answered = self.perform_all();
-            self.make_room(answered, begun_ns);
+        if let Token::Pmi(seat, _) = token {
+            self.answer(seat);
         }
     }
 
-    /// Leaves this cpu to ranks that a fence has just released, where they outnumber the cpus.
-    ///
-    /// Those already awake ask for values at once, and would be served while others still wait to leave the fence. Half of the
-    /// ranks need a little longer for that than the agent has needed for its replies to all. Since each rank has a scheduling
-    /// group of its own the pause matters little: last in to last out, 64 ranks on 2 cpus, against Hydra 5 in the same runs,
-    /// 0.93 and 1.00 x with it, 0.97 and 1.25 x without (two runs of 7 rounds each).
-    fn make_room(&self, released: usize, begun_ns: u64) {
-        if released > CROWD_PER_CPU * self.cpus {
-            let pause_ns = (monotonic_ns().saturating_sub(begun_ns) * 3 / 2).min(ROOM_NS_MAX);
-            std::thread::sleep(Duration::from_nanos(pause_ns));
+    /// A rank waits for its reply: it goes on while the next request is read.
+    fn answer(&mut self, seat: Seat) {
+        let Some(job) = self.jobs.at(seat).map(|ranks| ranks.job()) else { return };
+        let begun_ns = monotonic_ns();
+        let released = self.perform_all(Some(job));
+        let now_ns = monotonic_ns();
+        if let Some(rest_ns) = rest_ns(released, self.cpus, now_ns.saturating_sub(begun_ns))
+            && let Some(ranks) = self.jobs.at(seat)
+        {
+            ranks.rest(now_ns + rest_ns, &self.reactor);
         }
     }
 }

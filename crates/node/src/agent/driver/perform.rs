@@ -16,11 +16,11 @@ use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
 
 impl AgentDriver {
-    /// Does what the machine has asked for so far. Returns how many ranks were answered.
-    pub(super) fn perform_all(&mut self) -> usize {
+    /// Does what the machine has asked for so far. Returns how many ranks of `job` were answered.
+    pub(super) fn perform_all(&mut self, job: Option<JobId>) -> usize {
         let mut answered = 0;
         while let Some(output) = self.agent.poll() {
-            answered += usize::from(matches!(output, Output::Reply { .. }));
+            answered += usize::from(matches!(&output, Output::Reply { job: of, .. } if job == Some(*of)));
             if let Some(recorder) = &mut self.recorder {
                 recorder.on_output(&output);
             }

@@ -64,7 +64,9 @@ impl AgentDriver {
     fn find_deadline_ns(&self) -> Option<u64> {
         let machine = self.agent.deadline().map(|at| at.0);
         let ranks = self.jobs.values().filter_map(JobRanks::deadline_ns);
-        ranks.chain(machine).chain(self.links.deadline_ns()).chain(self.keepers.deadline_ns()).min()
+        let own =
+            self.links.deadline_ns().into_iter().chain(self.keepers.deadline_ns()).chain(self.orphans.deadline_ns());
+        ranks.chain(machine).chain(own).min()
     }
 
     /// Something may be due.
@@ -82,6 +84,7 @@ impl AgentDriver {
             ranks.on_tick(turn);
         }
         self.keepers.on_tick(now_ns, &self.reactor);
+        self.look_for_orphans(now_ns);
         self.inputs.push(Input::Tick);
         self.take_inputs();
     }

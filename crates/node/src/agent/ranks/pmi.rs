@@ -6,14 +6,25 @@ use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
 use bytes::Bytes;
-use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::Input;
 use wireup_proto::memory::Shared;
 use wireup_wire::ids::LocalRank;
 
 impl JobRanks {
+    /// The rank's PMI socket is ready.
+    pub fn on_pmi_event(&mut self, local: LocalRank, event: Event, turn: &mut Turn<'_>) {
+        if event.writable {
+            self.flush_pmi(local, turn.reactor);
+        }
+        // While the job rests a request waits in its socket; the end of a rank does not.
+        if event.hangup || (event.readable && !self.is_resting()) {
+            self.on_pmi(local, turn);
+        }
+    }
+
     /// The rank's PMI socket can be read.
-    pub fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
+    fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
@@ -55,7 +66,7 @@ impl JobRanks {
     }
 
     pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
-        let token = Token::Pmi(self.seat, local).pack();
+        let (token, resting) = (Token::Pmi(self.seat, local).pack(), self.is_resting());
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
@@ -79,8 +90,7 @@ impl JobRanks {
         if blocked != std::mem::replace(&mut rank.pmi_blocked, blocked)
             && let Some(fd) = &rank.pmi.fd
         {
-            let interest = if blocked { Interest::WRITABLE } else { Interest::READABLE };
-            let _ = reactor.modify(fd, token, interest);
+            let _ = reactor.modify(fd, token, interest(blocked, resting));
         }
     }
 
@@ -89,5 +99,14 @@ impl JobRanks {
             rank.pmi.closing = true;
             self.flush_pmi(local, reactor);
         }
+    }
+}
+
+/// What to be told about a rank's PMI socket.
+pub(super) fn interest(blocked: bool, resting: bool) -> Interest {
+    match (blocked, resting) {
+        (true, _) => Interest::WRITABLE,
+        (false, true) => Interest::NONE,
+        (false, false) => Interest::READABLE,
     }
 }
