@@ -5,6 +5,13 @@
 //! keeper if the agent dies (end of file on their socket): killed with all that descends from it, whether it
 //! called `setsid` or forked twice, and reaped until nothing is left.
 //!
+//! A job's ranks share the keeper's session (unless one has a terminal of its own), each in a process group that it leads. With Linux'
+//! autogroups a session is a scheduling group: within one, `sched_yield` lets the other ranks run; between groups it does nothing, and
+//! ranks that poll for each other collapse as soon as anything else wants the cpus. Ranks also get the shortest time slice there is,
+//! so that they are not shut out for long where they share a group with others: in a container or a batch system's cgroup, where
+//! there are no autogroups, or when a fence ends on many nodes of one machine at once. Each job has a session and so a group of its own: ranks that compute are no company for those
+//! of another job that poll. And since the keeper is in the session as well, the kernel lets `SIGTSTP` stop a rank.
+//!
 //! It owns processes and nothing else. Pipes, PMI sockets and pseudo-terminals are made here, since they must be
 //! there before the process, but the agent's ends travel to the agent as soon as the process runs.
 //!

@@ -21,6 +21,7 @@ impl Batch {
             stdin: stdin(plan, rank),
             stdout: OutKind::Pipe,
             stderr: OutKind::Pipe,
+            is_rank: true,
             pmi: plan.pmi_socket,
             pty: rank.pty,
             ..Process::new(u32::from(rank.local.0))

@@ -8,7 +8,7 @@
 use super::channel::{Flushed, Inbox, Outbox};
 use super::directories::Directories;
 use super::living::{Living, Start, status};
-use super::protocol::{Report, Request, SERVER_SLOT};
+use super::protocol::{Process, Report, Request, SERVER_SLOT};
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::{SIGSTOP, Stops};
 use super::streams::{Lent, Streams};
@@ -24,7 +24,7 @@ use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Spawner};
+use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
 use wireup_os::{bind, files};
 
 /// Starts under way per cpu. Measured: 1 leaves cpus idle, above 4 nothing is gained.
@@ -280,7 +280,8 @@ impl Serve {
             environment: &process.env,
             stdio: streams.stdio(&self.lent),
             extra: streams.pmi(),
-            terminal: process.pty.is_some(),
+            session: session(process),
+            short_slice: process.is_rank,
             cpus: cpus.as_ref(),
             umask: waiting.umask,
             limits: &waiting.limits,
@@ -390,6 +391,15 @@ impl Serve {
             self.watches_room = full;
         }
         Ok(())
+    }
+}
+
+/// Ranks share the keeper's session: see the module `keeper` for why. A controlling terminal belongs to one session.
+fn session(process: &Process) -> Session {
+    match (process.pty, process.is_rank) {
+        (Some(_), _) => Session::OwnWithTerminal,
+        (None, true) => Session::Shared,
+        (None, false) => Session::Own,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Stopping processes as a terminal's `^Z` does.
 //!
-//! Each process leads a session of its own, and the kernel lets `SIGTSTP` stop no process group that nobody in its session
-//! could continue. So `SIGSTOP` follows, late enough for a program that wants to put something in order first; `SIGCONT`
-//! takes it back.
+//! `SIGTSTP` alone does not stop everybody: a program may handle it, and the kernel lets it stop no process group that nobody else in
+//! its session could continue, such as a rank with a terminal of its own. So `SIGSTOP` follows, late enough for a program that wants
+//! to put something in order first; `SIGCONT` takes it back.
 
 const SIGCONT: i32 = 18;
 pub(super) const SIGSTOP: i32 = 19;

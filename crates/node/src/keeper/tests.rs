@@ -1,6 +1,7 @@
 //! Keepers with real processes, driven as an agent drives them.
 
 mod renewal;
+mod sessions;
 
 use super::*;
 use std::collections::BTreeMap;

@@ -3,9 +3,9 @@
 //! The child runs on a stack of its own, in the memory of its parent, beside it. It reads its [`Task`], writes
 //! two words of it, makes raw system calls: nothing else. All signals are blocked until its last step but one.
 
-use super::Step;
 use super::limits::One;
 use super::raw::syscall;
+use super::{Session, Step, slice};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -29,8 +29,8 @@ pub(super) struct Task {
     pub cwd: *const c_char,
     /// (source, target); a negative source: none.
     pub fds: [(c_int, c_int); TARGETS],
-    /// Standard input is to be the controlling terminal of a new session.
-    pub terminal: bool,
+    pub session: Session,
+    pub short_slice: bool,
     /// Null: as the parent.
     pub cpus: *const u64,
     pub cpus_bytes: usize,
@@ -55,8 +55,13 @@ pub(super) extern "C" fn run(task: *mut Task) -> ! {
 type Failure = (Step, c_int);
 
 fn prepare(task: &Task) -> Result<(), Failure> {
-    // A session each, hence a scheduling group each (autogroups): whoever serves them is one among them, not half of all.
-    call(Step::Group, libc::SYS_setsid, [0; 4])?;
+    match task.session {
+        Session::Shared => call(Step::Group, libc::SYS_setpgid, [0; 4])?,
+        Session::Own | Session::OwnWithTerminal => call(Step::Group, libc::SYS_setsid, [0; 4])?,
+    };
+    if task.short_slice {
+        slice::shorten();
+    }
     let kill = libc::SIGKILL as usize;
     call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {
@@ -69,7 +74,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
             call(Step::Stdio, libc::SYS_dup3, [source as usize, target as usize, 0, 0])?;
         }
     }
-    if task.terminal {
+    if task.session == Session::OwnWithTerminal {
         call(Step::Stdio, libc::SYS_ioctl, [0, libc::TIOCSCTTY as usize, 0, 0])?;
     }
     if !task.cpus.is_null() {

@@ -21,6 +21,7 @@ mod limits;
 mod pool;
 mod program;
 mod raw;
+mod slice;
 
 pub use find::{FindError, check_directory, find_program};
 pub use limits::Limits;
@@ -65,6 +66,17 @@ pub struct Failure {
     pub errno: i32,
 }
 
+/// The session of a child, and so, with Linux' autogroups, whom it shares a scheduling group with. It always leads a process group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Session {
+    /// The spawner's.
+    Shared,
+    /// A new one.
+    Own,
+    /// A new one with standard input as its controlling terminal.
+    OwnWithTerminal,
+}
+
 /// One child to start. The descriptors are only borrowed for the call.
 pub struct Command<'a> {
     pub program: &'a Rc<Program>,
@@ -74,8 +86,10 @@ pub struct Command<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// A descriptor that the child gets as [`EXTRA_TARGET`].
     pub extra: Option<BorrowedFd<'a>>,
-    /// A new session with standard input as its controlling terminal, instead of a new process group.
-    pub terminal: bool,
+    pub session: Session,
+    /// Whether its time slice is the shortest that there is: it has the cpu less long at a time, and waits less long for it. Threads
+    /// and processes that it starts inherit that.
+    pub short_slice: bool,
     pub cpus: Option<&'a CpuSet>,
     pub umask: u32,
     pub limits: &'a Limits,

@@ -4,7 +4,7 @@ use super::child::{TARGETS, Task, run};
 use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
-use super::{Command, EXTRA_TARGET, Failure, LOWEST_SOURCE, Program, Step};
+use super::{Command, EXTRA_TARGET, Failure, LOWEST_SOURCE, Program, Session, Step};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
 use std::collections::VecDeque;
@@ -137,7 +137,8 @@ impl Spawner {
             envp: seat.environment.envp(),
             cwd: command.program.directory(),
             fds: places(command),
-            terminal: command.terminal,
+            session: command.session,
+            short_slice: command.short_slice,
             cpus: if seat.cpus.is_empty() { std::ptr::null() } else { seat.cpus.as_ptr() },
             cpus_bytes: seat.cpus.len() * 8,
             umask: command.umask as libc::mode_t,
@@ -185,7 +186,8 @@ impl Seat {
             envp: std::ptr::null(),
             cwd: std::ptr::null(),
             fds: [(-1, -1); TARGETS],
-            terminal: false,
+            session: Session::Own,
+            short_slice: false,
             cpus: std::ptr::null(),
             cpus_bytes: 0,
             umask: 0,

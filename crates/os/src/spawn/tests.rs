@@ -41,7 +41,8 @@ fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String,
         environment: &strings(&["OWN=1"]),
         stdio: [null.as_fd(), writer.as_fd(), null.as_fd()],
         extra: None,
-        terminal: false,
+        session: Session::Own,
+        short_slice: false,
         cpus: None,
         umask: 0o22,
         limits: &Limits::default(),
@@ -69,6 +70,21 @@ fn environment_umask_and_group_are_as_asked() {
     let ids = shell("echo $$; cut -d' ' -f5 /proc/$$/stat", |_| {});
     let ids: Vec<&str> = ids.lines().collect();
     assert_eq!(ids[0], ids[1]);
+}
+
+#[test]
+fn a_session_is_shared_or_a_childs_own() {
+    let script = "cut -d' ' -f5,6 /proc/$$/stat; echo $$";
+    let ids = |session| {
+        let told = shell(script, |command| command.session = session);
+        told.split_ascii_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<u32>>()
+    };
+    // SAFETY: touches no memory.
+    let own_session = unsafe { libc::getsid(0) } as u32;
+    let [group, session, pid] = ids(Session::Shared)[..] else { panic!() };
+    assert_eq!((group, session), (pid, own_session));
+    let [group, session, pid] = ids(Session::Own)[..] else { panic!() };
+    assert_eq!((group, session), (pid, pid));
 }
 
 /// This process must stay as it is: other children do not have these limits.
@@ -115,7 +131,8 @@ fn many_are_under_way_at_once_and_each_is_told_once() {
             environment: &[],
             stdio: [null.as_fd(); 3],
             extra: None,
-            terminal: false,
+            session: Session::Own,
+            short_slice: false,
             cpus: None,
             umask: 0,
             limits: &Limits::default(),

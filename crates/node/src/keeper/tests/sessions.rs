@@ -1,0 +1,68 @@
+//! Whose session, and so whose scheduling group, the processes of a keeper are in.
+
+use super::*;
+
+fn rank(slot: u32) -> Process {
+    Process { is_rank: true, ..Process::new(slot) }
+}
+
+/// Fields of `/proc/PID/stat` behind the name: state, parent, process group, session.
+fn stat(pid: u32) -> Vec<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat[stat.rfind(')').unwrap() + 1..].split_ascii_whitespace().take(4).map(str::to_owned).collect()
+}
+
+fn session(pid: u32) -> String {
+    stat(pid).pop().unwrap()
+}
+
+/// The scheduling group; `None`: a kernel without autogroups.
+fn autogroup(pid: u32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()
+}
+
+#[test]
+fn ranks_share_a_scheduling_group_that_is_their_jobs() {
+    let mut bench = Bench::new();
+    let with_terminal = Process { pty: Some((24, 80)), ..rank(2) };
+    bench.start(batch(&["sleep", "1000"], vec![rank(0), rank(1), with_terminal, Process::new(3)]));
+    let keeper = bench.keeper.pid();
+    let pids: Vec<u32> = bench.told.values().map(|told| told.pid).collect();
+    for &pid in &pids[..2] {
+        assert_eq!((session(pid), autogroup(pid)), (session(keeper), autogroup(keeper)));
+        assert_eq!(stat(pid)[2], pid.to_string(), "signals go to groups");
+    }
+    assert_eq!(session(keeper), keeper.to_string(), "another job's keeper has another one");
+    for &pid in &pids[2..] {
+        assert_eq!(session(pid), pid.to_string(), "a terminal, or an agent, has its own");
+    }
+    bench.keeper.close().unwrap();
+    pids.into_iter().for_each(wait_until_gone);
+}
+
+/// The kernel ignores it for a group that nobody else in the session could continue.
+#[test]
+fn a_rank_can_stop_itself_as_a_terminal_does() {
+    let mut bench = Bench::new();
+    bench.start(batch(&["sh", "-c", "kill -TSTP $$; exit 3"], vec![rank(0)]));
+    let pid = bench.told[&0].pid;
+    let start = std::time::Instant::now();
+    while stat(pid)[0] != "T" {
+        assert!(start.elapsed() < PATIENCE, "it goes on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    bench.request(&Request::Signal { slot: Some(0), signal: SIGCONT });
+    bench.until(|bench| bench.told[&0].over());
+    assert_eq!(bench.exit_of(0), ExitStatus::Exited(3));
+    bench.keeper.close().unwrap();
+}
+
+#[test]
+fn a_stopped_rank_ends_with_its_keeper() {
+    let mut bench = Bench::new();
+    bench.start(batch(&["sh", "-c", "trap '' HUP TERM; kill -STOP $$; sleep 1000"], vec![rank(0)]));
+    let pid = bench.told[&0].pid;
+    kill(bench.keeper.pid(), SIGKILL).unwrap();
+    process::wait_for(bench.keeper.pid()).unwrap();
+    wait_until_gone(pid);
+}
