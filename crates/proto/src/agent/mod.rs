@@ -54,12 +54,14 @@ pub struct AgentConfig {
     /// Where its parent listens, best first; of a standing session.
     pub parent: Vec<String>,
     pub kin: Kin,
+    /// The architecture of this machine, as Rust names it, if it is known.
+    pub arch: Option<&'static str>,
 }
 
 impl AgentConfig {
     /// Of an agent that nobody has told about its kin.
     pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
-        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default() }
+        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default(), arch: None }
     }
 }
 
@@ -109,7 +111,7 @@ impl Agent {
         let mut early = Early::default();
         early.on_live(config.kin.newest, &config.kin.live);
         Agent {
-            starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max),
+            starts: Starts::new(config.agent, &config.session.remote_shell, config.session.shells_max, config.arch),
             start_by: Instant(config.born.process_ns) + config.session.start_timeout_ns,
             refused: BTreeMap::new(),
             last_words: LastWords::default(),
