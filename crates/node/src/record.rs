@@ -6,6 +6,7 @@
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use std::env::consts::ARCH;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -36,14 +37,15 @@ pub struct Header {
 
 impl From<&AgentConfig> for Header {
     fn from(config: &AgentConfig) -> Header {
-        let AgentConfig { agent, session, born, parent, kin } = config.clone();
+        // The architecture is that of whoever replays.
+        let AgentConfig { agent, session, born, parent, kin, arch: _ } = config.clone();
         Header { agent, session, born, parent, kin }
     }
 }
 
 impl From<Header> for AgentConfig {
     fn from(Header { agent, session, born, parent, kin }: Header) -> AgentConfig {
-        AgentConfig { agent, session, born, parent, kin }
+        AgentConfig { agent, session, born, parent, kin, arch: Some(ARCH) }
     }
 }
 

@@ -75,7 +75,7 @@ macro_rules! view {
 
 impl Agent {
     pub fn new(config: AgentConfig) -> Self {
-        let AgentConfig { agent: me, session, born, parent, kin } = config;
+        let AgentConfig { agent: me, session, born, parent, kin, arch } = config;
         let tree = Tree::new(session.agents.len() as u32, session.fanout);
         let policy = Policy::of(&session);
         Agent {
@@ -85,7 +85,7 @@ impl Agent {
             born,
             links: Links::new(me, session.transport, policy),
             out: Outbox::default(),
-            starter: Starter::new(me, &session, born.process_ns),
+            starter: Starter::new(me, &session, born.process_ns, arch),
             early: Early::new(kin.newest, &kin.live),
             membership: Membership::new(me, tree, &session, parent, kin),
             launchers: Launchers::default(),

@@ -11,12 +11,15 @@ use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell,
 /// The job of every world.
 pub const JOB: JobId = JobId(1);
 
+/// The architecture of all hosts but those that have another one.
+pub const ARCH: &str = "x86_64";
+
 /// Sessions up to this size get their bootstrap messages through the encoder: beyond, it would cost more than the run.
 const ENCODED_AGENTS_MAX: usize = 64;
 
 /// What the root agent is told at birth; the launcher's process holds it.
 pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
-    AgentConfig::new(AgentId(0), session(spec), born(now))
+    AgentConfig { arch: Some(ARCH), ..AgentConfig::new(AgentId(0), session(spec), born(now)) }
 }
 
 /// What an agent is told at birth whom its parent started by this message, with the jobs that it begins with.
@@ -24,7 +27,7 @@ pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) 
     let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
     let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
     let Bootstrap { agent, session, parent, kin, .. } = bootstrap;
-    let config = AgentConfig { parent, kin, ..AgentConfig::new(agent, session, born(now)) };
+    let config = AgentConfig { parent, kin, arch: Some(ARCH), ..AgentConfig::new(agent, session, born(now)) };
     (config, bootstrap.jobs)
 }
 

@@ -167,7 +167,7 @@ impl World {
             callee.refusals += 1;
             return ends(255, "kex_exchange_identification: Connection closed by remote host");
         }
-        let arch = if host.program == Program::OtherArch { "s390x" } else { std::env::consts::ARCH };
+        let arch = if host.program == Program::OtherArch { "s390x" } else { crate::birth::ARCH };
         match (how, host.program) {
             (_, Program::There) => {}
             (How::Plain, Program::Missing) if !callee.has_program => return ends(127, "sh: wireup: not found"),

@@ -20,6 +20,7 @@ use crate::record::{Entry, Header, Recorder};
 use crate::transport::link::Link;
 use bytes::Bytes;
 use orphans::Orphans;
+use std::env::consts::ARCH;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -80,6 +81,7 @@ pub enum BeginError {
 
 impl AgentDriver {
     pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
+        let config = AgentConfig { arch: Some(ARCH), ..config };
         let recorder = match &config.session.record_dir {
             None => None,
             Some(directory) => Some(

@@ -105,7 +105,7 @@ impl Calls {
     pub fn new(common: Common, calls: Vec<Call>, reactor: &Reactor) -> io::Result<Calls> {
         let keeper = Keeper::fork()?;
         reactor.add(keeper.fd(), KEEPER, Interest::READABLE)?;
-        let mut starts = Starts::new(AgentId(0), &common.remote_shell, common.at_once);
+        let mut starts = Starts::new(AgentId(0), &common.remote_shell, common.at_once, Some(std::env::consts::ARCH));
         let purpose = |_: usize| match common.probe {
             true => Purpose::Probe { below: AgentId(0) },
             false => Purpose::Child,

@@ -14,12 +14,14 @@ pub struct AgentConfig {
     /// Where its parent listens, best first; of a standing session.
     pub parent: Vec<String>,
     pub kin: Kin,
+    /// The architecture of this machine, as Rust names it, if it is known.
+    pub arch: Option<&'static str>,
 }
 
 impl AgentConfig {
     /// Of an agent that nobody has told about its kin.
     pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
-        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default() }
+        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default(), arch: None }
     }
 }
 

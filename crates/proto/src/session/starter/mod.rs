@@ -66,10 +66,10 @@ pub struct Starter {
 
 impl Starter {
     /// Of an agent that was born then.
-    pub fn new(me: AgentId, session: &SessionSpec, born_ns: u64) -> Self {
+    pub fn new(me: AgentId, session: &SessionSpec, born_ns: u64, arch: Option<&'static str>) -> Self {
         Starter {
             children: Children::default(),
-            starts: Starts::new(me, &session.remote_shell, session.shells_max),
+            starts: Starts::new(me, &session.remote_shell, session.shells_max, arch),
             start_by: Instant(born_ns) + session.start_timeout_ns,
             hurried: false,
             refused: BTreeMap::new(),

@@ -16,7 +16,7 @@ struct Bench {
 
 /// A starter that was told to start these children, and has called for them.
 fn bench(scene: Scene, children: &[u32]) -> Bench {
-    let starter = Starter::new(scene.me, &scene.session, scene.now.0);
+    let starter = Starter::new(scene.me, &scene.session, scene.now.0, None);
     let mut bench = Bench { scene, starter };
     for &child in children {
         bench.tell(Input::Start(AgentId(child)));

@@ -69,6 +69,8 @@ pub struct Starts {
     me: AgentId,
     first: How,
     remote: bool,
+    /// This machine's architecture, if it is known.
+    arch: Option<&'static str>,
     max: usize,
     next: u32,
     queue: VecDeque<Call>,
@@ -95,7 +97,7 @@ enum State {
 }
 
 impl Starts {
-    pub fn new(me: AgentId, shell: &RemoteShell, max: u32) -> Self {
+    pub fn new(me: AgentId, shell: &RemoteShell, max: u32, arch: Option<&'static str>) -> Self {
         let first = match shell {
             RemoteShell::Local | RemoteShell::Command(_) | RemoteShell::Srun(_) => How::Plain,
             RemoteShell::Ssh(_) => How::Look,
@@ -104,6 +106,7 @@ impl Starts {
             me,
             first,
             remote: *shell != RemoteShell::Local,
+            arch,
             max: max.max(1) as usize,
             next: 0,
             queue: VecDeque::new(),
@@ -192,7 +195,8 @@ impl Starts {
             return Outcome::Nothing;
         };
         let agent = call.wish.agent;
-        match verdict(call.how, status, stderr, self.remote, call.wish.purpose.is_probe()) {
+        let is_probe = call.wish.purpose.is_probe();
+        match verdict(call.how, status, stderr, self.remote, is_probe, self.arch) {
             Verdict::Reached => Outcome::Reached(call.wish),
             Verdict::Lost(problem) => Outcome::Lost(call.wish, problem),
             Verdict::Other(How::Send) if call.sent => Outcome::Lost(

@@ -1,7 +1,7 @@
 use super::*;
 
 fn starts(max: u32) -> Starts {
-    Starts::new(AgentId(0), &RemoteShell::Ssh(vec!["ssh".into()]), max)
+    Starts::new(AgentId(0), &RemoteShell::Ssh(vec!["ssh".into()]), max, None)
 }
 
 fn child(agent: u32) -> Wish {
@@ -65,7 +65,7 @@ fn pauses_differ_between_agents() {
 
 #[test]
 fn the_program_is_looked_for_then_sent_and_the_same_wish_goes_first() {
-    let mut starts = Starts::new(AgentId(0), &RemoteShell::Command(vec!["rsh".into()]), 1);
+    let mut starts = Starts::new(AgentId(0), &RemoteShell::Command(vec!["rsh".into()]), 1, None);
     starts.wish(child(1));
     starts.wish(child(2));
     let (shell, _, how) = starts.next(T).unwrap();

@@ -49,7 +49,15 @@ pub enum Verdict {
     Lost(String),
 }
 
-pub fn verdict(how: How, status: ExitStatus, stderr: &str, remote: bool, is_probe: bool) -> Verdict {
+/// `arch`: this machine's architecture, if it is known.
+pub fn verdict(
+    how: How,
+    status: ExitStatus,
+    stderr: &str,
+    remote: bool,
+    is_probe: bool,
+    arch: Option<&str>,
+) -> Verdict {
     let code = match status {
         ExitStatus::Exited(code) => code,
         ExitStatus::Signalled { signal, .. } => {
@@ -65,10 +73,9 @@ pub fn verdict(how: How, status: ExitStatus, stderr: &str, remote: bool, is_prob
     }
     match (how, code) {
         (How::Plain, NEEDED | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Look),
-        (How::Look | How::Send, NEEDED) => match needed_arch(stderr) {
-            Some(arch) if !arch.is_empty() && arch != std::env::consts::ARCH => Verdict::Lost(format!(
-                "it is an {arch} machine and has no wireup; this one is for {}: install wireup for {arch} there, on its PATH",
-                std::env::consts::ARCH
+        (How::Look | How::Send, NEEDED) => match needed_arch(stderr).zip(arch) {
+            Some((its, ours)) if !its.is_empty() && its != ours => Verdict::Lost(format!(
+                "it is an {its} machine and has no wireup; this one is for {ours}: install wireup for {its} there, on its PATH"
             )),
             _ if is_probe => Verdict::Reached,
             _ if how == How::Send => Verdict::Lost(said()),
@@ -161,14 +168,14 @@ mod tests {
     use super::*;
 
     fn exited(how: How, code: u8, stderr: &str) -> Verdict {
-        verdict(how, ExitStatus::Exited(code), stderr, true, false)
+        verdict(how, ExitStatus::Exited(code), stderr, true, false, Some("x86_64"))
     }
 
     #[test]
     fn a_program_that_is_not_there_is_looked_for_and_then_sent() {
         assert_eq!(exited(How::Plain, 127, "sh: wireup: not found"), Verdict::Other(How::Look));
         assert_eq!(exited(How::Plain, 126, "Exec format error"), Verdict::Other(How::Look));
-        let here = format!("motd\n{NEEDED_WORDS} {}\n", std::env::consts::ARCH);
+        let here = format!("motd\n{NEEDED_WORDS} amd64\n");
         assert_eq!(exited(How::Look, NEEDED, &here), Verdict::Other(How::Send));
         assert!(
             matches!(exited(How::Look, NEEDED, "wireup-needed s390x"), Verdict::Lost(why) if why.contains("s390x"))
@@ -176,6 +183,8 @@ mod tests {
         assert!(
             matches!(exited(How::Send, NEEDED, "wireup-needed s390x"), Verdict::Lost(why) if why.contains("s390x"))
         );
+        let unknown = verdict(How::Look, ExitStatus::Exited(NEEDED), "wireup-needed s390x", true, false, None);
+        assert_eq!(unknown, Verdict::Other(How::Send), "nobody knows better");
         assert_eq!(exited(How::Send, 0, ""), Verdict::Other(How::Look));
         assert!(matches!(exited(How::Send, 88, "no room"), Verdict::Lost(why) if why.contains("no room")));
     }
@@ -222,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_probe_is_content_with_an_answer() {
-        let probe = |how, code, stderr: &str| verdict(how, ExitStatus::Exited(code), stderr, true, true);
+        let probe = |how, code, stderr: &str| verdict(how, ExitStatus::Exited(code), stderr, true, true, None);
         assert_eq!(probe(How::Look, 0, ""), Verdict::Reached);
         assert_eq!(probe(How::Look, NEEDED, "wireup-needed"), Verdict::Reached);
         assert!(matches!(probe(How::Look, 255, "No route to host"), Verdict::Lost(_)));
@@ -244,6 +253,6 @@ mod tests {
 
     #[test]
     fn children_of_this_machine_are_not_looked_for() {
-        assert!(matches!(verdict(How::Plain, ExitStatus::Exited(127), "", false, false), Verdict::Lost(_)));
+        assert!(matches!(verdict(How::Plain, ExitStatus::Exited(127), "", false, false, None), Verdict::Lost(_)));
     }
 }
