@@ -161,10 +161,12 @@ impl Agent {
             Input::ShellFailed { shell, error } => {
                 let problem = match error.step {
                     SpawnStep::Stdio => format!("{} could not call it: {}", self.host(), error.what),
-                    step => {
-                        let reason = std::io::Error::from_raw_os_error(error.errno);
-                        format!("{}: {reason} ({})", error.what, step.words())
-                    }
+                    SpawnStep::Find
+                    | SpawnStep::Interpreter
+                    | SpawnStep::Exec
+                    | SpawnStep::Cwd
+                    | SpawnStep::Fork
+                    | SpawnStep::Devices => error.what,
                 };
                 self.on_shell_failed(now, shell, problem);
             }
