@@ -107,7 +107,7 @@ pub enum Input {
         status: ExitStatus,
         stderr: String,
     },
-    /// A remote shell could not even be called.
+    /// A remote shell could not even be called: `error.what` says what was tried and why it failed, in words for a person.
     ShellFailed {
         shell: ShellId,
         error: SpawnError,

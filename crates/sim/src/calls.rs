@@ -196,7 +196,8 @@ impl World {
             Answer::Never => {
                 // The shell itself cannot be called.
                 self.calls.leave_room(index, State::Over);
-                let error = SpawnError { step: SpawnStep::Find, what: "remote-shell".into(), errno: 2 };
+                let what = "remote-shell: No such file or directory (os error 2) (finding the program)".into();
+                let error = SpawnError { step: SpawnStep::Find, what, errno: 2 };
                 self.tell_agent(caller, Input::ShellFailed { shell, error });
             }
             Answer::Ends(code, words) => self.end_call(index, ExitStatus::Exited(code), words),

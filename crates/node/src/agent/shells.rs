@@ -140,7 +140,7 @@ impl Shells {
                 }
                 KeeperEvent::StartFailed { slot, error } => {
                     self.errors.remove(&ShellId(slot));
-                    turn.inputs.push(Input::ShellFailed { shell: ShellId(slot), error });
+                    turn.inputs.push(shell_failed(ShellId(slot), error));
                 }
                 KeeperEvent::Exited { slot, status } => {
                     let shell = ShellId(slot);
@@ -204,6 +204,35 @@ impl Shells {
     }
 }
 
+/// A remote shell could not be called: the machine passes on what `what` says.
+pub fn shell_failed(shell: ShellId, mut error: SpawnError) -> Input {
+    // What this agent itself lacks is told in words already.
+    if error.step != SpawnStep::Stdio {
+        let reason = io::Error::from_raw_os_error(error.errno);
+        error.what = format!("{}: {reason} ({})", error.what, error.step.words());
+    }
+    Input::ShellFailed { shell, error }
+}
+
 fn own_program(error: &io::Error) -> SpawnError {
     SpawnError { step: SpawnStep::Find, what: "wireup's own program".into(), errno: error.raw_os_error().unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_that_cannot_be_called_is_told_in_words() {
+        let said =
+            |step, what: &str, errno| match shell_failed(ShellId(1), SpawnError { step, what: what.into(), errno }) {
+                Input::ShellFailed { error, .. } => error.what,
+                input => panic!("{input:?}"),
+            };
+        assert_eq!(
+            said(SpawnStep::Find, "rsh", 2),
+            "rsh: No such file or directory (os error 2) (finding the program)"
+        );
+        assert_eq!(said(SpawnStep::Stdio, "listening: in use", 98), "listening: in use");
+    }
 }

@@ -3,7 +3,7 @@
 use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
 use super::super::ranks::JobRanks;
-use super::super::shells::Shells;
+use super::super::shells::{Shells, shell_failed};
 use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
@@ -40,12 +40,12 @@ impl AgentDriver {
         match output {
             Output::StartAgent { shell, agent, how, bootstrap } => {
                 if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
-                    self.inputs.push(Input::ShellFailed { shell, error });
+                    self.inputs.push(shell_failed(shell, error));
                 }
             }
             Output::StartStep { shell, agents, how, bootstrap } => {
                 if let Err(error) = self.start_step(shell, &agents, how, bootstrap) {
-                    self.inputs.push(Input::ShellFailed { shell, error });
+                    self.inputs.push(shell_failed(shell, error));
                 }
             }
             Output::StopShell { shell } => {

@@ -282,10 +282,12 @@ impl Starter {
     fn on_failed(&mut self, view: &View<'_>, kin: KinOf<'_>, shell: ShellId, error: SpawnError, fx: &mut Effects) {
         let problem = match error.step {
             SpawnStep::Stdio => format!("{} could not call it: {}", view.host(), error.what),
-            step => {
-                let reason = std::io::Error::from_raw_os_error(error.errno);
-                format!("{}: {reason} ({})", error.what, step.words())
-            }
+            SpawnStep::Find
+            | SpawnStep::Interpreter
+            | SpawnStep::Exec
+            | SpawnStep::Cwd
+            | SpawnStep::Fork
+            | SpawnStep::Devices => error.what,
         };
         if self.on_step_failed(shell, &problem, fx) {
             return;
