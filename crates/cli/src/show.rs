@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use wireup_coll::{Mapping, Tree};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, PmiFlavour};
-use wireup_wire::peer::RemoteShell;
 
 /// One line a node: its ranks by program, and how they are bound.
 pub fn map(high: &High, mapping: &Mapping) -> String {
@@ -110,7 +109,7 @@ fn named_by(high: &High) -> String {
 
 /// Agents are reached by a remote shell.
 fn is_remote(high: &High) -> bool {
-    high.session.agents.len() > 1 && high.session.remote_shell != RemoteShell::Local
+    high.session.agents.len() > 1 && !high.session.remote_shell.starter().same_machine
 }
 
 /// How many, and which if they are other machines.
@@ -149,9 +148,10 @@ fn tree(high: &High, agents: u32) -> String {
         Start::Tree if high.fanout_given => "as asked",
         Start::Tree => "fewest levels with at most 32 children",
     };
-    let shell = match &high.session.remote_shell {
-        RemoteShell::Local => "children of this machine".to_owned(),
-        remote => format!("started by {}", shell(remote)),
+    let remote_shell = &high.session.remote_shell;
+    let shell = match remote_shell.starter().same_machine {
+        true => "children of this machine".to_owned(),
+        false => format!("started by {}", shell(remote_shell)),
     };
     format!("tree: {agents} agents ({shell}), fan-out {fanout}, depth {depth} ({why})")
 }

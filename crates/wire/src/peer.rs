@@ -6,11 +6,13 @@
 mod bootstrap;
 mod failure;
 mod stall;
+mod starter;
 mod trace;
 
 pub use bootstrap::{BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, probe};
 pub use failure::{Cause, Failure, SpawnError, SpawnStep};
 pub use stall::{GroupStall, StallReport};
+pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
 use crate::collective::Collective;
@@ -88,21 +90,6 @@ pub enum AgentTransport {
 pub struct AgentSpec {
     /// Host for the remote shell; the node's name for `Local`.
     pub host: String,
-}
-
-/// How an agent's process is started on its host.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum RemoteShell {
-    /// A child process on this machine: virtual nodes.
-    #[default]
-    Local,
-    /// Any program called as `argv… host command…`.
-    Command(Vec<String>),
-    /// `ssh` or what understands its command line: called as `argv… host "one line for the user's shell"`.
-    Ssh(Vec<String>),
-    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. Each agent is told everything that all
-    /// are told, and finds itself by the name of its node.
-    Srun(Vec<String>),
 }
 
 /// Who dials, inside the handshake's first message.

@@ -78,12 +78,12 @@ fn run(typed: Typed) -> Result<u8, String> {
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Before anything is raised here.
     let facts = facts_here(low.interface.as_deref(), None, &cwd);
-    let Some(Chosen { hosts, by_slurm, origin }) = chosen else {
+    let Some(Chosen { hosts, step, origin }) = chosen else {
         let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell = remote_shell(low.remote_shell.as_deref(), Reach::of(true, by_slurm, Start::Tree), &here)
+    let remote_shell = remote_shell(low.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &here)
         .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),

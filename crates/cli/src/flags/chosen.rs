@@ -3,7 +3,7 @@
 use super::error::FlagError;
 use super::low::{Low, MapBy};
 use crate::here::Here;
-use crate::hosts::allocation::{self, Allocation, Env, Scheduler};
+use crate::hosts::allocation::{self, Allocation, Env};
 use crate::hosts::{self, Entry, Hosts, HostsError, Names};
 
 /// Hosts without a flag, in `--hosts`' own syntax.
@@ -17,8 +17,8 @@ pub struct Chosen {
     pub hosts: Hosts,
     /// Who named them, for a person.
     pub origin: String,
-    /// Slurm has given all of them, and can start agents there.
-    pub by_slurm: bool,
+    /// The program by which the batch system that has given all of them starts agents there.
+    pub step: Option<&'static str>,
 }
 
 /// Whether an origin is the command line, which needs no telling.
@@ -37,9 +37,9 @@ pub fn chosen(low: &Low, here: &Here) -> Result<Option<Chosen>, FlagError> {
     if let Some((entries, origin)) = named(low, env)? {
         // A broken allocation is of no interest to somebody who has named hosts.
         let allocation = allocation::detect(env).ok().flatten();
-        let (entries, by_slurm) = within(entries, allocation.as_ref(), low);
-        let origin = if by_slurm { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
-        return Ok(Some(Chosen { hosts: sum(entries, low, here, allocation.as_ref())?, origin, by_slurm }));
+        let (entries, step) = within(entries, allocation.as_ref(), low);
+        let origin = if step.is_some() { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
+        return Ok(Some(Chosen { hosts: sum(entries, low, here, allocation.as_ref())?, origin, step }));
     }
     if low.virtual_nodes.is_some() {
         return Ok(None);
@@ -50,8 +50,8 @@ pub fn chosen(low: &Low, here: &Here) -> Result<Option<Chosen>, FlagError> {
     }
     let entries = if low.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(low, &allocation)) };
     let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
-    let by_slurm = allocation.scheduler == Scheduler::Slurm;
-    Ok(Some(Chosen { hosts: sum(entries, low, here, Some(&allocation))?, origin, by_slurm }))
+    let step = allocation.scheduler.step_program();
+    Ok(Some(Chosen { hosts: sum(entries, low, here, Some(&allocation))?, origin, step }))
 }
 
 /// Hosts that the user named, and where.
@@ -82,9 +82,9 @@ fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError>
 }
 
 /// Where all of the named hosts are an allocation's, those without a number have its.
-fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, low: &Low) -> (Vec<Entry>, bool) {
+fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, low: &Low) -> (Vec<Entry>, Option<&'static str>) {
     let Some(allocation) = allocation.filter(|of| entries.iter().all(|entry| of.find(&entry.name).is_some())) else {
-        return (entries, false);
+        return (entries, None);
     };
     let bare = entries.iter().all(|entry| entry.slots.is_none() && entry.slots_max.is_none());
     let once = |name: &str| entries.iter().filter(|entry| entry.name == name).count() == 1;
@@ -93,7 +93,7 @@ fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, low: &Low) -
         let part = Allocation { nodes, ..allocation.clone() };
         entries = part.entries(wanted(low, &part));
     }
-    (entries, allocation.scheduler == Scheduler::Slurm)
+    (entries, allocation.scheduler.step_program())
 }
 
 fn bare(allocation: &Allocation) -> Vec<Entry> {

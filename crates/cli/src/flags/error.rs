@@ -43,12 +43,10 @@ pub enum FlagError {
     Detached { flag: &'static str },
     #[error("--pmix-library {path}: not there; name the file of a libpmix, such as /opt/openmpi/lib/libpmix.so.2")]
     PmixLibrary { path: String },
-    #[error(
-        "--remote-shell srun reaches the nodes of a Slurm allocation; get one by salloc or sbatch, or leave the flag out"
-    )]
-    SrunOutside,
-    #[error("--remote-shell srun starts all agents in one step; leave --start out")]
-    SrunStarts,
+    #[error("--remote-shell {program} reaches the nodes of {allocation}, or leave the flag out")]
+    StepOutside { program: &'static str, allocation: &'static str },
+    #[error("--remote-shell {program} starts all agents in one step; leave --start out")]
+    StepStarts { program: &'static str },
     #[error("no program to run; try: wireup run -n 4 ./app")]
     NoProgram,
     #[error("program {section} of the command line is missing: write it before or behind the \":\"")]

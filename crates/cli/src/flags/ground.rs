@@ -144,11 +144,7 @@ fn spec(welcome: &Welcome) -> SessionSpec {
         fanout: welcome.fanout,
         agents: welcome.nodes.iter().map(|node| AgentSpec { host: node.host.clone() }).collect(),
         // Which one is the session's affair: the job calls none.
-        remote_shell: match (welcome.shared, welcome.by_step) {
-            (true, _) => RemoteShell::Local,
-            (false, true) => RemoteShell::Srun(Vec::new()),
-            (false, false) => RemoteShell::Ssh(Vec::new()),
-        },
+        remote_shell: RemoteShell::like(welcome.shared, welcome.by_step),
         transport: welcome.transport,
         ..SessionSpec::default()
     }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{Block, JobOptions, JobSpec};
-use wireup_wire::peer::{RemoteShell, SessionSpec};
+use wireup_wire::peer::SessionSpec;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
@@ -65,11 +65,11 @@ pub fn resolve_in(ground: Ground, low: Low, here: Here) -> Result<High, FlagErro
 }
 
 fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, FlagError> {
-    let (hosts, origin, by_slurm) = match &ground {
-        Some(ground) => (ground.hosts.clone(), String::new(), false),
+    let (hosts, origin, step) = match &ground {
+        Some(ground) => (ground.hosts.clone(), String::new(), None),
         None => match chosen::chosen(&low, &here)? {
-            Some(Chosen { hosts, origin, by_slurm }) => (Some(hosts), origin, by_slurm),
-            None => (None, String::new(), false),
+            Some(Chosen { hosts, origin, step }) => (Some(hosts), origin, step),
+            None => (None, String::new(), None),
         },
     };
     let start = session::start(&low, hosts.is_some())?;
@@ -79,11 +79,11 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
     let (job_id, session) = match ground {
         Some(ground) => (ground.job, SessionSpec { verbose: low.verbose, ..ground.session }),
         None => {
-            let reach = Reach::of(hosts.is_some(), by_slurm, start);
+            let reach = Reach::of(hosts.is_some(), step, start);
             (JobId(0), session::of_job(&low, &here, reach, &layout, nspace.clone())?)
         }
     };
-    let local = layout.is_alone() || session.remote_shell == RemoteShell::Local;
+    let local = layout.is_alone() || session.remote_shell.starter().same_machine;
     let stdin = streams::stdin_target(low.stdin, mapping.job_size())?;
     let pty = streams::pty_spec(low.pty, mapping.job_size(), here.terminal)?;
     let options = options(&low, &here);
@@ -93,10 +93,10 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let reached = match (local, &session.remote_shell) {
+    let reached = match (local, session.remote_shell.starter().by_step) {
         (true, _) => Reached::Here,
-        (false, RemoteShell::Srun(_)) => Reached::ByStep,
-        (false, _) => Reached::Elsewhere,
+        (false, true) => Reached::ByStep,
+        (false, false) => Reached::Elsewhere,
     };
     let env = environment::job_env(here.env.iter().cloned(), reached, &env);
     let library = low.pmix_library.as_deref().map(|path| programs::pmix_library(path, &here, local)).transpose()?;

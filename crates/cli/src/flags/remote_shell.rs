@@ -1,10 +1,10 @@
-//! How agents are started on other hosts: by ssh, by one Slurm step, or as the user says.
+//! How agents are started on other hosts: by ssh, by one step of a batch system, or as the user says.
 
 use super::error::FlagError;
 use super::low::Start;
 use crate::here::Here;
-use std::path::Path;
-use wireup_wire::peer::RemoteShell;
+use wireup_node::agent::starters;
+use wireup_wire::peer::{RemoteShell, Starter};
 
 /// The remote shell when hosts are named. The user's configuration counts, but nothing of it that gets in the way of a
 /// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind. A host that
@@ -23,40 +23,27 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
-/// The options of the step that brings agents to the nodes of a Slurm allocation: it shares cpus, memory and devices with
-/// every other step, is bound to none of them, knows no PMI, and outlives the death of one of its tasks.
-const SRUN: [&str; 11] = [
-    "srun",
-    "--overlap",
-    "--mem=0",
-    "--cpu-bind=none",
-    "--ntasks-per-node=1",
-    "--mpi=none",
-    "--kill-on-bad-exit=0",
-    "--wait=0",
-    "--input=all",
-    "--export=ALL",
-    "--job-name=wireup",
-];
-
 /// How hosts are reached if nobody says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// There are none.
     Here,
     Ssh,
-    /// Slurm has given them; one step starts all agents, unless they are to be started in another way.
-    Slurm {
+    /// A batch system has given them; one step of this program starts all agents, unless they are to be started in another
+    /// way.
+    Allocation {
+        program: &'static str,
         one_step: bool,
     },
 }
 
 impl Reach {
-    pub fn of(hosts: bool, by_slurm: bool, start: Start) -> Reach {
-        match (hosts, by_slurm) {
+    /// `step`: the program that starts a step on all of the hosts.
+    pub fn of(hosts: bool, step: Option<&'static str>, start: Start) -> Reach {
+        match (hosts, step) {
             (false, _) => Reach::Here,
-            (true, false) => Reach::Ssh,
-            (true, true) => Reach::Slurm { one_step: start == Start::Tree },
+            (true, None) => Reach::Ssh,
+            (true, Some(program)) => Reach::Allocation { program, one_step: start == Start::Tree },
         }
     }
 }
@@ -66,8 +53,8 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
         (None, Reach::Here) => return Ok(RemoteShell::Local),
-        (None, Reach::Slurm { one_step: true }) => vec![SRUN[0].to_owned()],
-        (None, Reach::Ssh | Reach::Slurm { one_step: false }) => SSH.map(str::to_owned).to_vec(),
+        (None, Reach::Allocation { program, one_step: true }) => vec![program.to_owned()],
+        (None, Reach::Ssh | Reach::Allocation { one_step: false, .. }) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not work in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
@@ -76,20 +63,24 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
     for word in words.iter_mut().skip(1) {
         *word = with_absolute_file(word, here);
     }
-    let is = |name: &str| words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|of| of == name));
-    match words.first() {
-        None => Err(FlagError::EmptyRemoteShell),
-        Some(_) if is("ssh") => Ok(RemoteShell::Ssh(words)),
-        Some(_) if is(SRUN[0]) => match reach {
-            // The user's own options come last, and count.
-            Reach::Slurm { one_step: true } => {
-                words.splice(1..1, SRUN[1..].iter().map(|word| (*word).to_owned()));
-                Ok(RemoteShell::Srun(words))
-            }
-            Reach::Slurm { one_step: false } => Err(FlagError::SrunStarts),
-            Reach::Here | Reach::Ssh => Err(FlagError::SrunOutside),
-        },
-        Some(_) => Ok(RemoteShell::Command(words)),
+    let shell = RemoteShell::of_words(&words).ok_or(FlagError::EmptyRemoteShell)?;
+    let (Some(system), Starter { program: Some(own), batch: Some(batch), .. }) =
+        (starters::batch_system(&shell), shell.starter())
+    else {
+        return Ok(shell);
+    };
+    match reach {
+        // The user's own options come last, and count.
+        Reach::Allocation { program, one_step: true } if program == *own => {
+            words.splice(1..1, system.options().iter().map(|word| (*word).to_owned()));
+            Ok(RemoteShell::of_words(&words).unwrap_or(shell))
+        }
+        Reach::Allocation { program, one_step: false } if program == *own => {
+            Err(FlagError::StepStarts { program: own })
+        }
+        Reach::Here | Reach::Ssh | Reach::Allocation { .. } => {
+            Err(FlagError::StepOutside { program: own, allocation: batch.allocation })
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub fn of_job(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: Strin
 /// A session for `wireup up`, with the slots that were stated.
 pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
     let chosen = chosen::chosen(low, here)?;
-    let by_slurm = chosen.as_ref().is_some_and(|chosen| chosen.by_slurm);
+    let step = chosen.as_ref().and_then(|chosen| chosen.step);
     let hosts = chosen.map(|chosen| chosen.hosts);
     if low.start == Some(Start::Serial) {
         return Err(FlagError::SerialSession);
@@ -50,7 +50,7 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
         Some(hosts) => Layout::of_hosts(hosts, &here.host),
         None => Layout::here(low.virtual_nodes, &here.host),
     };
-    let reach = Reach::of(hosts.is_some(), by_slurm, start(low, hosts.is_some())?);
+    let reach = Reach::of(hosts.is_some(), step, start(low, hosts.is_some())?);
     let spec = of_job(low, here, reach, &layout, name.to_owned())?;
     // Agents that are no node take no rank.
     let mut slots = vec![0; layout.agents.len()];

@@ -16,12 +16,10 @@ use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words,
 };
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Control, MissingAgent, RemoteShell, SessionSpec};
+use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
 use wireup_wire::session::{NodeState, Presence};
 
 const LINGER: Own = Own { name: "linger", value: None };
-/// Slurm's number of an allocation.
-const SLURM_JOB: &str = "SLURM_JOB_ID";
 const NAME: Own = Own { name: "name", value: Some("NAME") };
 
 pub const COMMAND: Command = Command {
@@ -96,9 +94,8 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
 
 /// The variable of the allocation whose end is that of the session's agents.
 fn allocation(spec: &SessionSpec) -> Option<String> {
-    let by_step = matches!(spec.remote_shell, RemoteShell::Srun(_));
-    let id = by_step.then(|| std::env::var(SLURM_JOB).ok()).flatten()?;
-    Some(format!("{SLURM_JOB}={id}"))
+    let name = spec.remote_shell.starter().batch?.job_variable;
+    Some(format!("{name}={}", std::env::var(name).ok()?))
 }
 
 /// Somebody else may just be beginning the session.

@@ -43,7 +43,7 @@ impl Setting {
             node_count: job.nodes.len() as u32,
             label: job.options.label,
             verbose: session.verbose,
-            local: session.remote_shell == RemoteShell::Local || session.agents.len() == 1,
+            local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
             shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
         }
@@ -56,7 +56,7 @@ impl Setting {
             node_count: session.agents.len() as u32,
             label: false,
             verbose: session.verbose,
-            local: session.remote_shell == RemoteShell::Local || session.agents.len() == 1,
+            local: session.remote_shell.starter().same_machine || session.agents.len() == 1,
             shell: shell_for_host(&session.remote_shell),
             agents: session.agents.iter().map(|agent| agent.host.clone()).collect(),
         }
@@ -67,20 +67,23 @@ impl Setting {
     }
 }
 
-/// As one would type it: our own options for ssh are no news.
+/// As one would type it: our own options for ssh and steps are no news.
 pub fn shell(remote_shell: &RemoteShell) -> String {
-    match remote_shell {
-        RemoteShell::Local => "sh -c".to_owned(),
-        RemoteShell::Ssh(words) if words.iter().eq(SSH.iter()) => "ssh".to_owned(),
-        RemoteShell::Ssh(words) | RemoteShell::Command(words) => words.join(" "),
-        RemoteShell::Srun(words) => words.first().cloned().unwrap_or_default(),
+    let (starter, words) = (remote_shell.starter(), remote_shell.words());
+    let is_own = starter.by_step || words.iter().eq(SSH.iter());
+    match words.first() {
+        _ if starter.same_machine => "sh -c".to_owned(),
+        Some(program) if is_own => program.clone(),
+        Some(_) | None => words.join(" "),
     }
 }
 
 /// What one would type before a host and a command.
 pub fn shell_for_host(remote_shell: &RemoteShell) -> String {
-    let by_step = matches!(remote_shell, RemoteShell::Srun(_));
-    shell(remote_shell) + if by_step { " --overlap -w" } else { "" }
+    match remote_shell.starter().host_option {
+        "" => shell(remote_shell),
+        option => format!("{} {option}", shell(remote_shell)),
+    }
 }
 
 /// What others wrote cannot break a line of ours.

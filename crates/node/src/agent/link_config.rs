@@ -4,7 +4,7 @@ use crate::transport::addresses::SshConnection;
 use std::net::{IpAddr, SocketAddr};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{RemoteShell, SessionSpec};
+use wireup_wire::peer::{Caller, SessionSpec};
 
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
@@ -30,19 +30,21 @@ pub struct LinkConfig {
 impl LinkConfig {
     /// `ssh_connection` is the environment's `SSH_CONNECTION`.
     pub fn new(session: &SessionSpec, me: AgentId, ssh_connection: Option<&str>) -> LinkConfig {
-        let by_step = matches!(session.remote_shell, RemoteShell::Srun(_));
+        let starter = session.remote_shell.starter();
         let parent = Tree::new(session.agents.len() as u32, session.fanout).parent(me);
         LinkConfig {
-            local: session.remote_shell == RemoteShell::Local,
+            local: starter.same_machine,
             parent: parent.unwrap_or_default(),
             start_timeout_ns: session.start_timeout_ns,
             node_timeout_ns: session.node_timeout_ns,
             encrypt: session.encrypt,
             delay_ns: session.link_delay_ns,
             interface: session.interface.clone(),
-            // A step's tasks have found it in the environment of whoever called the step.
-            ssh: parent.and(ssh_connection).filter(|_| !by_step).and_then(SshConnection::parse),
-            by_ssh: matches!(session.remote_shell, RemoteShell::Ssh(_)),
+            ssh: parent
+                .and(ssh_connection)
+                .filter(|_| starter.caller != Caller::Unknown)
+                .and_then(SshConnection::parse),
+            by_ssh: starter.caller == Caller::Told,
         }
     }
 
@@ -72,6 +74,7 @@ impl LinkConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::peer::RemoteShell;
 
     fn config(shell: RemoteShell, me: u32) -> LinkConfig {
         let session = SessionSpec {

@@ -4,6 +4,7 @@ use super::driver::{AgentDriver, BeginError};
 use super::impatient::Impatient;
 use super::link_config::LinkConfig;
 use super::remote;
+use super::starters;
 use super::step::{self, Called};
 use super::token::Token;
 use std::ffi::OsString;
@@ -12,7 +13,7 @@ use std::io::{self, Read, Write};
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::{AgentConfig, Born, NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError, RemoteShell};
+use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
@@ -84,8 +85,8 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
         return Ok(());
     };
     let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
-    if let RemoteShell::Srun(_) = bootstrap.session.remote_shell {
-        let me = step::find_self(&bootstrap.session).map_err(AgentError::Nobody)?;
+    if let Some(system) = starters::batch_system(&bootstrap.session.remote_shell) {
+        let me = step::find_self(system, &bootstrap.session).map_err(AgentError::Nobody)?;
         let ended = serve(bootstrap, me, true, born);
         if let Err(error) = &ended {
             step::announce_problem(me, &error.to_string());
@@ -147,7 +148,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 
 /// `None`: it was only asked whether an agent could begin here.
 fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
-    let mut stdin = match step::is_here() {
+    let mut stdin = match starters::is_in_step() {
         true => Impatient::with(io::stdin(), step::SILENCE_MAX),
         false => Impatient::new(io::stdin()),
     };

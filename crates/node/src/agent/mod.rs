@@ -17,6 +17,7 @@ mod ranks;
 pub(crate) mod remote;
 mod shells;
 mod spin;
+pub mod starters;
 pub(crate) mod step;
 pub(crate) mod tail;
 pub mod token;

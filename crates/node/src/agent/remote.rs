@@ -10,6 +10,7 @@
 //! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, is not looked into or run; nor is a cache
 //! that is a symbolic link. Who may write there besides, the program itself looks at once it runs.
 
+use std::ffi::OsString;
 use std::fs::DirEntry;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -54,7 +55,7 @@ impl Own {
         Ok(command_with(how, program, build, self.digest.as_deref(), asked))
     }
 
-    pub fn digest(&mut self) -> std::io::Result<&str> {
+    fn digest(&mut self) -> std::io::Result<&str> {
         if self.digest.is_none() {
             self.digest = Some(digest(&mut std::fs::File::from(wireup_os::files::own_program()?))?);
         }
@@ -64,16 +65,17 @@ impl Own {
 
 /// What remote shells are started with: this process' own variables.
 pub fn environment() -> Vec<Vec<u8>> {
-    std::env::vars_os().map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'=')).collect()
+    std::env::vars_os().map(variable).collect()
 }
 
-/// The words behind `… host`. `build` names this very program among others of its version; `digest` is that of its file.
-pub fn command(how: How, program: &str, build: &str, digest: Option<&str>) -> Vec<Vec<u8>> {
-    command_with(how, program, build, digest, &[&version()])
+/// As an environment has it: `NAME=VALUE`.
+pub fn variable((name, value): (OsString, OsString)) -> Vec<u8> {
+    [name.into_vec(), value.into_vec()].join(&b'=')
 }
 
-/// The same with other words behind `agent`, the version first. They need no quotes.
-pub fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
+/// The words behind `… host`, with these behind `agent`, the version first, which need no quotes. `build` names this very program
+/// among others of its version; `digest` is that of its file.
+fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
         How::Plain if is_plain(program) => {
             let asked = asked.iter().map(|&word| word.to_owned());
@@ -200,6 +202,10 @@ mod tests {
     use std::process::{Command, Output, Stdio};
 
     const BUILD: &str = "0123abcd";
+
+    fn command(how: How, program: &str, build: &str, digest: Option<&str>) -> Vec<Vec<u8>> {
+        command_with(how, program, build, digest, &[&version()])
+    }
 
     struct Place(std::path::PathBuf);
 

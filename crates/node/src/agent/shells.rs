@@ -1,7 +1,11 @@
-//! The remote shells that this agent called, and the keeper that holds them.
+//! The remote shells and steps that this agent called, and the keeper that holds them.
+
+pub mod child;
+pub mod remote_shell;
 
 use super::keeper_link::KeeperLink;
 use super::remote::{self, Own};
+use super::starters;
 use super::step::Steps;
 use super::tail::{Stream, Tail};
 use super::token::Token;
@@ -9,14 +13,13 @@ use super::turn::Turn;
 use crate::keeper::{Batch, Keeper, KeeperEvent, OutKind, Process, Program, Request, StdinKind};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::{ExitStatus, How, Input, ShellId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Limit, Resource};
-use wireup_wire::peer::{Bootstrap, RemoteShell, SessionSpec, SpawnError, SpawnStep, probe};
+use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe};
 
 /// How much of a remote shell's standard error is kept for a message: its last lines.
 const ERROR_BYTES_MAX: usize = 2048;
@@ -58,9 +61,11 @@ impl Shells {
             How::Send => StdinKind::Program,
             How::Plain | How::Look => StdinKind::Bytes(bootstrap.map_or_else(probe, Bootstrap::encode)),
         };
-        let argv = self.argv(agent, how, session)?;
-        let process = Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) };
-        self.request(shell, process, Program { argv, cwd: b"/".to_vec(), env: remote::environment() });
+        let command = self.command(how, session)?;
+        let host = &session.agents[agent.index()].host;
+        let program =
+            starters::program_for(&session.remote_shell, host, command).map_err(|error| own_program(&error))?;
+        self.request(shell, Process { stdin, stdout: OutKind::Null, ..Process::new(shell.0) }, program);
         Ok(())
     }
 
@@ -73,11 +78,8 @@ impl Shells {
         bootstrap: &Bootstrap,
     ) -> Result<(), SpawnError> {
         self.check_keeper()?;
-        let digest = match how {
-            How::Send => Some(self.own.digest().map_err(|error| own_program(&error))?),
-            How::Plain | How::Look => None,
-        };
-        let (process, program) = self.steps.call(shell, agents, how, digest, bootstrap);
+        let command = self.command(how, &bootstrap.session)?;
+        let (process, program) = self.steps.call(shell, agents, how, command, bootstrap);
         self.request(shell, process, program);
         Ok(())
     }
@@ -102,15 +104,10 @@ impl Shells {
         }
     }
 
-    fn argv(&mut self, agent: AgentId, how: How, session: &SessionSpec) -> Result<Vec<Vec<u8>>, SpawnError> {
-        let host = session.agents[agent.index()].host.clone().into_bytes();
-        let (RemoteShell::Command(words) | RemoteShell::Ssh(words)) = &session.remote_shell else {
-            let program = std::env::current_exe().map_err(|error| own_program(&error))?;
-            return Ok(vec![program.into_os_string().into_vec(), b"agent".to_vec(), remote::version().into_bytes()]);
-        };
+    /// What is executed on a host.
+    fn command(&mut self, how: How, session: &SessionSpec) -> Result<Vec<Vec<u8>>, SpawnError> {
         let command = self.own.command(how, &session.program, &[&remote::version()]);
-        let command = command.map_err(|error| own_program(&error))?;
-        Ok(words.iter().map(|word| word.clone().into_bytes()).chain([host]).chain(command).collect())
+        command.map_err(|error| own_program(&error))
     }
 
     /// Ends a remote shell, at once.

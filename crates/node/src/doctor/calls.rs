@@ -3,10 +3,10 @@
 //! `proto`'s machine says who is called when, how, and what an end means; here are the processes. A keeper holds them, so
 //! that they end with this process, however that ends.
 
-use crate::agent::remote::{self, Own};
-use crate::agent::step;
+use crate::agent::remote::Own;
+use crate::agent::starters;
 use crate::agent::tail::{Stream, Tail};
-use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Program, Request, StdinKind};
+use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Request, StdinKind};
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Event, Interest, Reactor};
@@ -22,8 +22,6 @@ const STREAM_BYTES_MAX: usize = 256 << 10;
 const ERROR_BYTES_MAX: usize = 2048;
 const UMASK: u32 = 0o077;
 const SIGKILL: i32 = 9;
-/// What `srun` is told for one host, whose name follows.
-const ONE_TASK: [&str; 3] = ["--nodes=1-1", "--ntasks=1", "--nodelist"];
 
 /// Tokens from here on are the calls'; the lower ones are the owner's.
 pub const TOKENS: u64 = 1 << 32;
@@ -163,27 +161,20 @@ impl Calls {
     }
 
     fn call(&mut self, shell: ShellId, call: usize, how: How) -> Result<(), String> {
-        let (words, more): (_, &[&str]) = match &self.common.remote_shell {
-            RemoteShell::Ssh(words) | RemoteShell::Command(words) => (words, &[]),
-            RemoteShell::Srun(words) => (words, &ONE_TASK),
-            RemoteShell::Local => return Err("no remote shell is named".into()),
-        };
+        let shell_used = &self.common.remote_shell;
+        if shell_used.starter().same_machine {
+            return Err("no remote shell is named".into());
+        }
         let asked: Vec<&str> = self.common.asked.iter().map(String::as_str).collect();
         let command = self.own.command(how, &self.common.program, &asked);
-        let mut command = command.map_err(|error| format!("this program cannot be read: {error}"))?;
-        let mut env = remote::environment();
-        if !more.is_empty() {
-            (command, env) = (step::executed(command), step::of_step(std::env::vars_os()));
-        }
-        let words = words.iter().map(String::as_str).chain(more.iter().copied()).map(|word| word.as_bytes().to_vec());
-        let host = self.calls[call].host.clone().into_bytes();
-        let argv = words.chain([host]).chain(command).collect();
+        let program = command.and_then(|command| starters::program_for(shell_used, &self.calls[call].host, command));
+        let program = program.map_err(|error| format!("this program cannot be read: {error}"))?;
         let stdin = match how {
             How::Send => StdinKind::Program,
             How::Plain | How::Look => StdinKind::Bytes(self.calls[call].stdin.clone()),
         };
         self.keeper.request(&Request::Spawn(Batch {
-            programs: vec![Program { argv, cwd: b"/".to_vec(), env }],
+            programs: vec![program],
             processes: vec![Process { stdin, ..Process::new(shell.0) }],
             umask: UMASK,
             limits: Vec::new(),

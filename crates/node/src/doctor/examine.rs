@@ -13,7 +13,7 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::interfaces;
 use wireup_os::reactor::Reactor;
-use wireup_wire::peer::RemoteShell;
+use wireup_wire::peer::{Caller, RemoteShell};
 
 /// Remote shells at once. Chosen: as many as a run has under way at its root.
 const AT_ONCE: u32 = 64;
@@ -119,7 +119,7 @@ fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
         token: token.clone(),
         addresses: listener.addresses(),
         interface: plan.interface.clone(),
-        by_ssh: matches!(plan.remote_shell, RemoteShell::Ssh(_)),
+        by_ssh: plan.remote_shell.starter().caller == Caller::Told,
         cwd: plan.cwd.clone(),
         // So that what it has to say about a wait in vain arrives.
         time_ns: plan.timeout_ns / 2,
@@ -128,9 +128,9 @@ fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
 }
 
 fn neighbour(plan: &Plan, index: usize) -> Option<String> {
-    // One step starts all agents: none of them calls another.
-    let one_step = matches!(plan.remote_shell, RemoteShell::Srun(_));
-    (plan.hosts.len() > 1 && !one_step).then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
+    // Where one step starts all agents, none of them calls another.
+    (plan.hosts.len() > 1 && !plan.remote_shell.starter().by_step)
+        .then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
 }
 
 fn token() -> io::Result<Token> {

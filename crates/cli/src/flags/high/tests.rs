@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use wireup_coll::tree;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
+use wireup_wire::peer::RemoteShell;
 
 fn here() -> Here {
     Here::example()

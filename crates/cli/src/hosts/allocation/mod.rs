@@ -42,6 +42,14 @@ impl Scheduler {
             Scheduler::GridEngine => "Grid Engine",
         }
     }
+
+    /// The program that starts agents on all of its nodes by one step; `None`: they are called one by one.
+    pub fn step_program(self) -> Option<&'static str> {
+        match self {
+            Scheduler::Slurm => Some("srun"),
+            Scheduler::Flux | Scheduler::Pbs | Scheduler::Lsf | Scheduler::GridEngine => None,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

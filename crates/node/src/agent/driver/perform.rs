@@ -14,7 +14,7 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
-use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
 
 impl AgentDriver {
     /// Does what the machine has asked for so far. Returns how many ranks of `job` were answered.
@@ -81,7 +81,7 @@ impl AgentDriver {
             }
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
-                let by_step = matches!(self.agent.session().remote_shell, RemoteShell::Srun(_));
+                let by_step = self.agent.session().remote_shell.starter().by_step;
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
                     let job = plan.job;

@@ -2,6 +2,7 @@
 
 use super::lines::{Lines, Said, read_at};
 use crate::agent::driver::{AgentDriver, BeginError};
+use crate::agent::starters::BatchSystem;
 use crate::agent::token::Token;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -22,19 +23,9 @@ const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, SIGTERM, 20];
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
 
-/// The name of its node that Slurm gives to a task.
-const NODE_NAME: &str = "SLURMD_NODENAME";
-
-/// Set for tasks of a step, and for what they start.
-const STEP: &str = "SLURM_STEP_ID";
-/// How long a task waits for the first byte of its input. `srun` brings none before all tasks are there, or it has given one of
-/// them up, when it ends the others; if it dies the input ends.
+/// How long a task waits for the first byte of its input. Some systems bring none before all tasks are there, or one of them is
+/// given up, when the others are ended; if the call dies the input ends.
 pub const SILENCE_MAX: Duration = Duration::from_secs(600);
-
-/// Whether this process is a task of a step, or below one.
-pub fn is_here() -> bool {
-    std::env::var_os(STEP).is_some()
-}
 
 pub struct Called {
     parent: AgentId,
@@ -51,8 +42,8 @@ pub struct Called {
 ///
 /// # Errors
 /// None of them, in words.
-pub fn find_self(session: &SessionSpec) -> Result<AgentId, String> {
-    let name = std::env::var(NODE_NAME).map_err(|_| format!("{NODE_NAME} is not set: this is no task of Slurm's"))?;
+pub fn find_self(system: &dyn BatchSystem, session: &SessionSpec) -> Result<AgentId, String> {
+    let name = system.own_node()?;
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
     found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not one of the run's"))
 }

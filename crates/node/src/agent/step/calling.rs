@@ -1,21 +1,17 @@
 //! The root's end of its steps: what to call, what goes in, what comes out.
 
-use super::complaints::Complaint;
-use super::executed;
 use super::lines::{Lines, Said, at};
-use super::of_step;
-use crate::agent::remote;
+use crate::agent::starters::{self, BatchSystem, Complaint};
 use crate::agent::tail::Stream;
 use crate::agent::token::Token;
 use crate::agent::turn::Turn;
-use crate::hosts::collapse;
 use crate::keeper::{Process, ProcessFds, Program, StdinKind};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{How, Input, ShellId};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Bootstrap, RemoteShell};
+use wireup_wire::peer::Bootstrap;
 
 #[derive(Default)]
 pub struct Steps {
@@ -25,6 +21,7 @@ pub struct Steps {
 }
 
 struct Step {
+    system: &'static dyn BatchSystem,
     /// By the name of their node.
     agents: BTreeMap<String, AgentId>,
     stdin: Option<OwnedFd>,
@@ -39,19 +36,21 @@ struct Step {
 }
 
 impl Steps {
-    /// The process to start, and its program, for agents of the message's session. `digest`: of the program that is sent.
+    /// The process to start, and its program, so that `command` becomes agents of the message's session.
+    ///
+    /// # Panics
+    /// The session's agents do not come by steps.
     pub fn call(
         &mut self,
         shell: ShellId,
         agents: &[AgentId],
         how: How,
-        digest: Option<&str>,
+        command: Vec<Vec<u8>>,
         bootstrap: &Bootstrap,
     ) -> (Process, Program) {
         let session = &bootstrap.session;
-        let RemoteShell::Srun(words) = &session.remote_shell else {
-            panic!("only srun has steps");
-        };
+        // The machine asks for steps only in sessions whose row of the table says so; a test compares the tables.
+        let system = starters::batch_system(&session.remote_shell).expect("a batch system has steps");
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
         for agent in agents {
             // Where it listened in an earlier life.
@@ -65,6 +64,7 @@ impl Steps {
             }
         };
         let step = Step {
+            system,
             agents: agents.iter().map(|agent| (host(agent), *agent)).collect(),
             stdin: None,
             unsent,
@@ -76,16 +76,7 @@ impl Steps {
         };
         self.running.insert(shell, step);
         let hosts: Vec<String> = agents.iter().map(host).collect();
-        let nodes = collapse(hosts.iter().map(String::as_str));
-        let layout = [
-            format!("--nodes={0}-{0}", agents.len()),
-            format!("--ntasks={}", agents.len()),
-            format!("--nodelist={nodes}"),
-        ];
-        let words = words.iter().chain(&layout).map(|word| word.clone().into_bytes());
-        let command = executed(remote::command(how, &session.program, &remote::own_build(), digest));
-        let program =
-            Program { argv: words.chain(command).collect(), cwd: b"/".to_vec(), env: of_step(std::env::vars_os()) };
+        let program = starters::step_program(system, session.remote_shell.words(), &hosts, command);
         let stdin = if how == How::Send { StdinKind::Program } else { StdinKind::Pipe };
         (Process { stdin, ..Process::new(shell.0) }, program)
     }
@@ -98,7 +89,7 @@ impl Steps {
         self.running.keys().copied().collect()
     }
 
-    /// `srun` runs; `true` if it is one of ours.
+    /// The call runs; `true` if it is one of ours.
     pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) -> bool {
         let Some(step) = self.running.get_mut(&shell) else {
             return false;
@@ -158,7 +149,7 @@ impl Steps {
             return;
         };
         for line in step.complaints.take(bytes) {
-            match Complaint::read(&line) {
+            match step.system.complaint(&line) {
                 Some(Complaint::Cancelled(words)) => step.cancelled = Some(words),
                 Some(Complaint::GivenUp) => step.is_given_up = true,
                 Some(Complaint::About { .. }) if step.is_given_up => {}

@@ -1,4 +1,8 @@
-//! What `srun` writes about the tasks of a step: which nodes it means, and what is wrong there.
+//! Slurm: `srun`, its options, its variables, and what it writes about the tasks of a step.
+//!
+//! `srun` takes an option from its environment for nearly every one of its own (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`,
+//! `SLURM_LABELIO`, ...), and `sbatch`, `salloc` and an outer step leave theirs there. Its tasks get what it was called with,
+//! so what speaks of this machine alone goes too. On its standard error it says which nodes it means, and what is wrong there:
 //!
 //! ```text
 //!   srun: error: n[1-2]: tasks 0-1: Exited with exit code 2
@@ -7,24 +11,76 @@
 //!   slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10 DUE TO TIME LIMIT ***
 //! ```
 
-use crate::hosts;
+use crate::agent::starters::{BatchSystem, Complaint};
+use crate::hosts::{self, collapse};
 use wireup_proto::NEEDED;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Complaint {
-    About {
-        nodes: Vec<String>,
-        problem: String,
-    },
-    /// The whole step, with its words.
-    Cancelled(String),
-    /// The whole step, as not all of its tasks could be launched; they were named before.
-    GivenUp,
-}
+/// The step shares cpus, memory and devices with every other step, is bound to none of them, knows no PMI, and outlives the
+/// death of one of its tasks.
+const OPTIONS: [&str; 10] = [
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--ntasks-per-node=1",
+    "--mpi=none",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--input=all",
+    "--export=ALL",
+    "--job-name=wireup",
+];
 
-impl Complaint {
-    /// `None`: nothing that is known to name a node.
-    pub fn read(line: &str) -> Option<Complaint> {
+/// The name of its node that Slurm gives to a task.
+const NODE_NAME: &str = "SLURMD_NODENAME";
+/// Set for tasks of a step, and for what they start.
+const STEP: &str = "SLURM_STEP_ID";
+/// Which job, and how its controller is reached.
+const KEPT: [&str; 9] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOBID",
+    "SLURM_CLUSTERS",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_WORKING_CLUSTER",
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_JWT",
+    // What Slingshot's networks need of a step.
+    "SLURM_NETWORK",
+];
+const PREFIXES: [&str; 8] =
+    ["SLURM", "SRUN_", "SALLOC_", "SBATCH_", "SSH_", "XDG_RUNTIME_DIR", "XDG_SESSION_", "DBUS_SESSION_"];
+
+pub struct Srun;
+
+impl BatchSystem for Srun {
+    fn options(&self) -> &'static [&'static str] {
+        &OPTIONS
+    }
+
+    fn placement(&self, hosts: &[String]) -> Vec<String> {
+        let nodes = collapse(hosts.iter().map(String::as_str));
+        vec![
+            format!("--nodes={0}-{0}", hosts.len()),
+            format!("--ntasks={}", hosts.len()),
+            format!("--nodelist={nodes}"),
+        ]
+    }
+
+    fn keeps(&self, variable: &str) -> bool {
+        let speaks_of_this_machine =
+            PREFIXES.iter().any(|prefix| variable.starts_with(prefix)) || variable == "HOSTNAME";
+        KEPT.contains(&variable) || !speaks_of_this_machine
+    }
+
+    fn is_here(&self) -> bool {
+        std::env::var_os(STEP).is_some()
+    }
+
+    fn own_node(&self) -> Result<String, String> {
+        std::env::var(NODE_NAME).map_err(|_| format!("{NODE_NAME} is not set: this is no task of Slurm's"))
+    }
+
+    fn complaint(&self, line: &str) -> Option<Complaint> {
         if let Some((_, words)) = line.split_once("error: *** ") {
             return words
                 .contains("CANCELLED")
@@ -60,7 +116,7 @@ mod tests {
     use super::*;
 
     fn about(line: &str) -> Option<(String, String)> {
-        match Complaint::read(line)? {
+        match Srun.complaint(line)? {
             Complaint::About { nodes, problem } => Some((nodes.join(" "), problem)),
             Complaint::Cancelled(words) => Some(("all".into(), words)),
             Complaint::GivenUp => Some(("all".into(), "given up".into())),

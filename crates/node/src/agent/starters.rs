@@ -1,0 +1,146 @@
+//! Which code starts agents in each of the ways of [`RemoteShell`]: the one place that maps a way to its file.
+
+use super::remote;
+use super::shells::child::Child;
+use super::shells::remote_shell::Shell;
+use super::step;
+use super::step::srun::Srun;
+use crate::keeper::Program;
+use std::ffi::OsString;
+use std::io;
+use wireup_wire::peer::RemoteShell;
+
+/// A way by which each agent is called for itself.
+pub trait EachCall: Sync {
+    /// The command line that starts an agent on `host`; `command` is what is executed there.
+    ///
+    /// # Errors
+    /// This very program is not found.
+    fn argv(&self, words: &[String], host: &str, command: Vec<Vec<u8>>) -> io::Result<Vec<Vec<u8>>>;
+}
+
+/// A batch system, which starts a step: one task with an agent on each of many hosts, by one call.
+pub trait BatchSystem: Sync {
+    /// Options that come before the user's own.
+    fn options(&self) -> &'static [&'static str];
+
+    /// The words that name the hosts, each for one task.
+    fn placement(&self, hosts: &[String]) -> Vec<String>;
+
+    /// Whether a variable of this process' environment is for the call, and for the tasks; ranks get none of these.
+    fn keeps(&self, variable: &str) -> bool;
+
+    /// Whether this process is a task of a step, or below one.
+    fn is_here(&self) -> bool;
+
+    /// The name of the node that this process is a task on, as hosts are named.
+    ///
+    /// # Errors
+    /// It is no task, in words.
+    fn own_node(&self) -> Result<String, String>;
+
+    /// What a line of the call's standard error says of tasks; `None`: nothing that is known to name a node.
+    fn complaint(&self, line: &str) -> Option<Complaint>;
+}
+
+/// What a batch system says of a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Complaint {
+    About {
+        nodes: Vec<String>,
+        problem: String,
+    },
+    /// The whole step, with its words.
+    Cancelled(String),
+    /// The whole step, as not all of its tasks could be launched; they were named before.
+    GivenUp,
+}
+
+pub enum Way {
+    EachCall(&'static dyn EachCall),
+    Step(&'static dyn BatchSystem),
+}
+
+/// The table.
+pub fn way(shell: &RemoteShell) -> Way {
+    match shell {
+        RemoteShell::Local => Way::EachCall(&Child),
+        RemoteShell::Command(_) | RemoteShell::Ssh(_) => Way::EachCall(&Shell),
+        RemoteShell::Srun(_) => Way::Step(&Srun),
+    }
+}
+
+pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
+    match way(shell) {
+        Way::Step(system) => Some(system),
+        Way::EachCall(_) => None,
+    }
+}
+
+/// Whether this process is a task of a step, or below one, of any batch system.
+pub fn is_in_step() -> bool {
+    RemoteShell::all(&[]).iter().filter_map(batch_system).any(BatchSystem::is_here)
+}
+
+/// The program to call so that `command` is executed on one host.
+///
+/// # Errors
+/// This very program is not found.
+pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> io::Result<Program> {
+    match way(shell) {
+        Way::EachCall(way) => {
+            let argv = way.argv(shell.words(), host, command)?;
+            Ok(Program { argv, cwd: b"/".to_vec(), env: remote::environment() })
+        }
+        Way::Step(system) => Ok(step_program(system, shell.words(), &[host.to_owned()], command)),
+    }
+}
+
+/// The program to call so that `command` is executed on each of these hosts.
+pub fn step_program(system: &dyn BatchSystem, words: &[String], hosts: &[String], command: Vec<Vec<u8>>) -> Program {
+    let words = words.iter().cloned().chain(system.placement(hosts)).map(String::into_bytes);
+    let argv = words.chain(step::executed(command)).collect();
+    Program { argv, cwd: b"/".to_vec(), env: step_environment(system, std::env::vars_os()) }
+}
+
+fn step_environment(system: &dyn BatchSystem, all: impl Iterator<Item = (OsString, OsString)>) -> Vec<Vec<u8>> {
+    let kept = all.filter(|(name, _)| name.to_str().is_none_or(|name| system.keeps(name)));
+    kept.map(remote::variable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_the_code_that_its_row_asks_for() {
+        for shell in RemoteShell::all(&["prog".to_owned()]) {
+            let starter = shell.starter();
+            match way(&shell) {
+                Way::Step(_) => assert!(starter.by_step, "{shell:?}"),
+                Way::EachCall(way) => {
+                    assert!(!starter.by_step, "{shell:?}");
+                    let argv = way.argv(shell.words(), "n1", vec![b"run".to_vec()]).expect("this test has a program");
+                    let names_host = argv.iter().any(|word| word == b"n1");
+                    assert_eq!(names_host, !starter.same_machine, "{shell:?}: {argv:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_host_is_called_by_a_step_as_many_are() {
+        let srun = RemoteShell::Srun(vec!["srun".into(), "-v".into()]);
+        let program = program_for(&srun, "n1", vec![b"exec it".to_vec()]).expect("nothing is looked for");
+        let argv: Vec<&str> = program.argv.iter().map(|word| std::str::from_utf8(word).expect("ASCII")).collect();
+        assert_eq!(argv, ["srun", "-v", "--nodes=1-1", "--ntasks=1", "--nodelist=n1", "/bin/sh", "-c", "exec it"]);
+    }
+
+    #[test]
+    fn only_the_job_is_told_to_a_step() {
+        let names =
+            ["SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURMD_NODENAME", "SRUN_CPUS_PER_TASK", "PATH", "SSH_CONNECTION"];
+        let env = step_environment(&Srun, names.into_iter().map(|name| (name.into(), "1".into())));
+        assert_eq!(env, [b"SLURM_JOB_ID=1".to_vec(), b"PATH=1".to_vec()]);
+    }
+}
