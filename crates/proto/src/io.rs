@@ -187,7 +187,7 @@ pub enum Input {
         status: ExitStatus,
         stderr: String,
     },
-    /// It could not be started.
+    /// It could not be started: `error.what` says all of it, in words for a person.
     PmixFailed {
         job: JobId,
         error: SpawnError,

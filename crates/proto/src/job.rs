@@ -204,7 +204,7 @@ impl Job {
             Effect::ControlUp(message) => out.push(Effect::Up(control_frame(facts.id(), &message))),
             Effect::ControlDown(message) => {
                 let frame = control_frame(facts.id(), &message);
-                facts.below.iter().for_each(|child| out.to_agent(*child, frame.clone()));
+                facts.below.iter().for_each(|child| out.for_agent(*child, frame.clone()));
             }
             Effect::ForRanks(output) => self.lifecycle.for_ranks(output, out),
             Effect::Fail(failure) => self.ends.fail(facts, failure, out),
@@ -621,7 +621,7 @@ impl Job {
             self.ends.tear();
             if turn.standing {
                 let over = control_frame(self.facts.id(), &Control::Over { agents: Vec::new() });
-                out.to_agent(agent, over);
+                out.for_agent(agent, over);
             } else {
                 out.push(Effect::Act(Act::DropChild(agent)));
             }

@@ -15,6 +15,7 @@ use super::keeper_link::KeeperLink;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
 use super::pmix::{self, PmixServer};
+use super::shells::in_words;
 use super::token::{Seat, Token};
 use super::turn::Turn;
 use crate::devices;
@@ -185,7 +186,7 @@ impl JobRanks {
                 }
             }
             KeeperEvent::StartFailed { slot: SERVER_SLOT, error } => {
-                turn.inputs.push(Input::PmixFailed { job, error });
+                turn.inputs.push(Input::PmixFailed { job, error: in_words(error) });
             }
             KeeperEvent::Exited { slot: SERVER_SLOT, status } => {
                 if let Some(pmix) = &mut self.pmix {

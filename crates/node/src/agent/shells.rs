@@ -202,13 +202,17 @@ impl Shells {
 }
 
 /// A remote shell could not be called: the machine passes on what `what` says.
-pub fn shell_failed(shell: ShellId, mut error: SpawnError) -> Input {
+pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
     // What this agent itself lacks is told in words already.
-    if error.step != SpawnStep::Stdio {
-        let reason = io::Error::from_raw_os_error(error.errno);
-        error.what = format!("{}: {reason} ({})", error.what, error.step.words());
-    }
+    let error = if error.step == SpawnStep::Stdio { error } else { in_words(error) };
     Input::ShellFailed { shell, error }
+}
+
+/// The same error whose `what` says all of it to a person.
+pub fn in_words(mut error: SpawnError) -> SpawnError {
+    let reason = io::Error::from_raw_os_error(error.errno);
+    error.what = format!("{}: {reason} ({})", error.what, error.step.words());
+    error
 }
 
 fn own_program(error: &io::Error) -> SpawnError {

@@ -120,19 +120,19 @@ impl Bench {
     }
 
     fn send_there(&self, facts: &Facts, other: AgentId, out: &mut Effects) {
-        out.to_agent(other, facts.frame(Kind::Bench, THERE, 0, self.message.clone()));
+        out.for_agent(other, facts.frame(Kind::Bench, THERE, 0, self.message.clone()));
     }
 
     /// A message of the other agent.
     pub fn on_frame(&mut self, now: Instant, facts: &Facts, from: AgentId, frame: Frame, out: &mut Effects) {
         match (self.part, frame.stream) {
             (Part::Second { other }, THERE) if from == other => {
-                out.to_agent(other, facts.frame(Kind::Bench, BACK, 0, frame.payload));
+                out.for_agent(other, facts.frame(Kind::Bench, BACK, 0, frame.payload));
             }
             (Part::Second { other }, OVER) if from == other => out.push(Effect::BenchOver),
             (Part::First { other }, BACK) if from == other => match self.go_on(now, facts, out) {
                 Next::Again => self.send_there(facts, other, out),
-                Next::Over => out.to_agent(other, facts.frame(Kind::Bench, OVER, 0, Bytes::new())),
+                Next::Over => out.for_agent(other, facts.frame(Kind::Bench, OVER, 0, Bytes::new())),
             },
             (Part::First { .. } | Part::Second { .. } | Part::Among { .. }, _) => {}
         }

@@ -158,12 +158,12 @@ impl Collectives {
                 let children = child.map_or(0..facts.below.len(), |index| index..index + 1);
                 for agent in &facts.below[children] {
                     self.traffic.down.count_out(frame.payload.len());
-                    out.to_agent(*agent, frame.clone());
+                    out.for_agent(*agent, frame.clone());
                 }
             }
             Do::Direct { epoch, node, tag, payload } => {
                 self.traffic.direct.count_out(payload.len());
-                out.to_agent(facts.agent_of(node), frame(facts, Kind::Direct, tag.to_stream(), epoch, payload));
+                out.for_agent(facts.agent_of(node), frame(facts, Kind::Direct, tag.to_stream(), epoch, payload));
             }
             Do::Finish(finished) => out.push(Effect::Finished(finished)),
             Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),

@@ -141,7 +141,7 @@ impl Effects {
         self.push(Effect::Act(Act::Do(output)));
     }
 
-    pub fn to_agent(&mut self, agent: AgentId, frame: Frame) {
+    pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {
         self.push(Effect::Act(Act::ToAgent(agent, frame)));
     }
 

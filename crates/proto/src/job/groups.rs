@@ -159,10 +159,10 @@ impl Barriers {
                 }
                 Do::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
-                    out.to_agent(facts.below[child], frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs));
+                    out.for_agent(facts.below[child], frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs));
                 }
                 Do::Ask { group, child, seen } => {
-                    out.to_agent(facts.below[child], frame(facts, Kind::GroupDown, ASK, seen, &group, &[]));
+                    out.for_agent(facts.below[child], frame(facts, Kind::GroupDown, ASK, seen, &group, &[]));
                 }
                 Do::Over { group, waiting, pairs } => out.push(Effect::GroupOver { group, waiting, pairs }),
                 Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),

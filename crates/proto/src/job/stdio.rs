@@ -72,7 +72,7 @@ impl Stdio {
                 out.push(Effect::Up(frame));
                 if let Some(child) = ready.from {
                     let credit = credit(facts, Kind::OutputCredit, stream as u16, granted);
-                    out.to_agent(facts.below[child], credit);
+                    out.for_agent(facts.below[child], credit);
                 }
             }
             if let Some(on) = output.poll_reading() {
@@ -93,7 +93,7 @@ impl Stdio {
                     let bytes = frame.payload.clone();
                     out.push(Effect::ForRanks(Output::Write { job: facts.id(), local, bytes }));
                 }
-                Sink::Child(child) => out.to_agent(facts.below[child], frame.clone()),
+                Sink::Child(child) => out.for_agent(facts.below[child], frame.clone()),
             }
         }
     }

@@ -89,8 +89,7 @@ impl Pmix {
 
     /// The process could not be started.
     pub fn on_failed(&mut self, view: &View<'_>, error: &SpawnError, out: &mut Effects) {
-        let reason = std::io::Error::from_raw_os_error(error.errno);
-        self.cannot_serve(view, format!("{}: {reason} ({})", error.what, error.step.words()), out);
+        self.cannot_serve(view, error.what.clone(), out);
         self.forget_server(view);
         out.push(Effect::ServerGone);
     }

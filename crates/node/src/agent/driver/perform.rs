@@ -3,7 +3,7 @@
 use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
 use super::super::ranks::JobRanks;
-use super::super::shells::{Shells, shell_failed};
+use super::super::shells::{Shells, in_words, shell_failed};
 use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
@@ -71,7 +71,7 @@ impl AgentDriver {
             Output::StartPmix(plan) => {
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
-                    inputs.push(Input::PmixFailed { job: plan.job, error });
+                    inputs.push(Input::PmixFailed { job: plan.job, error: in_words(error) });
                 }
             }
             Output::PmixSend { job, bytes } => {

@@ -139,7 +139,7 @@ impl Modex {
     pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
         let wants = self.wants.take().into_iter().map(|(node, ranks)| (node, Between::Want { ranks }));
         for (node, message) in self.offers.take_answers().into_iter().chain(wants) {
-            out.to_agent(facts.agent_of(node), frame(facts.id(), &message));
+            out.for_agent(facts.agent_of(node), frame(facts.id(), &message));
         }
     }
 }
