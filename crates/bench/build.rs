@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -17,6 +17,7 @@ const PROGRAMS: [&str; 15] = [
     "ucx_init",
     "spawn_jobs",
     "misbehave",
+    "polling",
     ARE_LOADED[0],
     ARE_LOADED[1],
 ];

@@ -48,6 +48,7 @@ pub fn asked_of(work: Work, place: Place) -> Vec<Asked> {
         (Work::PmixSleep, 1, 256) => {
             vec![ask(Metric::Overhead, Against::OpenMpi(OpenMpi::V5), 1.0 / 3.0, 0.0)]
         }
+        (Work::Polling, 1, 4) => vec![ask(Metric::Time, Against::OpenMpi(OpenMpi::V4), 1.0, 0.0)],
         (Work::PmixDirect, 2.., _) => vec![first_get_asked()],
         (Work::True, 1, 1024) => vec![wall(Against::Floor, 1.25, 0.0)],
         (Work::True, 1, 256) => vec![wall(Against::Floor, 1.3, 0.0)],
@@ -127,6 +128,7 @@ mod tests {
                 "overhead <= 0.5 x open-mpi-5",
                 "overhead <= 0.5 x open-mpi-5",
                 "overhead <= 0.333 x open-mpi-5",
+                "time <= 1 x open-mpi-4",
             ]
         );
     }

@@ -39,6 +39,8 @@ pub enum Work {
     PmixDirect,
     /// As `True`, started by one remote shell per rank in sequence and by a tree of them.
     Initiation,
+    /// Ranks that poll for each other on a loaded machine.
+    Polling,
     /// Many jobs of `True`, some at a time.
     Jobs,
 }
@@ -62,7 +64,7 @@ impl Work {
     /// What ranks under a launcher that has several find their server by.
     pub fn pmi(self) -> Pmi {
         match self {
-            Work::True | Work::Initiation | Work::Jobs => Pmi::None,
+            Work::True | Work::Initiation | Work::Polling | Work::Jobs => Pmi::None,
             Work::PmiInit | Work::PmiBare | Work::MpiInit | Work::Exchange | Work::Memory => Pmi::Simple,
             Work::OpenMpi(_) | Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Pmi::Pmix,
         }
@@ -132,7 +134,7 @@ impl Stream {
 }
 
 /// The default set, in the order of the table in `docs/benchmarks.md`.
-pub const TABLE: [&str; 13] = [
+pub const TABLE: [&str; 14] = [
     "true-1x1024",
     "true-1x256",
     "true-1x4",
@@ -146,6 +148,7 @@ pub const TABLE: [&str; 13] = [
     "openmpi5-1x4",
     "openmpi5-1x16",
     "pmix-sleep-1x256",
+    "polling-1x4",
 ];
 
 impl Case {
@@ -155,6 +158,7 @@ impl Case {
         let rounds = match (work, job_size) {
             (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
             (Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) | Work::PmixSleep, _) => 5,
+            (Work::Polling, _) => 9,
             (_, 1024..) => 7,
             (_, 64..) => 15,
             _ => 40,
@@ -163,6 +167,7 @@ impl Case {
         let limit_s = match work {
             Work::True | Work::Exchange => 30 + job_size / 16,
             Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => 30 + job_size / 16,
+            Work::Polling => 60 + job_size,
             Work::PmiInit | Work::PmiBare | Work::Memory => 30 + job_size / 32,
             Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) => 60 + job_size,
         };
@@ -172,6 +177,7 @@ impl Case {
             Work::Memory => Against::Own(Metric::PairBytes),
             Work::Initiation => Against::Serial,
             Work::OpenMpi(version) => Against::OpenMpi(version),
+            Work::Polling => Against::OpenMpi(OpenMpi::V4),
             Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Against::OpenMpi(OpenMpi::V5),
         };
         let limit = Duration::from_secs(limit_s.into());
@@ -183,7 +189,7 @@ impl Case {
     /// The case `name` on the first of `hosts`, by the remote shell `shell`.
     pub fn on_hosts(name: &str, hosts: &[String], shell: &str) -> Result<Case, NoCase> {
         let (work, place) = parse(name)
-            .filter(|(work, _)| !matches!(work, Work::Memory | Work::Jobs))
+            .filter(|(work, _)| !matches!(work, Work::Memory | Work::Polling | Work::Jobs))
             .ok_or_else(|| NoCase(name.into()))?;
         let remote = Remote { hosts: hosts.to_vec(), shell: shell.to_owned() }.first(place.node_count);
         Ok(Case {
@@ -228,6 +234,7 @@ impl Case {
             Work::PmixFence => "PMIx put, fence with data of 32 bytes, a second's rest, get-all",
             Work::PmixDirect => "PMIx put, fence without data, get of another node's rank, get-all",
             Work::Initiation => "static `true`, by a remote shell per rank in sequence and by a tree of agents",
+            Work::Polling => "ranks that poll with sched_yield, beside a busy process for each cpu",
             Work::Jobs => return self.describe_jobs(),
         };
         let nodes = match &self.remote {
@@ -266,6 +273,7 @@ impl Case {
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
             Work::Initiation => &[Metric::Wall],
+            Work::Polling => &[Metric::Time, Metric::Wall],
             Work::Jobs => &[Metric::JobRate, Metric::Wall],
             Work::OpenMpi(_) | Work::PmixSleep => &[Metric::Wall, Metric::Overhead],
             Work::PmixExchange if self.remote.is_some() => {
@@ -284,7 +292,7 @@ impl Case {
     }
 }
 
-const WORKS: [(Work, &str); 14] = [
+const WORKS: [(Work, &str); 15] = [
     (Work::OpenMpi(OpenMpi::V4), "openmpi4"),
     (Work::OpenMpi(OpenMpi::V5), "openmpi5"),
     (Work::PmixSleep, "pmix-sleep"),
@@ -298,6 +306,7 @@ const WORKS: [(Work, &str); 14] = [
     (Work::Exchange, "exchange"),
     (Work::Memory, "memory"),
     (Work::Initiation, "initiation"),
+    (Work::Polling, "polling"),
     (Work::Jobs, "jobs"),
 ];
 
@@ -307,7 +316,7 @@ const JOB_SIZE_MAX: u32 = 65_536;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no case {0}: WORK-NODESxPPN with true, pmi-init, pmi-bare, mpi-init, exchange, openmpi4, openmpi5, pmix-sleep, \
-     pmix-exchange, pmix-fence, pmix-direct, memory (without --hosts) or initiation (with --hosts), such as true-1x256; in bench jobs: jobs-1x1"
+     pmix-exchange, pmix-fence, pmix-direct, memory, polling (both without --hosts) or initiation (with --hosts), such as true-1x256; in bench jobs: jobs-1x1"
 )]
 pub struct NoCase(pub String);
 

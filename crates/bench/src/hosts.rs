@@ -134,6 +134,7 @@ pub fn reference(work: Work, remote: &Remote) -> Against {
         Work::Exchange => Against::Echo,
         Work::Initiation => Against::Serial,
         Work::OpenMpi(version) => Against::OpenMpi(version),
+        Work::Polling => Against::OpenMpi(OpenMpi::V4),
         Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Against::Srun,
     }
 }

@@ -21,7 +21,7 @@ wireup down after it), beside prun on a PRRTE that stands. jobs: how many jobs o
 
   --case NAME        run this case (repeatable; default: the whole table, see --list);
                      NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory,
-                     openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct; of jobs: jobs;
+                     openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs;
                      nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell
   --hosts A,B,..     time jobs across these hosts: its own table of cases; nodes take the first of them
   --remote-shell CMD called as CMD HOST COMMAND by all contestants (default: plainsh where it is installed

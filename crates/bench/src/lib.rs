@@ -33,6 +33,7 @@ mod metric;
 mod modex;
 mod orphans;
 mod peers;
+mod polling;
 mod programs;
 mod prun;
 mod published;

@@ -44,6 +44,7 @@ programs! {
     UcxInit: "ucx-init" from "ucx_init",
     SpawnJobs: "spawn-jobs" from "spawn_jobs",
     Misbehave: "misbehave" from "misbehave",
+    Polling: "polling" from "polling",
     /// Shared objects.
     MpiShim: "mpi-shim.so" from "mpi_shim",
     PrunShim: "prun-shim.so" from "prun_shim",

@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
-use crate::{stamps, stream, traffic};
+use crate::{polling, stamps, stream, traffic};
 
 /// How often the ranks' file is looked at while they arrive; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
@@ -69,6 +69,7 @@ impl Stage<'_> {
             Work::PmixDirect => self.run_pmix(case, contestant, "direct"),
             Work::Exchange => self.run_exchange(case, contestant),
             Work::Memory => self.run_held(case, contestant),
+            Work::Polling => self.run_polling(case, contestant),
             Work::Jobs => self.run_jobs(case, contestant, warm_up),
         }
     }
@@ -109,6 +110,20 @@ impl Stage<'_> {
         let program = [self.sized(case, Program::PmixExchange), vec![how.into(), stamps.clone().into()]].concat();
         let wall = self.run_plain(case, contestant, program)?;
         with_stamps(wall, &stamps, case)
+    }
+
+    fn run_polling(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+        let board = self.scratch.file("board");
+        polling::empty_board(&board).map_err(wrong)?;
+        let program =
+            [self.sized(case, Program::Polling), vec![polling::TURNS.to_string().into(), board.clone().into()]];
+        let busy = polling::BusyCpus::begin(self.scratch).map_err(wrong)?;
+        let sample = self.run_plain(case, contestant, program.concat());
+        drop(busy);
+        let mut sample = sample?;
+        let elapsed_s = polling::elapsed_s(&fs::read(board).map_err(wrong)?);
+        sample.0.push((Metric::Time, elapsed_s.ok_or_else(|| wrong("the ranks did not all meet"))?));
+        Ok(sample)
     }
 
     fn run_counted(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {

@@ -1,0 +1,89 @@
+//! Ranks that poll for each other beside processes that want the same cpus.
+//!
+//! A loaded machine: as many busy processes as there are cpus, each in a session of its own, as somebody else's programs are. Ranks that
+//! poll and yield must have each other run then, not those. With Linux' autogroups, and in one group of all, that depends on how
+//! the launcher starts them.
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::programs::{Program, Scratch};
+
+/// How often the ranks meet. Chosen: a launcher whose ranks collapse is done before its limit.
+pub const TURNS: u32 = 2000;
+/// For the busy processes to be at it (chosen).
+const LEAD: Duration = Duration::from_millis(50);
+
+/// Bytes of the file that ranks map: two words, then the two times, as in `programs/polling.c`.
+const BOARD_BYTES: usize = 24;
+
+/// A file that no rank has come to yet.
+pub fn empty_board(path: &Path) -> io::Result<()> {
+    fs::write(path, [0; BOARD_BYTES])
+}
+
+/// From the last rank's coming until they have met for the last time (s); `None`: they have not.
+pub fn elapsed_s(board: &[u8]) -> Option<f64> {
+    let time = |at: usize| Some(u64::from_ne_bytes(board.get(at..at + 8)?.try_into().ok()?));
+    let (begin, end) = (time(8)?, time(16)?);
+    (0 < begin && begin <= end).then(|| (end - begin) as f64 / 1e9)
+}
+
+/// One for each cpu; dropping them ends them.
+pub struct BusyCpus(Vec<Child>);
+
+impl BusyCpus {
+    pub fn begin(scratch: &Scratch) -> io::Result<BusyCpus> {
+        let mut busy = BusyCpus(Vec::new());
+        for _ in 0..thread::available_parallelism()?.get() {
+            let mut command = Command::new(scratch.program(Program::Polling));
+            command.arg("--busy").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            busy.0.push(command.spawn()?);
+        }
+        thread::sleep(LEAD);
+        Ok(busy)
+    }
+}
+
+impl Drop for BusyCpus {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may be gone already: then it is only waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_read_when_all_have_met() {
+        let board = |begin: u64, end: u64| [[0; 8], begin.to_ne_bytes(), end.to_ne_bytes()].concat();
+        assert_eq!(elapsed_s(&board(1_000_000_000, 3_500_000_000)), Some(2.5));
+        for unfinished in [board(0, 0), board(5, 0), board(0, 5), Vec::new()] {
+            assert_eq!(elapsed_s(&unfinished), None);
+        }
+    }
+
+    #[test]
+    fn ranks_meet_and_those_that_are_busy_end() {
+        let scratch = Scratch::create().unwrap();
+        let busy = BusyCpus::begin(&scratch).unwrap();
+        let pids: Vec<u32> = busy.0.iter().map(Child::id).collect();
+        let board = scratch.file("board");
+        empty_board(&board).unwrap();
+        let start = || Command::new(scratch.program(Program::Polling)).args(["2", "9"]).arg(&board).spawn().unwrap();
+        for mut rank in [start(), start()] {
+            assert!(rank.wait().unwrap().success());
+        }
+        assert!(elapsed_s(&fs::read(&board).unwrap()).is_some());
+        drop(busy);
+        assert!(pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()));
+    }
+}
