@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{Fork, Reaped, block_all_signals, fork, leave, reap, reset_dispositions};
-use wireup_os::spawn::{Command, Limits, Program, Spawner, Session};
+use wireup_os::spawn::{Command, Limits, Program, Session, Spawner};
 use wireup_os::{files, socket};
 
 /// Descriptors of one message.
