@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{Fork, Reaped, block_all_signals, fork, leave, reap, reset_dispositions};
-use wireup_os::spawn::{Command, Limits, Program, Spawner};
+use wireup_os::spawn::{Command, Limits, Program, Session, Spawner};
 use wireup_os::{files, socket};
 
 /// Descriptors of one message.
@@ -108,7 +108,7 @@ fn spawner(program: &Rc<Program>, count: u32, at_once: usize, full: bool) -> f64
             environment: &[],
             stdio: [null.as_fd(), stdout.as_ref().unwrap_or(&null).as_fd(), stderr.as_ref().unwrap_or(&null).as_fd()],
             extra: pmi.as_ref().map(AsFd::as_fd),
-            terminal: false,
+            session: Session::Own,
             cpus: None,
             umask: 0o22,
             limits: &Limits::default(),
