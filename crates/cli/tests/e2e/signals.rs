@@ -84,6 +84,20 @@ fn stop_and_continue() {
     running.finish();
 }
 
+/// The kernel stops it like that only where somebody else in its session could continue it.
+#[test]
+fn a_rank_that_stops_itself_stops_and_goes_on() {
+    let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo ready; kill -TSTP $$; echo through").start();
+    running.await_out("ready\n", 2);
+    let stopped = |running: &crate::harness::Running| {
+        let all = running.processes();
+        all.iter().filter(|p| p.command.starts_with("/bin/sh -c echo ready") && p.state == 'T').count()
+    };
+    running.await_that("both ranks stop", |running| stopped(running) == 2);
+    running.signal(Signal::CONT);
+    assert_eq!(running.finish().expect_code(0).out().matches("through\n").count(), 2);
+}
+
 /// A hang can be asked who has not arrived.
 #[test]
 fn a_fence_that_waits_names_who_has_not_arrived() {

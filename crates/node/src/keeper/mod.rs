@@ -5,12 +5,15 @@
 //! keeper if the agent dies (end of file on their socket): killed with all that descends from it, whether it
 //! called `setsid` or forked twice, and reaped until nothing is left.
 //!
-//! A job's ranks share the keeper's session (unless one has a terminal of its own), each in a process group that it leads. With Linux'
-//! autogroups a session is a scheduling group: within one, `sched_yield` lets the other ranks run; between groups it does nothing, and
-//! ranks that poll for each other collapse as soon as anything else wants the cpus. Ranks also get the shortest time slice there is,
-//! so that they are not shut out for long where they share a group with others: in a container or a batch system's cgroup, where
-//! there are no autogroups, or when a fence ends on many nodes of one machine at once. Each job has a session and so a group of its own: ranks that compute are no company for those
-//! of another job that poll. And since the keeper is in the session as well, the kernel lets `SIGTSTP` stop a rank.
+//! A job's ranks share the keeper's session (but for one with a terminal), each leads a process group. With Linux' autogroups a session
+//! is a scheduling group. In one group `sched_yield` lets the other ranks run; where each rank has a group of its own it does nothing,
+//! and ranks that poll for each other come to a crawl as soon as anything else wants the cpus. A job has a group of its own, for the
+//! same reason: ranks of another job that compute would be what those that poll yield to. Agents have sessions of their own.
+//! Since the keeper is in the session, the kernel lets `SIGTSTP` stop a rank.
+//!
+//! Ranks, keepers and agents have a short time slice: where there are no autogroups (containers, the cgroups of a batch system or
+//! of systemd) all share a group with whatever else is busy, and when a fence ends on many nodes of one machine at once, each rank that
+//! leaves it is to have its turn before the first ones have asked for all their values.
 //!
 //! It owns processes and nothing else. Pipes, PMI sockets and pseudo-terminals are made here, since they must be
 //! there before the process, but the agent's ends travel to the agent as soon as the process runs.

@@ -90,6 +90,7 @@ impl Serve {
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
         process::new_session()?;
+        process::shorten_slice();
         process::set_subreaper()?;
         let low = socket;
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
@@ -281,7 +282,6 @@ impl Serve {
             stdio: streams.stdio(&self.lent),
             extra: streams.pmi(),
             session: session(process),
-            short_slice: process.is_rank,
             cpus: cpus.as_ref(),
             umask: waiting.umask,
             limits: &waiting.limits,

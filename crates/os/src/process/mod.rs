@@ -3,12 +3,14 @@
 mod arguments;
 mod descendants;
 mod signals;
+mod slice;
 
 pub use arguments::Argv;
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
 pub use signals::{
     SavedMask, SignalFd, block_all_signals, ignore, ignore_broken_pipes, is_ignored, reset_dispositions,
 };
+pub use slice::shorten_slice;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus};

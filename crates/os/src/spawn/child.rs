@@ -5,7 +5,7 @@
 
 use super::limits::One;
 use super::raw::syscall;
-use super::{Session, Step, slice};
+use super::{Session, Step};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -30,7 +30,6 @@ pub(super) struct Task {
     /// (source, target); a negative source: none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
-    pub short_slice: bool,
     /// Null: as the parent.
     pub cpus: *const u64,
     pub cpus_bytes: usize,
@@ -59,9 +58,6 @@ fn prepare(task: &Task) -> Result<(), Failure> {
         Session::Shared => call(Step::Group, libc::SYS_setpgid, [0; 4])?,
         Session::Own | Session::OwnWithTerminal => call(Step::Group, libc::SYS_setsid, [0; 4])?,
     };
-    if task.short_slice {
-        slice::shorten();
-    }
     let kill = libc::SIGKILL as usize;
     call(Step::Group, libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, kill, 0, 0])?;
     if call(Step::Group, libc::SYS_getppid, [0; 4])? != task.parent as usize {

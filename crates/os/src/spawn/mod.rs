@@ -21,7 +21,6 @@ mod limits;
 mod pool;
 mod program;
 mod raw;
-mod slice;
 
 pub use find::{FindError, check_directory, find_program};
 pub use limits::Limits;
@@ -87,9 +86,6 @@ pub struct Command<'a> {
     /// A descriptor that the child gets as [`EXTRA_TARGET`].
     pub extra: Option<BorrowedFd<'a>>,
     pub session: Session,
-    /// Whether its time slice is the shortest that there is: it has the cpu less long at a time, and waits less long for it. Threads
-    /// and processes that it starts inherit that.
-    pub short_slice: bool,
     pub cpus: Option<&'a CpuSet>,
     pub umask: u32,
     pub limits: &'a Limits,
