@@ -29,7 +29,8 @@ const LINKER: [&str; 9] = [
     // A page less for each change of rights.
     "-z,noseparate-code",
     "--hash-style=gnu",
-    "--build-id=sha1",
+    // A page less: with an identifier the code goes some bytes beyond one.
+    "--build-id=none",
     "-s",
 ];
 
