@@ -348,12 +348,12 @@ impl Job {
     }
 
     fn on_tick(&mut self, turn: &Turn<'_>, out: &mut Effects) {
-        let Job { ranks, stdio, ends, barriers, facts, .. } = self;
+        let Job { ranks, stdio, ends, facts, .. } = self;
         stdio.on_tick(turn.now, |local| ranks[local.index()].rank);
         ranks.on_tick(turn.now, out);
         ends.on_tick(turn.now, facts, out);
-        barriers.on_tick(turn.now, facts, out);
         self.check_stall(turn.now, out);
+        self.barriers.on_tick(turn.now, &self.facts, out);
         self.pmix(turn.now, out, |pmix, view, out| pmix.on_tick(view, out));
     }
 
