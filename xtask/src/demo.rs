@@ -56,3 +56,12 @@ pub fn cargo() -> Command {
     cargo.current_dir(layout::root());
     cargo
 }
+
+/// What the rustc that builds this prints of itself.
+///
+/// # Errors
+/// It cannot be asked.
+pub fn rustc(what: &str) -> Result<String> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    step::output(Command::new(rustc).args(["--print", what]))
+}

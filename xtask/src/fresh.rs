@@ -12,13 +12,14 @@ mod carried;
 mod cleaner;
 
 use crate::debian::{self, as_root};
+use crate::demo::rustc;
 use crate::layout;
 use crate::step::{self, Result, step};
 use carried::Carried;
 use cleaner::Cleaner;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
-use std::{env, fs};
 
 /// Both, in the order of the README.
 pub const COMMANDS: [&str; 2] = ["demo", "test"];
@@ -32,20 +33,8 @@ const PACKAGES: &str = "ca-certificates,gcc,libc6-dev";
 const TOOLS: [&str; 2] = ["debootstrap", "git"];
 
 /// Namespaces whose processes all die when the first one does, and that one when this process does.
-const NAMESPACES: [&str; 12] = [
-    "--pdeathsig",
-    "KILL",
-    "unshare",
-    "--mount",
-    "--propagation",
-    "private",
-    "--ipc",
-    "--uts",
-    "--pid",
-    "--fork",
-    "--kill-child",
-    "--",
-];
+const NAMESPACES: &str =
+    "--pdeathsig KILL unshare --mount --propagation private --ipc --uts --pid --fork --kill-child --";
 
 const INSIDE: &str = include_str!("fresh/inside.sh");
 
@@ -75,11 +64,10 @@ fn in_folder(folder: &Path, toolchain: &Path, commands: &[&str]) -> Result {
         let mut inside = in_namespaces();
         inside.args(["sh", "-c", INSIDE, "sh", command]).arg(folder).arg(toolchain).args(&carried.folders);
         inside.stdin(Stdio::null());
-        let start = format!("in the new Debian: cargo xtask {command}");
-        step(start, || {
+        let what = format!("in the new Debian: cargo xtask {command}");
+        step(&what, || {
             let status = inside.status().map_err(|e| format!("setpriv: {e}"))?;
-            let failed = || format!("in the new Debian: cargo xtask {command}: {status}");
-            if status.success() { Ok(()) } else { Err(failed()) }
+            if status.success() { Ok(()) } else { Err(format!("{what}: {status}")) }
         })?;
     }
     Ok(())
@@ -105,15 +93,13 @@ fn clone(to: &Path) -> Result {
 
 fn in_namespaces() -> Command {
     let mut command = as_root("setpriv");
-    command.args(NAMESPACES);
+    command.args(NAMESPACES.split(' '));
     command
 }
 
 /// The folder of the toolchain that builds this.
 fn toolchain() -> Result<PathBuf> {
-    let mut ask = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    let output = ask.args(["--print", "sysroot"]).output().map_err(|e| format!("rustc: {e}"))?;
-    let found = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let found = PathBuf::from(rustc("sysroot")?);
     if found == Path::new("/usr") || !found.join("bin/cargo").exists() {
         let why = "is not the folder of a Rust toolchain, which could be lent to the new Debian; use one from rustup";
         return Err(format!("{} {why}", found.display()));

@@ -6,9 +6,9 @@
 
 use crate::layout;
 use crate::step::{Result, run_quietly, step};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, io};
 
 const MPICH: &str = "mpich==5.0.2";
 const MPI4PY: &str = "mpi4py==4.1.2";
@@ -44,17 +44,13 @@ pub fn install() -> Result {
 }
 
 /// A virtual environment at `at` that holds `content`; a stamp, written last, says that it is complete.
-fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> Result) -> Result {
+pub(crate) fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> Result) -> Result {
     let stamp = at.join("complete");
     if fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
         return Ok(());
     }
-    step(format!("peers from PyPI: {content}"), || {
-        match fs::remove_dir_all(at) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(format!("remove {}: {e}", at.display())),
-            _ => {}
-        }
-        run_quietly(Command::new(PYTHON).args(["-m", "venv"]).arg(at))?;
+    step(format!("from PyPI: {content}"), || {
+        run_quietly(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(at))?;
         fill(at)?;
         fs::write(&stamp, content).map_err(|e| format!("write {}: {e}", stamp.display()))
     })
@@ -78,7 +74,8 @@ pub fn python(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
-fn pip(environment: &Path, args: &[&str]) -> Result {
-    let python = environment.join("bin/python");
-    run_quietly(Command::new(python).args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(args))
+pub(crate) fn pip(environment: &Path, args: &[&str]) -> Result {
+    run_quietly(
+        Command::new(python(environment)).args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(args),
+    )
 }

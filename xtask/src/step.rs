@@ -31,10 +31,18 @@ pub fn run(command: &mut Command) -> Result {
 /// # Errors
 /// As [`run`].
 pub fn run_quietly(command: &mut Command) -> Result {
+    output(command).map(drop)
+}
+
+/// As [`run_quietly`]; returns what the command writes, without the last line's end.
+///
+/// # Errors
+/// As [`run`].
+pub fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{shown}: {e}"))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string());
     }
     eprint!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     Err(format!("{shown}: {}", output.status))

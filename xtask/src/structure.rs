@@ -1,7 +1,7 @@
 //! `cargo xtask check`: what the code's structure has gained stays.
 //!
-//! Rules read the text of the working tree; none needs a compiler. `tokens` cuts Rust into words, `modules` finds the files of a crate
-//! and what a path leads to. One file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. What clippy can see,
+//! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds those of a crate and
+//! what a path leads to. One file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. What clippy can see,
 //! the types of pure crates, is clippy's: here only its lists are compared.
 //!
 //! `cargo deny` runs besides, where it is installed: it alone knows the advisories.
@@ -13,11 +13,12 @@ mod manifests;
 mod modules;
 mod purity;
 mod routers;
-mod tokens;
+mod source;
 mod tree;
 
 use crate::layout;
 use crate::step::Result;
+use modules::Modules;
 use tree::Tree;
 
 /// A rule by its name, and where it is broken: a line each.
@@ -32,11 +33,12 @@ const NOT_YET: [&str; 0] = [];
 /// Checks all rules, and says of each that is broken where.
 ///
 /// # Errors
-/// A rule is broken that is not in [`NOT_YET`], or a file cannot be read.
+/// A rule is broken that is not in [`NOT_YET`], or a file cannot be read or is not Rust.
 pub fn run() -> Result {
     let tree = Tree::read(&layout::root())?;
-    let mut findings = routers::check(&tree);
-    findings.push(imports::check(&tree));
+    let proto = Modules::of(&tree, "crates/proto")?;
+    let mut findings = routers::check(&proto);
+    findings.push(imports::check(&proto));
     findings.extend(manifests::check(&tree));
     findings.extend(purity::check(&tree));
     findings.push(licences::check(&tree)?);

@@ -1,9 +1,9 @@
 //! What a program asks of the machine it runs on, read from its file.
 
 use crate::step::Result;
-use object::Endianness;
-use object::elf::{DT_NEEDED, FileHeader64, NT_GNU_BUILD_ID, PT_INTERP};
-use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use object::elf::DT_NEEDED;
+use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _};
+use object::{Endianness, Object as _};
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::Path;
@@ -37,21 +37,11 @@ pub fn read(path: &Path) -> Result<Facts> {
 
 fn parse(data: &[u8]) -> object::Result<Facts> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string();
-    let mut facts = Facts::default();
-    let header = FileHeader64::<Endianness>::parse(data)?;
-    let endian = header.endian()?;
-    for segment in header.program_headers(endian, data)? {
-        if segment.p_type(endian) == PT_INTERP {
-            facts.interpreter = segment.data(endian, data).ok().map(text);
-        }
-        let Some(mut notes) = segment.notes(endian, data)? else { continue };
-        while let Some(note) = notes.next()? {
-            if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
-                facts.build_id = note.desc().to_vec();
-            }
-        }
-    }
-    let sections = header.sections(endian, data)?;
+    let file = ElfFile64::<Endianness>::parse(data)?;
+    let (endian, sections) = (file.endian(), file.elf_section_table());
+    let mut facts = Facts { build_id: file.build_id()?.unwrap_or_default().to_vec(), ..Facts::default() };
+    let mut segments = file.elf_program_headers().iter();
+    facts.interpreter = segments.find_map(|segment| segment.interpreter(endian, data).ok()?).map(text);
     if let Some((entries, strings)) = sections.dynamic(endian, data)? {
         let strings = sections.strings(endian, data, strings)?;
         for entry in entries.iter().filter(|entry| entry.tag(endian) == DT_NEEDED) {

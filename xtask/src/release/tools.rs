@@ -1,7 +1,8 @@
 //! What a release is built with: cargo-zigbuild and Zig from PyPI, Rust's targets and its objcopy.
 
-use crate::layout;
-use crate::step::{Result, run_quietly, step};
+use crate::demo::rustc;
+use crate::step::{self, Result, run_quietly, step};
+use crate::{layout, peers};
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,17 +24,8 @@ impl Tools {
     /// `pip` fails, or Rust does not come from rustup.
     pub fn install() -> Result<Tools> {
         let at = layout::target().join("release-tools");
-        let (stamp, content) = (at.join("complete"), PACKAGES.join(" "));
-        if !fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
-            step(format!("release tools from PyPI: {content}"), || {
-                run_quietly(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear"]).arg(&at))?;
-                let pip = ["-m", "pip", "--quiet", "--disable-pip-version-check", "install"];
-                run_quietly(Command::new(at.join("bin/python")).args(pip).args(PACKAGES))?;
-                fs::write(&stamp, &content).map_err(|e| format!("write {}: {e}", stamp.display()))
-            })?;
-        }
-        let sysroot = PathBuf::from(said(Command::new(rustc()).args(["--print", "sysroot"]))?);
-        let host = said(Command::new(rustc()).args(["--print", "host-tuple"]))?;
+        peers::environment(&at, &PACKAGES.join(" "), |at| peers::pip(at, &["install", PACKAGES[0], PACKAGES[1]]))?;
+        let (sysroot, host) = (PathBuf::from(rustc("sysroot")?), rustc("host-tuple")?);
         let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
         if !objcopy.exists() {
             return Err(format!("{} is missing; is Rust from rustup and not older than 1.85?", objcopy.display()));
@@ -80,28 +72,14 @@ impl Tools {
 /// # Errors
 /// `rustup` is missing or fails.
 pub fn add_target(target: &str) -> Result {
-    let installed = said(Command::new("rustup").args(["target", "list", "--installed"]))?;
+    let installed = step::output(Command::new("rustup").args(["target", "list", "--installed"]))?;
     if installed.lines().any(|line| line == target) {
         return Ok(());
     }
     step(format!("rustup target add {target}"), || run_quietly(Command::new("rustup").args(["target", "add", target])))
 }
 
-fn rustc() -> std::ffi::OsString {
-    env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
-}
-
 fn write_program(at: &Path, script: &str) -> std::io::Result<()> {
     fs::write(at, script)?;
     fs::set_permissions(at, fs::Permissions::from_mode(0o755))
-}
-
-/// What a command writes, without the last line's end.
-fn said(command: &mut Command) -> Result<String> {
-    let shown = crate::step::show(command);
-    let output = command.output().map_err(|e| format!("{shown}: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("{shown}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
 }

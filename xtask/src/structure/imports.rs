@@ -2,51 +2,48 @@
 
 use super::Finding;
 use super::modules::Modules;
-use super::tree::Tree;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-pub fn check(tree: &Tree) -> Finding {
-    Finding { rule: "proto: no import cycle".into(), broken: cycles(&Modules::of(tree, "crates/proto")) }
+/// Files, the one that imports first, with the first line that does.
+type Imports<'m> = BTreeMap<(&'m str, &'m str), usize>;
+
+pub fn check(proto: &Modules) -> Finding {
+    Finding { rule: "proto: no import cycle".into(), broken: cycles(proto) }
 }
 
 /// The imports among files that lead back, a line each.
-fn cycles(modules: &Modules<'_>) -> Vec<String> {
-    let count = modules.0.len();
-    // The first line of `from` that imports from `to`.
-    let mut lines = BTreeMap::new();
-    for from in 0..count {
-        for mention in modules.mentions(from) {
-            lines.entry((from, modules.target(&mention))).or_insert(mention.line);
+fn cycles(modules: &Modules) -> Vec<String> {
+    let mut imports = Imports::new();
+    for module in modules.0.values() {
+        for mention in &module.mentions {
+            imports.entry((&module.file, &modules.target(mention).file)).or_insert(mention.line);
         }
     }
-    let reached: Vec<Vec<bool>> = (0..count).map(|from| reach(from, count, &lines)).collect();
-    let leads_back = |&(&(from, to), _): &(&(usize, usize), &usize)| from != to && reached[to][from];
-    let name = |index: usize| modules.0[index].file.trim_start_matches("crates/proto/src/");
-    let line = |(&(from, to), line): (_, &usize)| format!("{}:{line} imports from {}", name(from), name(to));
-    lines.iter().filter(leads_back).map(line).collect()
+    let reached: BTreeMap<&str, _> = modules.0.values().map(|to| (&*to.file, reach(&to.file, &imports))).collect();
+    let leads_back = |&(&(from, to), _): &(&(&str, &str), _)| from != to && reached[to].contains(from);
+    let name = |file: &str| file.trim_start_matches("crates/proto/src/").to_owned();
+    let line = |(&(from, to), line): (&(&str, &str), _)| format!("{}:{line} imports from {}", name(from), name(to));
+    imports.iter().filter(leads_back).map(line).collect()
 }
 
 /// Which files are imported from, at first or any other hand.
-fn reach(from: usize, count: usize, edges: &BTreeMap<(usize, usize), usize>) -> Vec<bool> {
-    let mut reached = vec![false; count];
+fn reach<'m>(from: &'m str, imports: &Imports<'m>) -> BTreeSet<&'m str> {
+    let mut reached = BTreeSet::new();
     let mut next = vec![from];
     while let Some(at) = next.pop() {
-        for (&(_, to), _) in edges.range((at, 0)..(at + 1, 0)) {
-            if !reached[to] {
-                reached[to] = true;
-                next.push(to);
-            }
-        }
+        let direct = imports.keys().filter(|(from, _)| *from == at).map(|(_, to)| *to);
+        next.extend(direct.filter(|to| reached.insert(*to)));
     }
     reached
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::Tree;
     use super::*;
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        check(&Tree::of(files)).broken
+        check(&Modules::of(&Tree::of(files), "crates/proto").expect("Rust")).broken
     }
 
     #[test]
@@ -75,7 +72,8 @@ mod tests {
             ("crates/proto/src/agent/view.rs", "pub struct View;"),
             (
                 "crates/proto/src/agent/part.rs",
-                "use super::View; pub struct Part; #[cfg(test)] mod tests { use super::*; use crate::agent::Agent; }",
+                "use super::View; pub struct Part; #[cfg(test)] mod tests { use super::super::tree::Tree;
+    use super::*; use crate::agent::Agent; }",
             ),
         ];
         assert_eq!(broken(&files), [""; 0]);

@@ -5,31 +5,18 @@
 use super::Finding;
 use super::tree::Tree;
 use crate::demo::cargo;
-use crate::step::{Result, show};
+use crate::step::{self, Result};
+use spdx::{Expression, ParseMode};
+use std::collections::BTreeSet;
+
+/// Also what only other targets need; `{l}` is empty where a crate names a file, which then is to be looked at.
+const TREE: &str = "tree --workspace --prefix none --edges normal,build,dev --target all --locked --format {p}\t{l}";
 
 /// # Errors
 /// `cargo tree` fails.
 pub fn check(tree: &Tree) -> Result<Finding> {
-    let mut list = cargo();
-    // Also what only other targets need; `{l}` is empty where a crate names a file, which then is to be looked at.
-    list.args([
-        "tree",
-        "--workspace",
-        "--prefix",
-        "none",
-        "--edges",
-        "normal,build,dev",
-        "--target",
-        "all",
-        "--locked",
-    ]);
-    list.args(["--format", "{p}\t{l}"]);
-    let output = list.output().map_err(|e| format!("{}: {e}", show(&list)))?;
-    if !output.status.success() {
-        return Err(format!("{}: {}", show(&list), String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    let allowed = allowed(tree.get("deny.toml").unwrap_or(""));
-    let broken = refused(&String::from_utf8_lossy(&output.stdout), &allowed);
+    let packages = step::output(cargo().args(TREE.split(' ')))?;
+    let broken = refused(&packages, &allowed(tree.get("deny.toml").unwrap_or("")));
     Ok(Finding { rule: "licences of dependencies are in the list of deny.toml".into(), broken })
 }
 
@@ -43,65 +30,16 @@ fn allowed(deny: &str) -> Vec<&str> {
 /// Packages (`name version<tab>licence`) with a licence that is not allowed.
 fn refused(packages: &str, allowed: &[&str]) -> Vec<String> {
     // A package comes again and again, then with a mark.
-    let mut all: Vec<&str> = packages.lines().map(|line| line.trim_end_matches(" (*)")).collect();
-    all.sort_unstable();
-    all.dedup();
-    let is_refused = |line: &&str| {
-        let licence = line.split_once('\t').map_or("", |(_, licence)| licence);
-        !line.trim().is_empty() && !permits(licence, allowed)
-    };
-    all.into_iter().filter(is_refused).map(|line| line.replace('\t', ": ")).collect()
+    let all: BTreeSet<&str> = packages.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    let packages = all.into_iter().filter_map(|line| line.split_once('\t'));
+    let refused = packages.filter(|(_, licence)| !permits(licence, allowed));
+    refused.map(|(package, licence)| format!("{package}: {licence}")).collect()
 }
 
 /// Whether an SPDX expression (`A OR B`, `(A OR B) AND C`; `A/B` as of old) can be met by allowed licences.
 fn permits(expression: &str, allowed: &[&str]) -> bool {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut parser = Parser { words: &words, allowed };
-    parser.any() && parser.words.is_empty()
-}
-
-struct Parser<'a> {
-    words: &'a [&'a str],
-    allowed: &'a [&'a str],
-}
-
-impl Parser<'_> {
-    fn takes(&mut self, word: &str) -> bool {
-        let is_next = self.words.first() == Some(&word);
-        self.words = &self.words[usize::from(is_next)..];
-        is_next
-    }
-
-    fn any(&mut self) -> bool {
-        let mut permitted = self.every();
-        while self.takes("OR") {
-            permitted |= self.every();
-        }
-        permitted
-    }
-
-    fn every(&mut self) -> bool {
-        let mut permitted = self.one();
-        while self.takes("AND") {
-            permitted &= self.one();
-        }
-        permitted
-    }
-
-    fn one(&mut self) -> bool {
-        if self.takes("(") {
-            return self.any() & self.takes(")");
-        }
-        let Some((name, rest)) = self.words.split_first() else { return false };
-        self.words = rest;
-        if !self.takes("WITH") {
-            return self.allowed.contains(name);
-        }
-        let Some((exception, rest)) = self.words.split_first() else { return false };
-        self.words = rest;
-        self.allowed.contains(&format!("{name} WITH {exception}").as_str())
-    }
+    let is_allowed = |licence: &spdx::LicenseReq| allowed.contains(&licence.to_string().as_str());
+    Expression::parse_mode(expression, ParseMode::LAX).is_ok_and(|expression| expression.evaluate(is_allowed))
 }
 
 #[cfg(test)]

@@ -3,228 +3,130 @@
 //! Only what is compiled without `cfg(test)` counts. A name that a module has by `use` is followed to where it is defined, so that
 //! a file which only hands on the names of others is not taken for their origin. Modules within a file belong to the file.
 
-use super::tokens::{Token, group_end, is_name, text, tokens, without_tests};
+use super::source::{Path, Source};
 use super::tree::Tree;
+use crate::step::Result;
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
+use syn::{Ident, Item, ItemConst, ItemEnum, ItemFn, ItemMod, ItemStatic, ItemStruct, ItemTrait, ItemType, ItemUnion};
 
 /// How many `use` a name is followed through.
 const HOPS_MAX: usize = 16;
 
-pub struct Module<'t> {
+pub struct Module {
     pub file: String,
-    pub tokens: Vec<Token<'t>>,
-    /// `["agent", "standing"]`; none: the crate.
-    path: Vec<String>,
-    children: BTreeMap<String, usize>,
+    pub source: Source,
+    /// Its paths into the crate itself, with names from the crate.
+    pub mentions: Vec<Path>,
     items: BTreeSet<String>,
-    /// By the name that they give; paths from the crate.
-    uses: BTreeMap<String, Vec<String>>,
-    globs: Vec<Vec<String>>,
 }
 
-/// A path into the crate itself.
-pub struct Mention {
-    pub line: usize,
-    /// From the crate; `*` may be its end.
-    path: Vec<String>,
-    alias: Option<String>,
-    in_use: bool,
-}
+/// By their paths, as `["agent", "standing"]`; the crate's is empty.
+pub struct Modules(pub BTreeMap<Vec<String>, Module>);
 
-pub struct Modules<'t>(pub Vec<Module<'t>>);
-
-impl<'t> Modules<'t> {
+impl Modules {
     /// Of the crate in a folder, as `crates/proto`.
-    pub fn of(tree: &'t Tree, folder: &str) -> Modules<'t> {
-        let mut modules = Modules(Vec::new());
-        modules.add(tree, format!("{folder}/src/lib.rs"), Vec::new());
-        for index in 0..modules.0.len() {
-            let mentions = modules.mentions(index);
-            let module = &mut modules.0[index];
-            module.items = items(&module.tokens);
-            for mention in mentions.into_iter().filter(|mention| mention.in_use) {
-                match mention.path.split_last() {
-                    Some((last, rest)) if last == "*" => module.globs.push(rest.to_vec()),
-                    Some((last, _)) => {
-                        module.uses.insert(mention.alias.unwrap_or(last.clone()), mention.path.clone());
-                    }
-                    None => {}
-                }
+    ///
+    /// # Errors
+    /// A file is not Rust.
+    pub fn of(tree: &Tree, folder: &str) -> Result<Modules> {
+        let mut modules = BTreeMap::new();
+        let mut next = vec![(Vec::new(), format!("{folder}/src/lib.rs"))];
+        while let Some((path, file)) = next.pop() {
+            let source = Source::parse(tree.get(&file).unwrap_or(""))
+                .map_err(|e| format!("{file}:{}: {e}", e.span().start().line))?;
+            let children: Vec<String> = source.file.items.iter().filter_map(declared).collect();
+            for child in &children {
+                next.extend(file_of(tree, &file, child).map(|file| ([&path[..], from_ref(child)].concat(), file)));
             }
+            let mentions = source.paths.iter().filter_map(|mention| from_crate(mention, &path, &children)).collect();
+            let items = source.file.items.iter().filter_map(defined).map(Ident::to_string).collect();
+            modules.insert(path, Module { file, source, mentions, items });
         }
-        modules
-    }
-
-    fn add(&mut self, tree: &'t Tree, file: String, path: Vec<String>) -> usize {
-        let tokens = without_tests(&tokens(tree.get(&file).unwrap_or("")));
-        let index = self.0.len();
-        let names = declared(&tokens);
-        let (items, uses, globs) = Default::default();
-        self.0.push(Module {
-            file: file.clone(),
-            tokens,
-            path: path.clone(),
-            children: BTreeMap::new(),
-            items,
-            uses,
-            globs,
-        });
-        for name in names {
-            let Some(file) = file_of(tree, &file, &name) else { continue };
-            let path = path.iter().cloned().chain([name.clone()]).collect();
-            let child = self.add(tree, file, path);
-            self.0[index].children.insert(name, child);
-        }
-        index
-    }
-
-    /// The paths in a module that begin with `crate`, `self`, `super`, or the name of a module in it.
-    pub fn mentions(&self, index: usize) -> Vec<Mention> {
-        let module = &self.0[index];
-        let all = &module.tokens;
-        let mut found = Vec::new();
-        let mut use_ends = 0;
-        for at in 0..all.len() {
-            if text(all, at) == "use" {
-                use_ends = (at..all.len()).find(|&end| text(all, end) == ";").unwrap_or(all.len());
-            }
-            let before = if at == 0 { "" } else { text(all, at - 1) };
-            // `pub(in crate::x)` imports nothing.
-            let begins = !matches!(before, "::" | "." | "in") && text(all, at + 1) == "::";
-            let Some(base) = module.base(text(all, at)).filter(|_| begins) else { continue };
-            let mut reader = Reader { all, in_use: at < use_ends, found: &mut found };
-            reader.path(at + 2, base);
-        }
-        found
+        Ok(Modules(modules))
     }
 
     /// The module where what a mention names is defined.
-    pub fn target(&self, mention: &Mention) -> usize {
-        self.follow(&mention.path, HOPS_MAX)
+    pub fn target(&self, mention: &Path) -> &Module {
+        self.follow(&mention.names, HOPS_MAX)
     }
 
-    fn follow(&self, path: &[String], hops: usize) -> usize {
-        let mut at = 0;
-        for (index, name) in path.iter().enumerate() {
-            let module = &self.0[at];
-            match module.children.get(name) {
-                Some(child) => at = *child,
-                None if module.items.contains(name) || hops == 0 => return at,
-                None => return self.follow_use(at, name, &path[index + 1..], hops),
+    fn follow(&self, path: &[String], hops: usize) -> &Module {
+        let length = (0..=path.len()).rev().find(|&length| self.0.contains_key(&path[..length])).unwrap_or(0);
+        let module = &self.0[&path[..length]];
+        match path[length..].split_first() {
+            Some((name, rest)) if hops > 0 && name != "*" && !module.items.contains(name) => {
+                self.follow_use(module, name, rest, hops - 1).unwrap_or(module)
             }
+            Some(_) | None => module,
         }
-        at
     }
 
-    /// The module that a name comes from which `at` has not defined itself.
-    fn follow_use(&self, at: usize, name: &str, rest: &[String], hops: usize) -> usize {
-        let module = &self.0[at];
-        if let Some(used) = module.uses.get(name) {
-            return self.follow(&[used, rest].concat(), hops - 1);
+    /// The module that a name comes from which `module` has not defined itself.
+    fn follow_use(&self, module: &Module, name: &String, rest: &[String], hops: usize) -> Option<&Module> {
+        let mut uses = module.mentions.iter().filter(|mention| mention.in_use);
+        let mut globs = uses.clone().filter_map(|mention| mention.names.strip_suffix(&["*".to_owned()]));
+        if let Some(used) = uses.find(|mention| mention.alias.as_ref().or(mention.names.last()) == Some(name)) {
+            return Some(self.follow(&[&used.names[..], rest].concat(), hops));
         }
-        let through = |glob: &Vec<String>| {
-            let target = self.follow(&[&glob[..], &[name.to_owned()], rest].concat(), hops - 1);
-            (target != at && self.0[target].items.contains(name)).then_some(target)
-        };
-        module.globs.iter().find_map(through).unwrap_or(at)
+        globs.find_map(|glob| {
+            let target = self.follow(&[glob, from_ref(name), rest].concat(), hops);
+            (target.file != module.file && target.items.contains(name)).then_some(target)
+        })
     }
 }
 
-impl Module<'_> {
-    /// What a path that begins so begins with, from the crate.
-    fn base(&self, first: &str) -> Option<Vec<String>> {
-        match first {
-            "crate" => Some(Vec::new()),
-            "self" => Some(self.path.clone()),
-            "super" => Some(self.path[..self.path.len().saturating_sub(1)].to_vec()),
-            name if self.children.contains_key(name) => Some([&self.path[..], &[name.to_owned()]].concat()),
-            _ => None,
+/// A path with names from the crate, if it begins with `crate`, `self`, `super`, or a child of the module that it is in.
+fn from_crate(path: &Path, module: &[String], children: &[String]) -> Option<Path> {
+    let (first, rest) = path.names.split_first().filter(|(_, rest)| !rest.is_empty())?;
+    let mut names = match first.as_str() {
+        "crate" => Vec::new(),
+        "self" => module.to_vec(),
+        "super" => module[..module.len().saturating_sub(1)].to_vec(),
+        _ if children.contains(first) => [module, from_ref(first)].concat(),
+        _ => return None,
+    };
+    for name in rest {
+        match name.as_str() {
+            "super" => drop(names.pop()),
+            "self" => {}
+            _ => names.push(name.clone()),
         }
     }
+    Some(Path { names, ..path.clone() })
 }
 
-struct Reader<'a, 't> {
-    all: &'a [Token<'t>],
-    in_use: bool,
-    found: &'a mut Vec<Mention>,
-}
-
-impl Reader<'_, '_> {
-    /// Reads what follows `base::`.
-    fn path(&mut self, mut at: usize, mut path: Vec<String>) {
-        loop {
-            match text(self.all, at) {
-                "{" => return self.group(at, &path),
-                "*" => {
-                    path.push("*".into());
-                    return self.push(at, path, None);
-                }
-                "super" => drop(path.pop()),
-                "self" => {}
-                name if is_name(name) => path.push(name.into()),
-                _ => return self.push(at, path, None),
-            }
-            if text(self.all, at + 1) != "::" {
-                let alias = (text(self.all, at + 1) == "as").then(|| text(self.all, at + 2).to_owned());
-                return self.push(at, path, alias);
-            }
-            at += 2;
-        }
+/// The name in `mod name;`
+fn declared(item: &Item) -> Option<String> {
+    match item {
+        Item::Mod(ItemMod { ident, content: None, .. }) => Some(ident.to_string()),
+        _ => None,
     }
-
-    fn group(&mut self, open: usize, path: &[String]) {
-        let close = group_end(self.all, open) - 1;
-        let mut at = open + 1;
-        while at < close {
-            self.path(at, path.to_vec());
-            // Behind the comma of this part.
-            while at < close && text(self.all, at) != "," {
-                at = if text(self.all, at) == "{" { group_end(self.all, at) } else { at + 1 };
-            }
-            at += 1;
-        }
-    }
-
-    fn push(&mut self, at: usize, path: Vec<String>, alias: Option<String>) {
-        let line = self.all.get(at).map_or(0, |token| token.line);
-        self.found.push(Mention { line, path, alias, in_use: self.in_use });
-    }
-}
-
-/// Names in `mod name;`
-fn declared(all: &[Token<'_>]) -> Vec<String> {
-    let is_one = |at: &usize| text(all, *at) == "mod" && text(all, at + 2) == ";";
-    (0..all.len()).filter(is_one).map(|at| text(all, at + 1).to_owned()).collect()
 }
 
 fn file_of(tree: &Tree, parent: &str, name: &str) -> Option<String> {
     let (folder, file) = parent.rsplit_once('/')?;
     let folder = match file {
-        "lib.rs" | "mod.rs" => folder.to_owned(),
-        _ => parent.trim_end_matches(".rs").to_owned(),
+        "lib.rs" | "mod.rs" => folder,
+        _ => parent.trim_end_matches(".rs"),
     };
     let places = [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
     places.into_iter().find(|path| tree.get(path).is_some())
 }
 
-const KEYWORDS: [&str; 8] = ["struct", "enum", "union", "trait", "type", "fn", "const", "static"];
-
-/// What a file defines outside of all braces.
-fn items(all: &[Token<'_>]) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut at = 0;
-    while at < all.len() {
-        if text(all, at) == "{" {
-            at = group_end(all, at);
-            continue;
-        }
-        let name = text(all, at + 1);
-        if KEYWORDS.contains(&text(all, at)) && is_name(name) {
-            found.insert(name.to_owned());
-        }
-        at += 1;
+/// The name that an item of the file gives.
+fn defined(item: &Item) -> Option<&Ident> {
+    match item {
+        Item::Const(ItemConst { ident, .. })
+        | Item::Enum(ItemEnum { ident, .. })
+        | Item::Static(ItemStatic { ident, .. })
+        | Item::Struct(ItemStruct { ident, .. })
+        | Item::Trait(ItemTrait { ident, .. })
+        | Item::Type(ItemType { ident, .. })
+        | Item::Union(ItemUnion { ident, .. }) => Some(ident),
+        Item::Fn(ItemFn { sig, .. }) => Some(&sig.ident),
+        _ => None,
     }
-    found
 }
 
 #[cfg(test)]
@@ -236,12 +138,13 @@ mod tests {
         let files: Vec<_> = files.iter().map(|(path, text)| (format!("c/src/{path}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();
         let tree = Tree::of(&files);
-        let modules = Modules::of(&tree, "c");
-        let name = |index: usize| modules.0[index].file["c/src/".len()..].to_owned();
+        let modules = Modules::of(&tree, "c").expect("Rust");
+        let name = |module: &Module| module.file["c/src/".len()..].to_owned();
         let mut all = Vec::new();
-        for from in 0..modules.0.len() {
-            let targets = modules.mentions(from).into_iter().map(|mention| modules.target(&mention));
-            all.extend(targets.filter(|to| *to != from).map(|to| format!("{} -> {}", name(from), name(to))));
+        for from in modules.0.values() {
+            let targets = from.mentions.iter().map(|mention| modules.target(mention));
+            let others = targets.filter(|to| to.file != from.file);
+            all.extend(others.map(|to| format!("{} -> {}", name(from), name(to))));
         }
         all
     }

@@ -2,32 +2,31 @@
 
 use super::Finding;
 use super::modules::{Module, Modules};
-use super::tokens::{Token, group_end, is_name, text};
-use super::tree::Tree;
+use syn::visit::{self, Visit};
+use syn::{ImplItem, ItemImpl, Receiver, ReceiverKind, Type};
 
 const ROUTERS: [&str; 2] = ["Agent", "Job"];
 
-pub fn check(tree: &Tree) -> Vec<Finding> {
-    let modules = Modules::of(tree, "crates/proto");
-    let blocks = ROUTERS.iter().flat_map(|router| blocks_elsewhere(&modules, router)).collect();
-    let borrows = modules.0.iter().filter(|module| !is_router(module)).flat_map(borrows).collect();
+pub fn check(proto: &Modules) -> Vec<Finding> {
+    let blocks = ROUTERS.iter().flat_map(|router| blocks_elsewhere(proto, router)).collect();
+    let borrows = proto.0.values().filter(|module| !is_router(module)).flat_map(borrows).collect();
     vec![
         Finding { rule: "proto: one impl Agent, one impl Job".into(), broken: blocks },
         Finding { rule: "proto: only the routers take &mut Agent, &mut Job".into(), broken: borrows },
     ]
 }
 
-fn is_router(module: &Module<'_>) -> bool {
+fn is_router(module: &Module) -> bool {
     let places = ["agent.rs", "agent/mod.rs", "job.rs", "job/mod.rs"];
     places.iter().any(|place| module.file == format!("crates/proto/src/{place}"))
 }
 
 /// Blocks beyond the one that there is to be.
-fn blocks_elsewhere(modules: &Modules<'_>, router: &str) -> Vec<String> {
+fn blocks_elsewhere(modules: &Modules, router: &str) -> Vec<String> {
     let mut blocks = Vec::new();
-    for module in &modules.0 {
-        let own = impls(&module.tokens).into_iter().filter(|block| block.of == router && !block.of_trait);
-        blocks.extend(own.map(|block| (is_router(module), format!("{}:{}: impl {router}", module.file, block.line))));
+    for module in modules.0.values() {
+        let own = impls(module).into_iter().filter(|block| is_of(block, router) && block.trait_.is_none());
+        blocks.extend(own.map(|block| (is_router(module), format!("{}: impl {router}", place(module, block)))));
     }
     match blocks.iter().position(|(in_router, _)| *in_router) {
         Some(first) => drop(blocks.remove(first)),
@@ -37,90 +36,57 @@ fn blocks_elsewhere(modules: &Modules<'_>, router: &str) -> Vec<String> {
 }
 
 /// Where a file borrows a router to change it.
-fn borrows(module: &Module<'_>) -> Vec<String> {
-    let all = &module.tokens;
+fn borrows(module: &Module) -> Vec<String> {
     let mut broken = Vec::new();
-    for at in 0..all.len() {
-        if let Some(router) = borrowed(all, at).filter(|name| ROUTERS.contains(name)) {
-            broken.push(format!("{}:{}: &mut {router}", module.file, all[at].line));
-        }
-    }
-    for block in impls(all).into_iter().filter(|block| block.of_trait && ROUTERS.contains(&block.of)) {
-        let body = &all[block.open..group_end(all, block.open)];
-        let changes = (0..body.len()).any(|at| borrowed(body, at) == Some("self"));
-        broken
-            .extend(changes.then(|| format!("{}:{}: a trait of {} with &mut self", module.file, block.line, block.of)));
+    for router in ROUTERS {
+        let borrows = module.source.paths.iter().filter(|path| path.is_mut && path.names.ends_with(&[router.into()]));
+        broken.extend(borrows.map(|path| format!("{}:{}: &mut {router}", module.file, path.line)));
+        let traits = impls(module).into_iter().filter(|block| block.trait_.is_some() && is_of(block, router));
+        let changing = traits.filter(|block| block.items.iter().any(changes));
+        broken.extend(changing.map(|block| format!("{}: a trait of {router} with &mut self", place(module, block))));
     }
     broken
 }
 
-/// The last name of the path in `&'a mut path`.
-fn borrowed<'s>(all: &[Token<'s>], at: usize) -> Option<&'s str> {
-    if text(all, at) != "&" {
-        return None;
-    }
-    let at = at + 1 + usize::from(text(all, at + 1).starts_with('\''));
-    (text(all, at) == "mut").then(|| last_of_path(all, at + 1))
+fn place(module: &Module, block: &ItemImpl) -> String {
+    format!("{}:{}", module.file, block.impl_token.span.start().line)
 }
 
-fn last_of_path<'s>(all: &[Token<'s>], mut at: usize) -> &'s str {
-    while text(all, at + 1) == "::" && is_name(text(all, at + 2)) {
-        at += 2;
-    }
-    text(all, at)
+fn is_of(block: &ItemImpl, router: &str) -> bool {
+    matches!(&*block.self_ty, Type::Path(of) if of.path.segments.last().is_some_and(|name| name.ident == router))
 }
 
-struct Impl<'s> {
-    /// The last name of the type.
-    of: &'s str,
-    of_trait: bool,
-    line: usize,
-    open: usize,
+/// Whether it is a method with `&mut self`.
+fn changes(item: &ImplItem) -> bool {
+    let ImplItem::Fn(method) = item else { return false };
+    matches!(method.sig.receiver(), Some(Receiver { kind: ReceiverKind::Reference(_, _, Some(_)), .. }))
 }
 
-/// All `impl` blocks; not types like `-> impl Iterator`.
-fn impls<'s>(all: &[Token<'s>]) -> Vec<Impl<'s>> {
-    let is_block = |at: &usize| {
-        let before = if *at == 0 { "" } else { text(all, at - 1) };
-        text(all, *at) == "impl" && matches!(before, "" | "}" | ";" | "{" | "unsafe")
-    };
-    let block = |at: usize| {
-        let mut after = at + 1;
-        if text(all, after) == "<" {
-            after = generics_end(all, after);
-        }
-        let open = (after..all.len()).find(|&at| text(all, at) == "{").unwrap_or(all.len());
-        // `for<'a>` is no `for`.
-        let of = (after..open).find(|&at| text(all, at) == "for" && text(all, at + 1) != "<");
-        let of_type = of.map_or(after, |at| at + 1);
-        Impl { of: last_of_path(all, of_type), of_trait: of.is_some(), line: all[at].line, open }
-    };
-    (0..all.len()).filter(is_block).map(block).collect()
-}
-
-fn generics_end(all: &[Token<'_>], open: usize) -> usize {
-    let mut depth = 0;
-    for at in open..all.len() {
-        match text(all, at) {
-            "<" => depth += 1,
-            // Not that of `->`.
-            ">" if text(all, at - 1) != "-" => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return at + 1;
+fn impls(module: &Module) -> Vec<&ItemImpl> {
+    struct Impls<'m>(Vec<&'m ItemImpl>);
+    impl<'m> Visit<'m> for Impls<'m> {
+        fn visit_item_impl(&mut self, block: &'m ItemImpl) {
+            self.0.push(block);
+            visit::visit_item_impl(self, block);
         }
     }
-    all.len()
+    let mut impls = Impls(Vec::new());
+    impls.visit_file(&module.source.file);
+    impls.0
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::Tree;
     use super::*;
 
     const AGENT: &str = "pub struct Agent; mod part; impl Agent { fn f(&mut self) -> impl Iterator<Item = u8> { x() } }
         impl fmt::Debug for Agent {} fn g(agent: &mut Agent) {}";
     const JOB: &str = "pub struct Job; impl<F: Fn() -> u8> Job<F> {} #[cfg(test)] impl Job { }";
+
+    fn findings(tree: &Tree) -> Vec<Finding> {
+        check(&Modules::of(tree, "crates/proto").expect("Rust"))
+    }
 
     fn broken(part: &str) -> [Vec<String>; 2] {
         let tree = Tree::of(&[
@@ -129,7 +95,7 @@ mod tests {
             ("crates/proto/src/agent/part.rs", part),
             ("crates/proto/src/job/mod.rs", JOB),
         ]);
-        let findings: Vec<_> = check(&tree).into_iter().map(|finding| finding.broken).collect();
+        let findings: Vec<_> = findings(&tree).into_iter().map(|finding| finding.broken).collect();
         findings.try_into().expect("two rules")
     }
 
@@ -154,7 +120,7 @@ mod tests {
         let tree = Tree::of(&[("crates/proto/src/lib.rs", "mod x;"), ("crates/proto/src/x.rs", "impl Agent {}")]);
         let wanted =
             ["crates/proto/src/x.rs:1: impl Agent", "impl Agent is not in its file", "impl Job is not in its file"];
-        assert_eq!(check(&tree)[0].broken, wanted);
+        assert_eq!(findings(&tree)[0].broken, wanted);
     }
 
     #[test]

@@ -1,0 +1,145 @@
+//! A Rust file as rules see it: its items, and every path in it, without what only tests see.
+//!
+//! `syn` parses the items. Paths are read from the tokens, because `syn` does not look into macros.
+
+use proc_macro2::token_stream::IntoIter;
+use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree};
+use std::iter::Peekable;
+use std::slice::from_ref;
+
+pub struct Source {
+    pub file: syn::File,
+    pub paths: Vec<Path>,
+}
+
+/// A path of two names or more, or one behind `mut`.
+#[derive(Clone)]
+pub struct Path {
+    pub line: usize,
+    /// `*` may be the last one.
+    pub names: Vec<String>,
+    /// The name behind `as`.
+    pub alias: Option<String>,
+    pub in_use: bool,
+    pub is_mut: bool,
+}
+
+impl Source {
+    /// # Errors
+    /// It is not Rust.
+    pub fn parse(text: &str) -> syn::Result<Source> {
+        let tokens = without_tests(text.parse()?);
+        let mut paths = Vec::new();
+        read_paths(tokens.clone(), &[], false, &mut paths);
+        Ok(Source { file: syn::parse2(tokens)?, paths })
+    }
+}
+
+/// Without items under `#[cfg(test)]`, and without other attributes, which include documentation.
+fn without_tests(tokens: TokenStream) -> TokenStream {
+    let mut kept = Vec::new();
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(hash) if hash.as_char() == '#' => {
+                let attribute = tokens.find(|token| matches!(token, TokenTree::Group(_)));
+                if attribute.is_some_and(|attribute| attribute.to_string().replace(' ', "") == "[cfg(test)]") {
+                    skip_item(&mut tokens);
+                }
+            }
+            TokenTree::Group(group) => kept.push(Group::new(group.delimiter(), without_tests(group.stream())).into()),
+            token => kept.push(token),
+        }
+    }
+    kept.into_iter().collect()
+}
+
+/// To its `;` or its braces; both, where a `use` or a constant ends.
+fn skip_item(tokens: &mut Peekable<IntoIter>) {
+    let is_end = |token: &TokenTree| match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Punct(punct) => punct.as_char() == ';',
+        TokenTree::Ident(_) | TokenTree::Literal(_) => false,
+    };
+    tokens.find(is_end);
+    tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';'));
+}
+
+/// Reads the paths of a file, or of a group: of one in a `use`, `prefix` is what it stands behind.
+fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &mut Vec<Path>) {
+    let mut tokens = tokens.into_iter().peekable();
+    let mut last = String::new();
+    while let Some(token) = tokens.next() {
+        let word = match &token {
+            TokenTree::Ident(name) => name.to_string(),
+            TokenTree::Punct(star) if star.as_char() == '*' && !prefix.is_empty() => "*".into(),
+            _ => String::new(),
+        };
+        match token {
+            // `pub(in crate::x)` imports nothing.
+            TokenTree::Group(_) if last == "pub" => {}
+            TokenTree::Group(group) => read_paths(group.stream(), &[], false, found),
+            TokenTree::Ident(_) | TokenTree::Punct(_) if !word.is_empty() => {
+                in_use |= word == "use";
+                let (line, names) = (token.span().start().line, [prefix, from_ref(&word)].concat());
+                read_path(Path { line, names, alias: None, in_use, is_mut: last == "mut" }, &mut tokens, found);
+            }
+            TokenTree::Punct(punct) => in_use &= punct.as_char() != ';',
+            TokenTree::Ident(_) | TokenTree::Literal(_) => {}
+        }
+        last = word;
+    }
+}
+
+/// Reads what follows the first name of a path.
+fn read_path(mut path: Path, tokens: &mut Peekable<IntoIter>, found: &mut Vec<Path>) {
+    let is_colon = |punct: &Punct| punct.as_char() == ':' && punct.spacing() == Spacing::Joint;
+    while tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if is_colon(punct))).is_some() {
+        tokens.next(); // The other colon.
+        match tokens.next() {
+            Some(TokenTree::Ident(name)) => path.names.push(name.to_string()),
+            Some(TokenTree::Punct(star)) if star.as_char() == '*' => path.names.push("*".into()),
+            Some(TokenTree::Group(group)) => return read_paths(group.stream(), &path.names, path.in_use, found),
+            // `::<`
+            Some(TokenTree::Punct(_) | TokenTree::Literal(_)) | None => break,
+        }
+    }
+    if path.in_use && tokens.next_if(|token| matches!(token, TokenTree::Ident(word) if word == "as")).is_some() {
+        path.alias = tokens.next().map(|name| name.to_string());
+    }
+    if path.names.len() > 1 || path.is_mut {
+        found.push(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(text: &str) -> Vec<String> {
+        let source = Source::parse(text).expect("Rust");
+        source.paths.into_iter().map(|path| format!("{} {}", path.line, path.names.join("::"))).collect()
+    }
+
+    #[test]
+    fn comments_and_texts_hold_no_paths_and_macros_do() {
+        let text = "/// a::b\nfn f() { /* a::b */ let x = r#\"a::b\"#;\nassert!(matches!(x, c::D { .. }), \"a::b\"); }";
+        assert_eq!(paths(text), ["3 c::D"]);
+    }
+
+    #[test]
+    fn groups_globs_and_turbofish_are_read() {
+        assert_eq!(paths("use a::{self, b::{C as D, *},\ne};"), ["1 a::self", "1 a::b::C", "1 a::b::*", "2 a::e"]);
+        assert_eq!(paths("fn f(x: &'a mut T) { for y in b::c::<d::E>(x) {} }"), ["1 T", "1 b::c", "1 d::E"]);
+    }
+
+    #[test]
+    fn what_tests_see_is_left_out() {
+        let text = "#![forbid(unsafe_code)] #[cfg(test)] mod tests; #[cfg(test)] #[allow(x)] impl Agent { fn f() {} }
+            #[cfg(test)] fn g() -> [u8; 2] { [1; 2] } #[cfg(test)] use a::{b, c}; #[derive(Debug)] struct Kept;
+            impl Kept { #[cfg(test)] fn f() { a::b() } }";
+        let source = Source::parse(text).expect("Rust");
+        assert_eq!(source.file.items.len(), 2);
+        assert!(source.paths.is_empty());
+    }
+}
