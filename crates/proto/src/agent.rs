@@ -26,6 +26,7 @@ use crate::session::{
 };
 use crate::time::Instant;
 use bytes::Bytes;
+use std::mem;
 use std::sync::Arc;
 use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
@@ -54,6 +55,8 @@ pub struct Agent {
     jobs: Jobs,
     /// What is still to be done of the input in hand; the last is the next.
     stack: Vec<Effect>,
+    /// Empty between two inputs, but with the room that they need.
+    room: (Effects, Acts),
 }
 
 /// What parts may know, while one of them is told something.
@@ -95,6 +98,7 @@ impl Agent {
             jobs: Jobs::default(),
             session,
             stack: Vec::new(),
+            room: Default::default(),
         }
     }
 
@@ -108,7 +112,7 @@ impl Agent {
             return;
         }
         let all = self.tree.subtree(AgentId(0)).collect();
-        let mut fx = Effects::default();
+        let mut fx = mem::take(&mut self.room.0);
         fx.push(Effect::Membership(membership::Input::AdoptChildrenOf(self.me)));
         fx.push(Effect::Ucx(ucx::Input::AskAll));
         fx.push(Effect::Starter(starter::Input::CallStep(all)));
@@ -118,7 +122,7 @@ impl Agent {
 
     /// Takes a job on: the bootstrap message's.
     pub fn launch(&mut self, now: Instant, spec: JobSpec) {
-        let mut fx = Effects::default();
+        let mut fx = mem::take(&mut self.room.0);
         fx.push(Effect::Launch(Box::new(spec)));
         self.run(now, fx);
     }
@@ -129,7 +133,7 @@ impl Agent {
             return;
         }
         self.links.direct.at(now);
-        let mut fx = Effects::default();
+        let mut fx = mem::take(&mut self.room.0);
         self.hear(now, input, &mut fx);
         fx.push(Effect::Starter(starter::Input::StopIfEnding));
         fx.push(Effect::Starter(starter::Input::CallShells));
@@ -188,6 +192,7 @@ impl Agent {
             self.apply(now, effect, &mut fx);
             self.stack.extend(fx.reversed());
         }
+        self.room.0 = fx;
     }
 
     /// Whom an input is for.
@@ -532,9 +537,10 @@ impl Agent {
             standing: self.policy.survives_losses(),
             is_linked: &|agent| neighbours.child(agent).is_some(),
         };
-        let mut acts = Acts::default();
+        let mut acts = mem::take(&mut self.room.1);
         let is_over = self.jobs.tell(id, &turn, input, &mut acts);
-        acts.into_iter().for_each(|act| self.carry_out(id, act, fx));
+        acts.drain().for_each(|act| self.carry_out(id, act, fx));
+        self.room.1 = acts;
         if is_over {
             fx.push(Effect::JobOver(id));
         }

@@ -46,6 +46,7 @@ pub use profile::Born;
 use profile::Profile;
 use ranks::{Life, Process, Ranks};
 use stalls::Stalls;
+use std::mem;
 use std::sync::Arc;
 use stdio::Stdio;
 pub use tree::{JobTree, Up};
@@ -72,6 +73,8 @@ pub struct Job {
     profile: Option<Box<Profile>>,
     /// What is measured before the ranks start.
     bench: Option<Bench>,
+    /// Empty between two inputs, but with the room that effects need.
+    room: [Effects; 2],
 }
 
 impl Job {
@@ -107,16 +110,25 @@ impl Job {
             collectives: Collectives::new(site),
             barriers: Barriers::new(facts.below.len()),
             profile: Profile::new(&facts, born, now),
+            room: Default::default(),
             facts,
         }
     }
 
     /// Tells the job one thing that happened. True when it is over here and can be forgotten.
     pub fn handle(&mut self, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
-        let mut out = Effects::default();
+        let [mut out, mut caused] = mem::take(&mut self.room);
         self.on_input(turn, input, &mut out);
-        self.carry(turn, out, acts);
-        self.settle(turn, acts)
+        self.carry(turn, &mut out, &mut caused, acts);
+        self.settle(turn, &mut out);
+        self.carry(turn, &mut out, &mut caused, acts);
+        let is_over = self.is_over(turn);
+        if is_over {
+            self.say_done(turn, &mut out);
+            self.carry(turn, &mut out, &mut caused, acts);
+        }
+        self.room = [out, caused];
+        is_over
     }
 
     fn on_input(&mut self, turn: &Turn<'_>, input: JobInput, out: &mut Effects) {
@@ -184,10 +196,9 @@ impl Job {
     }
 
     /// Does what parts want done.
-    fn carry(&mut self, turn: &Turn<'_>, mut effects: Effects, acts: &mut Acts) {
+    fn carry(&mut self, turn: &Turn<'_>, effects: &mut Effects, caused: &mut Effects, acts: &mut Acts) {
         while let Some(effect) = effects.pop() {
-            let mut caused = Effects::default();
-            self.apply(turn, effect, acts, &mut caused);
+            self.apply(turn, effect, acts, caused);
             effects.put_first(caused);
         }
     }
@@ -778,22 +789,21 @@ impl Job {
         out.extend(report.map(|report| Effect::ControlUp(Control::Stall(report))));
     }
 
-    /// Says what has become true; `true` when the job is over here and can be forgotten.
-    fn settle(&mut self, turn: &Turn<'_>, acts: &mut Acts) -> bool {
-        let mut out = Effects::default();
-        self.stdio.flush(&self.facts, &mut out);
-        self.say_started(turn.now, &mut out);
-        self.carry(turn, out, acts);
+    /// Says what has become true.
+    fn settle(&mut self, turn: &Turn<'_>, out: &mut Effects) {
+        self.stdio.flush(&self.facts, out);
+        self.say_started(turn.now, out);
+    }
+
+    /// Whether it can be forgotten here.
+    fn is_over(&mut self, turn: &Turn<'_>) -> bool {
         // Of those behind a child that is missed more may be learnt, and nobody was told of any yet.
         let all_gone = !self.ranks.are_busy() && self.children.are_done();
-        if !all_gone || !self.lifecycle.on_all_gone() || !self.is_drained(turn) {
-            return false;
+        let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(turn);
+        if is_over {
+            self.lifecycle.on_settled();
         }
-        self.lifecycle.on_settled();
-        let mut out = Effects::default();
-        self.say_done(turn, &mut out);
-        self.carry(turn, out, acts);
-        true
+        is_over
     }
 
     /// Whether nothing is left of the ranks that are gone.

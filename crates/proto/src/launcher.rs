@@ -140,7 +140,7 @@ impl Launcher {
     fn on_link_up(&mut self, link: LinkId) {
         self.link = Some(link);
         self.phase = Phase::Running;
-        let launch = Control::Launch(self.config.job.clone());
+        let launch = Control::Launch(self.config.job.clone().into());
         self.control(&launch);
         self.ask_stdin();
     }

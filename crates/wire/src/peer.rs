@@ -19,6 +19,7 @@ use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
 use crate::session::{JobEntry, Kin, NodeState, Standing, Welcome};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -147,7 +148,7 @@ pub enum Note {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Control {
     /// ↓ Start a job.
-    Launch(JobSpec),
+    Launch(Box<JobSpec>),
     /// ↑ All ranks of the subtree run; sent once per subtree.
     Started {
         ranks: u32,
@@ -187,7 +188,7 @@ pub enum Control {
         jobs: Vec<JobId>,
         parent: Vec<String>,
         problem: String,
-        kin: Kin,
+        kin: Box<Kin>,
     },
     /// ↓ Nobody on the way up to the root could start this agent; each hop passes it on towards its parent.
     NotStarted(MissingAgent),
@@ -261,7 +262,7 @@ pub enum Control {
     },
     /// ↓ Start a job; passed on towards its nodes. Of jobs up to `newest` only those of `live` may still have something to say.
     Start {
-        spec: JobSpec,
+        spec: Box<JobSpec>,
         newest: JobId,
         live: Vec<JobId>,
     },

@@ -146,7 +146,7 @@ fn controls() -> Vec<(&'static str, Control)> {
     let done = Done { ranks: 2, pmi_clients: 1 };
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
     vec![
-        ("launch", Control::Launch(job())),
+        ("launch", Control::Launch(job().into())),
         ("started", Control::Started { ranks: 2, pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }) }),
         ("failed", Control::Failed(failure(Cause::Exited(1)))),
         ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
@@ -181,7 +181,7 @@ fn controls() -> Vec<(&'static str, Control)> {
                 jobs: vec![JobId(1)],
                 parent: vec!["10.0.0.1:5000".into(), "[fe80::1]:5000".into()],
                 problem: "Permission denied".into(),
-                kin: Kin::default(),
+                kin: Box::default(),
             },
         ),
         ("not-started", Control::NotStarted(missing())),
@@ -223,7 +223,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("revive", Control::Revive),
         ("kill-job", Control::KillJob { job: JobId(1), signal: Some(10), by: "me".into() }),
         ("end-session", Control::EndSession { kill: true }),
-        ("start", Control::Start { spec: job(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
+        ("start", Control::Start { spec: job().into(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
         ("over", Control::Over { agents: vec![agent] }),
         ("here", Control::Here(vec![agent, asker])),
         ("lost", Control::Lost { agent }),

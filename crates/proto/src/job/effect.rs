@@ -163,8 +163,8 @@ impl Effects {
     }
 
     /// `first` comes before all that is there: what an effect brings about is done before the effects behind it.
-    pub fn put_first(&mut self, first: Effects) {
-        for effect in first.0.into_iter().rev() {
+    pub fn put_first(&mut self, first: &mut Effects) {
+        for effect in first.0.drain(..).rev() {
             self.0.push_front(effect);
         }
     }

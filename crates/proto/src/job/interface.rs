@@ -156,14 +156,10 @@ impl Acts {
     pub fn act(&mut self, act: Act) {
         self.0.push(act);
     }
-}
 
-impl IntoIterator for Acts {
-    type Item = Act;
-    type IntoIter = std::vec::IntoIter<Act>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+    /// All of them; the room for more stays.
+    pub fn drain(&mut self) -> impl Iterator<Item = Act> {
+        self.0.drain(..)
     }
 }
 

@@ -26,7 +26,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
     match (from.branch, message) {
         (None, Control::Launch(spec)) => {
             fx.push(Effect::Starter(starter::Input::NewTime));
-            fx.push(Effect::Launch(Box::new(spec)));
+            fx.push(Effect::Launch(spec));
         }
         (None, Control::Shutdown) => fx.push(Effect::Shutdown),
         (None, Control::NotStarted(missing)) => fx.push(Effect::Starter(starter::Input::NotStarted(missing))),
@@ -52,7 +52,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         }
         // Of standing sessions.
         (None, Control::Start { spec, newest, live }) if survives => {
-            on_start(view, routes, frame, spec, newest, live, fx);
+            on_start(view, routes, frame, *spec, newest, live, fx);
         }
         (None, Control::Over { agents }) if survives => on_over(view, agents, frame, fx),
         (Some(branch), Control::Here(agents)) if survives => {

@@ -13,7 +13,7 @@ const HERE: &str = "10.0.0.1:5";
 /// Agent 3, with a job, and its parent above it.
 fn three() -> Agent {
     let mut three = agent(3);
-    hear(&mut three, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut three, T, UP, 1, &Control::Launch(job(1).into()));
     outputs(&mut three);
     three
 }
@@ -21,7 +21,7 @@ fn three() -> Agent {
 /// The same before it knows where it can be dialled.
 fn unheard() -> Agent {
     let mut three = agent_without_address(3);
-    hear(&mut three, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut three, T, UP, 1, &Control::Launch(job(1).into()));
     outputs(&mut three);
     three
 }
@@ -207,7 +207,7 @@ fn of_two_crossing_endpoints_the_one_of_the_lower_id_counts() {
 #[test]
 fn neighbours_in_the_tree_need_no_other_link() {
     let mut one = agent(1);
-    hear(&mut one, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut one, T, UP, 1, &Control::Launch(job(1).into()));
     let child = link_child(&mut one, T, 3);
     outputs(&mut one);
     for to in [0, 3, 4] {
@@ -226,7 +226,7 @@ fn neighbours_in_the_tree_need_no_other_link() {
 #[test]
 fn frames_go_their_way_and_no_other() {
     let mut one = agent(1);
-    hear(&mut one, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut one, T, UP, 1, &Control::Launch(job(1).into()));
     let (three, four) = (link_child(&mut one, T, 3), link_child(&mut one, T, 4));
     outputs(&mut one);
     for (link, from, to) in [(three, 3, 5), (three, 3, 4), (UP, 6, 3)] {
@@ -408,7 +408,7 @@ fn numbers_that_are_unknown_are_told_with_their_node() {
 #[test]
 fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
     let mut root = agent(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
     let link = link_child(&mut root, T, 1);
     outputs(&mut root);
     let mut header = frame(1, 0).header();

@@ -41,7 +41,7 @@ fn job() -> JobSpec {
 fn root() -> (Agent, Vec<(ShellId, AgentId)>) {
     let mut root = Agent::new(AgentConfig::new(AgentId(0), session(), Born::default()));
     root.handle(T, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
-    let launch = crate::outbox::control_frame(JobId(1), &Control::Launch(job()));
+    let launch = crate::outbox::control_frame(JobId(1), &Control::Launch(job().into()));
     for bytes in [Bytes::copy_from_slice(&launch.header()), launch.payload] {
         root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes });
     }

@@ -12,7 +12,7 @@ const OTHER: LinkId = LinkId(51);
 /// The root, with a job of one launcher, and another launcher that has launched none.
 fn two() -> (Agent, u32, u32) {
     let (mut root, job) = root();
-    tell(&mut root, job, &[Control::Launch(small(job))]);
+    tell(&mut root, job, &[Control::Launch(small(job).into())]);
     let other = attach(&mut root, OTHER);
     (root, job, other)
 }
@@ -31,14 +31,14 @@ fn is_refused(said: &[Control], words: &str) -> bool {
 #[test]
 fn a_launcher_launches_its_own_job_once() {
     let (mut root, job, own) = two();
-    let (said, _) = says(&mut root, job, &Control::Launch(small(job)));
+    let (said, _) = says(&mut root, job, &Control::Launch(small(job).into()));
     assert!(is_refused(&said, "not this launcher's"), "{said:?}");
-    let (said, _) = says(&mut root, own + 1, &Control::Launch(small(own + 1)));
+    let (said, _) = says(&mut root, own + 1, &Control::Launch(small(own + 1).into()));
     assert!(is_refused(&said, "not this launcher's"), "{said:?}");
     assert_eq!(root.jobs.len(), 1);
-    let (said, _) = says(&mut root, own, &Control::Launch(small(own)));
+    let (said, _) = says(&mut root, own, &Control::Launch(small(own).into()));
     assert!(said.is_empty() && root.jobs.len() == 2, "{said:?}");
-    let (said, done) = says(&mut root, own, &Control::Launch(small(own)));
+    let (said, done) = says(&mut root, own, &Control::Launch(small(own).into()));
     assert!(is_refused(&said, "launched before"), "{said:?}");
     assert!(!done.iter().any(|output| matches!(output, Output::Spawn(_))), "{done:?}");
 }
@@ -96,7 +96,7 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     for (link, goes_first) in [(LAUNCHER, false), (OTHER, true)] {
         let job = if goes_first { attach(&mut root, link) } else { job };
         if goes_first {
-            hear(&mut root, T, link, job, &Control::Launch(small(job)));
+            hear(&mut root, T, link, job, &Control::Launch(small(job).into()));
             root.handle(T, Input::LinkDown { link, problem: "closed".into() });
             assert_eq!(heard_of(&root, job), []);
         }

@@ -50,7 +50,7 @@ fn a_job_with_a_lost_agent_does_not_begin() {
         hear(&mut agent, T, UP, 0, &Control::Lost { agent: AgentId(3) });
         outputs(&mut agent);
         let spec = on(5, &nodes);
-        hear(&mut agent, T, UP, 5, &Control::Start { spec, newest: JobId(5), live: vec![JobId(5)] });
+        hear(&mut agent, T, UP, 5, &Control::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] });
         let spawned = outputs(&mut agent).iter().filter(|output| matches!(output, Output::Spawn(_))).count();
         assert_eq!((agent.jobs.len(), spawned), (begun, begun), "{nodes:?}");
     }
@@ -61,7 +61,7 @@ fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
     for ends in [false, true] {
         let mut root = root();
         let job = attach(&mut root, LAUNCHER);
-        hear(&mut root, T, LAUNCHER, job, &Control::Launch(on(job, &[0, 3])));
+        hear(&mut root, T, LAUNCHER, job, &Control::Launch(on(job, &[0, 3]).into()));
         if ends {
             hear(&mut root, T, LAUNCHER, 0, &kill(job, "me"));
         }

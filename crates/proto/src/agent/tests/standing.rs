@@ -70,7 +70,7 @@ pub(super) fn kill(job: u32, by: &str) -> Control {
 #[test]
 fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
     let (mut root, job) = root();
-    tell(&mut root, job, &[Control::Launch(small(job))]);
+    tell(&mut root, job, &[Control::Launch(small(job).into())]);
     let mut written = 0;
     for chunk in 0..9 {
         let payload = Bytes::from(vec![0; STDIO_WINDOW_BYTES / 8]);
@@ -108,7 +108,7 @@ fn who_has_not_arrived_is_asked_once_in_a_while() {
     let (mut root, id) = root();
     let reports = |said: &[Control]| said.iter().filter(|message| matches!(message, Control::Stall(_))).count();
     let ask = |collective| Control::StallAsk { collective };
-    tell(&mut root, id, &[Control::Launch(small(id))]);
+    tell(&mut root, id, &[Control::Launch(small(id).into())]);
     assert_eq!(reports(&tell(&mut root, id, &vec![ask(None); 500])), 1);
     assert_eq!(reports(&tell(&mut root, id, &[ask(Some(Collective::Ring)), ask(None)])), 0);
     // What was asked meanwhile is asked then, once.
@@ -129,7 +129,7 @@ fn words_of_launchers_are_cut() {
     let mut spec = small(job);
     spec.nspace = "é".repeat(LISTED_NAME_LEN_MAX);
     spec.apps[0].argv[0] = vec![0xff; 2 * LISTED_NAME_LEN_MAX];
-    tell(&mut root, job, &[Control::Launch(spec)]);
+    tell(&mut root, job, &[Control::Launch(spec.into())]);
     let said = tell(&mut root, 0, &[Control::AskJobs]);
     let [Control::JobList(jobs)] = &said[..] else { panic!("{said:?}") };
     assert_eq!(jobs[0].nspace, "é".repeat(LISTED_NAME_LEN_MAX / 2));
@@ -146,7 +146,7 @@ fn a_launch_that_is_too_long_is_refused() {
     let (mut root, job) = root();
     let mut spec = small(job);
     spec.env = vec![vec![b'x'; LAUNCHER_PAYLOAD_MAX]];
-    let frame = control_frame(JobId(job), &Control::Launch(spec));
+    let frame = control_frame(JobId(job), &Control::Launch(spec.into()));
     assert_eq!(FrameReader::new().next(&mut Bytes::copy_from_slice(&frame.header())), Ok(None));
     root.handle(T, Input::LinkBytes { link: LAUNCHER, bytes: Bytes::copy_from_slice(&frame.header()) });
     let said = outputs(&mut root);
@@ -160,14 +160,14 @@ fn a_node_has_one_place_in_a_job() {
     let (mut root, job) = root();
     let mut spec = small(job);
     spec.nodes.push(spec.nodes[0].clone());
-    let told = tell(&mut root, job, &[Control::Launch(spec)]);
+    let told = tell(&mut root, job, &[Control::Launch(spec.into())]);
     assert!(matches!(cause(&told), Some(Cause::Launcher { problem }) if problem.contains("twice")), "{told:?}");
 }
 
 #[test]
 fn a_session_that_ends_starts_nobody_again() {
     let (mut root, job) = root();
-    tell(&mut root, job, &[Control::Launch(small(job))]);
+    tell(&mut root, job, &[Control::Launch(small(job).into())]);
     let link = super::starting::link_child(&mut root, T, 1);
     root.handle(T, Input::LinkDown { link, problem: "closed".into() });
     root.handle(T + SECOND, Input::Tick);
@@ -183,7 +183,7 @@ fn a_session_that_ends_starts_nobody_again() {
 fn a_session_ends_without_jobs_or_with_all_of_them() {
     let (mut root, job) = root();
     let other = LinkId(51);
-    let launch = |job| Control::Launch(small(job));
+    let launch = |job| Control::Launch(small(job).into());
     let [gentle, by_force] = [false, true].map(|kill| Control::EndSession { kill });
     let said = tell(&mut root, job, &[launch(job), gentle.clone()]);
     let is_there = |message: &Control| matches!(message, Control::JobList(jobs) if jobs.len() == 1);
@@ -205,7 +205,7 @@ fn a_session_ends_without_jobs_or_with_all_of_them() {
 #[test]
 fn a_job_that_comes_behind_the_end_is_refused() {
     let (mut root, job) = self::root();
-    let said = tell(&mut root, job, &[Control::EndSession { kill: false }, Control::Launch(small(job))]);
+    let said = tell(&mut root, job, &[Control::EndSession { kill: false }, Control::Launch(small(job).into())]);
     assert!(matches!(&said[..2], [Control::JobList(jobs), Control::Granted] if jobs.is_empty()), "{said:?}");
     assert!(matches!(cause(&said), Some(Cause::SessionEnded { .. })), "{said:?}");
 }
@@ -221,7 +221,7 @@ fn an_agent_that_is_told_to_end_leaves_when_its_jobs_are_over() {
     let mut busy = standing(1, RemoteShell::Local);
     let mut spec = small(5);
     spec.nodes[0].agent = AgentId(1);
-    hear(&mut busy, T, UP, 5, &Control::Start { spec, newest: JobId(5), live: vec![JobId(5)] });
+    hear(&mut busy, T, UP, 5, &Control::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] });
     outputs(&mut busy);
     busy.handle(T, told);
     let said = outputs(&mut busy);

@@ -93,7 +93,7 @@ pub(super) fn sent(outputs: &[Output], to: LinkId) -> Vec<Control> {
 /// The root with a job, its child 1 linked and its child 2 on its way; what was called.
 fn root() -> (Agent, LinkId, Vec<(ShellId, u32)>) {
     let mut root = agent(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
     let called = calls(&outputs(&mut root));
     assert_eq!(called.iter().map(|(_, agent)| *agent).collect::<Vec<_>>(), [1, 2]);
     let link = link_child(&mut root, T, 1);
@@ -219,7 +219,7 @@ fn a_later_job_has_a_start_time_of_its_own_and_names_who_was_lost() {
     let later = T + 1000 * SECOND;
     root.handle(later, Input::LinkDown { link: second, problem: "cut".into() });
     outputs(&mut root);
-    hear(&mut root, later, UP, 2, &Control::Launch(job(2)));
+    hear(&mut root, later, UP, 2, &Control::Launch(job(2).into()));
     root.handle(
         later,
         Input::ChildStarted { job: JobId(2), local: Default::default(), pid: 1, spawn_ns: 1, exec_ns: 1 },
@@ -233,13 +233,13 @@ fn a_later_job_has_a_start_time_of_its_own_and_names_who_was_lost() {
     assert!(told.iter().any(names), "{told:?}");
 
     let mut middle = agent(1);
-    hear(&mut middle, later, UP, 2, &Control::Launch(job(2)));
+    hear(&mut middle, later, UP, 2, &Control::Launch(job(2).into()));
     assert_eq!(calls(&outputs(&mut middle)).len(), 2);
     assert!(middle.deadline().is_some_and(|deadline| deadline > later));
     middle.handle(later, Input::Tick);
     assert!(sent(&outputs(&mut middle), UP).is_empty(), "nobody is late yet");
     // The same job, told twice.
-    hear(&mut middle, later, UP, 2, &Control::Launch(job(2)));
+    hear(&mut middle, later, UP, 2, &Control::Launch(job(2).into()));
     let again = outputs(&mut middle);
     assert!(!again.iter().any(|output| matches!(output, Output::Spawn(_))), "{again:?}");
 }
@@ -298,7 +298,7 @@ fn holds(outputs: &[Output], agent: u32) -> Option<bool> {
 #[test]
 fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
     let mut root = agent(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
     let first = outputs(&mut root);
     assert_eq!(holds(&first, 2), Some(false));
     let (shell, _) = calls(&first)[1];
@@ -331,7 +331,7 @@ fn what_is_for_ranks_that_wait_for_a_server_waits_too() {
     let mut served = job(1);
     served.options.pmi = PmiFlavour::Both;
     served.options.stdin = StdinTarget::All;
-    hear(&mut middle, T, UP, 1, &Control::Launch(served));
+    hear(&mut middle, T, UP, 1, &Control::Launch(served.into()));
     let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
     middle.handle(T, Input::LinkBytes { link: UP, bytes: Bytes::copy_from_slice(&input.header()) });
     middle.handle(T, Input::LinkBytes { link: UP, bytes: input.payload });
@@ -356,7 +356,7 @@ fn a_profiled_job_over_a_link_that_is_there_asks_for_the_clock() {
     outputs(&mut middle);
     let mut profiled = job(1);
     profiled.options.profile = true;
-    hear(&mut middle, T, UP, 1, &Control::Launch(profiled));
+    hear(&mut middle, T, UP, 1, &Control::Launch(profiled.into()));
     let asked = sent(&outputs(&mut middle), UP);
     assert!(asked.iter().any(|message| matches!(message, Control::ClockAsk { .. })), "{asked:?}");
 }

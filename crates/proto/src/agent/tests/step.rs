@@ -25,7 +25,7 @@ fn steps(outputs: &[Output]) -> Vec<(ShellId, Vec<u32>, How)> {
 /// The root with a job for all seven, and its step.
 fn root() -> (Agent, ShellId) {
     let mut root = by_step(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
     let called = steps(&outputs(&mut root));
     assert_eq!(called.len(), 1);
     assert_eq!((called[0].1.as_slice(), called[0].2), (&[1, 2, 3, 4, 5, 6][..], How::Plain));
@@ -53,7 +53,7 @@ fn missing(said: &[Output]) -> Vec<(u32, String)> {
 #[test]
 fn one_step_is_for_all_and_only_the_root_calls_it() {
     let (mut root, _) = root();
-    hear(&mut root, T, UP, 1, &Control::Launch(job(1)));
+    hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
     assert_eq!(steps(&outputs(&mut root)), []);
     let mut inner = by_step(1);
     inner.launch(T, job(1));
@@ -74,11 +74,11 @@ fn part() -> JobSpec {
 #[test]
 fn only_the_agents_of_the_job_are_called() {
     let mut root = by_step(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(part()));
+    hear(&mut root, T, UP, 1, &Control::Launch(part().into()));
     let called = steps(&outputs(&mut root));
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1, 4]]);
     // A later job, for the others too.
-    hear(&mut root, T, UP, 2, &Control::Launch(job(2)));
+    hear(&mut root, T, UP, 2, &Control::Launch(job(2).into()));
     let called = steps(&outputs(&mut root));
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[2, 3, 5, 6]]);
 }
@@ -140,9 +140,9 @@ fn a_step_that_brings_nobody_misses_all() {
 #[test]
 fn a_step_speaks_of_its_own_agents() {
     let mut root = by_step(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(part()));
+    hear(&mut root, T, UP, 1, &Control::Launch(part().into()));
     let first = steps(&outputs(&mut root))[0].0;
-    hear(&mut root, T, UP, 2, &Control::Launch(job(2)));
+    hear(&mut root, T, UP, 2, &Control::Launch(job(2).into()));
     outputs(&mut root);
     exited(&mut root, T, first, 1, "srun: error: no");
     assert!(!root.starter.is_starting(AgentId(1)), "its step is over");

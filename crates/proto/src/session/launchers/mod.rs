@@ -112,7 +112,7 @@ impl Launchers {
     ) {
         let Some(own) = self.attached.get(&link).map(|attached| attached.job) else { return };
         match message {
-            Control::Launch(spec) => self.on_launch(view, nodes, link, spec, fx),
+            Control::Launch(spec) => self.on_launch(view, nodes, link, *spec, fx),
             Control::AskNodes => self.note(link, |asks| asks.nodes = true),
             Control::AskJobs => self.note(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(link, fx),
@@ -205,5 +205,5 @@ fn refuse_launch(link: LinkId, job: JobId, host: String, cause: Cause, fx: &mut 
 
 /// A job's description goes down to those that run it.
 fn start_frame(spec: &JobSpec, newest: JobId, live: Vec<JobId>) -> Frame {
-    control_frame(spec.job, &Control::Start { spec: spec.clone(), newest, live })
+    control_frame(spec.job, &Control::Start { spec: Box::new(spec.clone()), newest, live })
 }

@@ -65,7 +65,7 @@ fn each_launcher_has_a_job_of_its_own() {
         let fx = bench.tell(Input::Up(link));
         assert!(matches!(&told(&fx, link)[..], [Control::Welcome(welcome)] if welcome.job == JobId(own)));
     }
-    let fx = bench.says(OTHER, 1, Control::Launch(job(1)));
+    let fx = bench.says(OTHER, 1, Control::Launch(job(1).into()));
     assert!(matches!(&told(&fx, OTHER)[..], [Control::Refused { .. }]));
     assert!(bench.launchers.links_of(JobId(1)).is_empty());
 }
@@ -74,7 +74,7 @@ fn each_launcher_has_a_job_of_its_own() {
 fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     let mut bench = bench();
     bench.tell(Input::Up(LINK));
-    let fx = bench.says(LINK, 1, Control::Launch(job(1)));
+    let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
     let passed = |effect: &Effect| matches!(effect, Effect::PassOn(agents, _) if agents == &[AgentId(14)]);
     assert!(fx.iter().any(passed));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::Early(early::Input::Start { live: Some(_), .. }))));
@@ -89,7 +89,7 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
     let mut bench = bench();
     bench.nodes.on_lost(AgentId(14), "no route");
     bench.tell(Input::Up(LINK));
-    let fx = bench.says(LINK, 1, Control::Launch(job(1)));
+    let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
     let [Control::Ended(Ended { failure: Some(failure), .. })] = &told(&fx, LINK)[..] else { panic!("it is refused") };
     assert_eq!(failure.host, "n14");
     assert!(matches!(&failure.cause, Cause::AgentLost { problem, .. } if problem == "no route"));
@@ -125,7 +125,7 @@ fn a_session_that_is_to_end_takes_no_jobs_and_ends_when_there_are_none() {
     assert!(bench.tell(Input::EndIfIdle).is_empty());
     let fx = bench.says(LINK, 0, Control::EndSession { kill: false });
     assert!(matches!(&told(&fx, LINK)[..], [Control::JobList(_), Control::Granted]));
-    let fx = bench.says(LINK, 1, Control::Launch(job(1)));
+    let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
     assert!(matches!(&told(&fx, LINK)[..], [Control::Ended(_)]));
     assert!(bench.tell(Input::EndIfIdle).iter().any(|effect| matches!(effect, Effect::Shutdown)));
 }

@@ -171,7 +171,7 @@ impl Starter {
             } else if self.children.is_lost(child) {
                 begin.lost.push(child);
             } else {
-                let message = Control::Launch((*begin.spec).clone());
+                let message = Control::Launch((*begin.spec).clone().into());
                 fx.push(Effect::ChildFrame(child, control_frame(id, &message)));
             }
         }
@@ -200,7 +200,7 @@ impl Starter {
     fn bootstrap(&self, view: &View<'_>, kin: KinOf<'_>, wish: &Wish) -> Option<Bootstrap> {
         let (parent, by_parent, kin) = match &wish.purpose {
             Purpose::Child => (Vec::new(), true, kin(wish.agent)),
-            Purpose::Stead { parent, kin, .. } => (parent.clone(), false, kin.clone()),
+            Purpose::Stead { parent, kin, .. } => (parent.clone(), false, (**kin).clone()),
             Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
         let mut session = view.session.clone();

@@ -40,7 +40,7 @@ pub enum Purpose {
     /// A child of this agent.
     Child,
     /// An agent below `branch`, a child of this agent; it is to dial `parent`.
-    Stead { branch: AgentId, parent: Vec<String>, kin: Kin },
+    Stead { branch: AgentId, parent: Vec<String>, kin: Box<Kin> },
     /// Nothing is started. The child `below` is in doubt.
     Probe { below: AgentId },
     /// Nothing is started. `asker`, in the subtree of `branch`, wants to know.
