@@ -147,18 +147,18 @@ impl Starter {
         stderr: &str,
         fx: &mut Effects,
     ) -> bool {
-        let Some(step) = self.steps.take(shell) else {
+        let Some((step, batch)) = self.steps.take(shell).zip(view.batch()) else {
             return false;
         };
         let may_help = view.now < self.start_by && is_wanted(view, step.job);
-        if let Some(how) = step.other_way(status, stderr).filter(|_| may_help) {
+        if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
             if how == How::Send {
                 step.agents.iter().for_each(|agent| fx.note(Note::Sent { agent: *agent }));
             }
             self.start_step(view, kin, step.agents, step.job, how, fx);
             return true;
         }
-        give_up_step(step, &starts::step_words(status, stderr), fx);
+        give_up_step(step, &starts::step_words(batch, status, stderr), fx);
         true
     }
 

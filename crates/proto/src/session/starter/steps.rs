@@ -4,6 +4,7 @@ use crate::io::{ExitStatus, How, ShellId};
 use crate::session::starts::NEEDED;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::peer::Batch;
 
 #[derive(Default)]
 pub struct Steps {
@@ -107,12 +108,11 @@ impl Step {
     }
 
     /// How to try again, if nobody has begun and that may help.
-    pub fn other_way(&self, status: ExitStatus, stderr: &str) -> Option<How> {
+    pub fn other_way(&self, batch: &Batch, status: ExitStatus, stderr: &str) -> Option<How> {
         let ExitStatus::Exited(code) = status else { return None };
         match self.how {
             _ if !self.begun.is_empty() || self.agents.is_empty() => None,
-            // What a batch system says of a program that it cannot execute.
-            How::Plain if code == NEEDED || stderr.contains("execve") => Some(How::Look),
+            How::Plain if code == NEEDED || stderr.contains(batch.not_executable) => Some(How::Look),
             How::Look if code == NEEDED => Some(How::Send),
             How::Send if code == 0 => Some(How::Look),
             How::Plain | How::Look | How::Send => None,
