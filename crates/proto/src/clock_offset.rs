@@ -33,10 +33,7 @@ impl ClockOffset {
 
     /// Of an agent that is started in this way.
     pub fn of(shell: &RemoteShell) -> Self {
-        match shell {
-            RemoteShell::Local => ClockOffset::shared(),
-            RemoteShell::Command(_) | RemoteShell::Ssh(_) | RemoteShell::Srun(_) => ClockOffset::default(),
-        }
+        if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
     /// Whether nobody was asked, and somebody should be.

@@ -1,12 +1,13 @@
 //! How the machines under test come into being: the one place that knows their constructors.
 
-use crate::remote::Remote;
 use crate::spec::WorldSpec;
+use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{AppSpec, JobOptions, JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
+use wireup_wire::session::{Ancestor, Kin};
 
 /// The job of every world.
 pub const JOB: JobId = JobId(1);
@@ -20,6 +21,16 @@ const ENCODED_AGENTS_MAX: usize = 64;
 /// What the root agent is told at birth; the launcher's process holds it.
 pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
     AgentConfig { arch: Some(ARCH), ..AgentConfig::new(AgentId(0), session(spec), born(now)) }
+}
+
+/// What an agent is told at birth that a step has brought: all are told the same, and each takes its part.
+pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
+    let tree = Tree::new(bootstrap.session.agents.len() as u32, bootstrap.session.fanout);
+    let parent = tree.parent(me).unwrap_or_default();
+    let root = Ancestor { agent: AgentId(0), addresses: bootstrap.parent.clone() };
+    let ancestors = if parent == AgentId(0) { Vec::new() } else { vec![root] };
+    let kin = Kin { parent, ancestors, ..bootstrap.kin.clone() };
+    child(Bootstrap { agent: me, kin, ..bootstrap }, now)
 }
 
 /// What an agent is told at birth whom its parent started by this message, with the jobs that it begins with.
@@ -63,7 +74,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         name: "sim".into(),
         fanout: spec.fanout,
         agents,
-        remote_shell: spec.remote.as_ref().map_or(RemoteShell::Local, Remote::shell),
+        remote_shell: spec.remote.as_ref().map_or(RemoteShell::Local, |remote| remote.shell.clone()),
         shells_max: spec.remote.as_ref().map_or(64, |remote| remote.shells_max),
         program: "wireup".into(),
         node_timeout_ns: spec.node_timeout_ns,

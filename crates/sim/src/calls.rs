@@ -4,13 +4,13 @@ use crate::birth;
 use crate::clock::Event;
 use crate::faults::{Culprit, NoStart};
 use crate::hosts::Life;
-use crate::remote::{Answer, HostSpec, Pace, Program, Reach};
+use crate::remote::{Answer, HostSpec, Pace, Program, Reach, Remote};
 use crate::world::World;
 use std::collections::BTreeMap;
 use wireup_proto::io::{ExitStatus, How, Input, ShellId};
 use wireup_proto::{NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Bootstrap, RemoteShell, SpawnError, SpawnStep};
+use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
 
 /// One call of a remote shell.
 pub struct Call {
@@ -129,6 +129,8 @@ impl World {
             "calls a remote shell under an old number"
         } else if bootstrap.is_none() && self.spec.remote.is_none() {
             "asks a child of this machine whether it answers"
+        } else if self.spec.remote.as_ref().is_some_and(Remote::by_step) {
+            "calls it, whom a step brings"
         } else if bootstrap.is_some_and(|bootstrap| bootstrap.agent != agent) {
             "starts it as another"
         } else if bootstrap.is_some() && self.calls.is_being_started(agent.0) {
@@ -145,7 +147,7 @@ impl World {
         self.spec.remote.as_ref().map_or(64, |remote| remote.shells_max)
     }
 
-    fn host_spec(&self, agent: u32) -> Option<HostSpec> {
+    pub(crate) fn host_spec(&self, agent: u32) -> Option<HostSpec> {
         self.spec.remote.as_ref().map(|remote| remote.hosts[agent as usize])
     }
 
@@ -263,6 +265,7 @@ impl World {
 
     /// An agent is gone, and its shell with it.
     pub(crate) fn agent_call_ends(&mut self, host: u32) {
+        self.task_ends(host);
         let Some(index) = self.hosts[host as usize].call.filter(|call| self.calls.get(*call).state != State::Over)
         else {
             return;
@@ -312,8 +315,7 @@ impl World {
 
 /// Whom an agent dials: who called its shell, or the address that it was given.
 fn dialled(bootstrap: &Bootstrap, caller: u32) -> Option<u32> {
-    let is_local = bootstrap.session.remote_shell == RemoteShell::Local;
-    if bootstrap.by_parent || is_local {
+    if bootstrap.by_parent || bootstrap.session.remote_shell.starter().same_machine {
         return Some(caller);
     }
     bootstrap.parent.first().and_then(|address| address.strip_prefix("agent ")?.parse().ok())

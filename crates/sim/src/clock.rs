@@ -16,6 +16,16 @@ pub enum Event {
     Call(u32),
     /// A remote shell ends, and nothing else with it.
     ShellGone(u32),
+    /// A task of a step comes to what becomes of it: the step's place in the list, and the agent.
+    Task(u32, u32),
+    /// The front of what a step says reaches the root.
+    StepSays(u32),
+    /// A task reads where another agent listens.
+    TaskReads(u32, u32),
+    /// A task whose parent is not known yet has waited long enough.
+    TaskWaited(u32),
+    /// The tasks of a step that are left are killed.
+    StepKilled(u32),
     /// An agent has found its parent and proved the secret.
     AgentLink(u32),
     /// An agent's driver listens for others.

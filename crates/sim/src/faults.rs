@@ -18,6 +18,10 @@ pub enum Fault {
     KillKeeper { agent: u32, at_ns: u64 },
     /// An agent never comes to life.
     NoStart { agent: u32, how: NoStart },
+    /// The batch system ends the steps that are running: their agents are told, and killed later.
+    CancelStep { at_ns: u64 },
+    /// The call of every step that is running dies; agents that need no more of it go on.
+    KillStep { at_ns: u64 },
     /// The terminal takes no more bytes for a while.
     StopTerminal { at_ns: u64, for_ns: u64 },
     /// The launcher's process gets a signal.
@@ -73,6 +77,8 @@ impl Fault {
             | Fault::SilenceDirect { at_ns, .. }
             | Fault::KillServer { at_ns, .. }
             | Fault::StopTerminal { at_ns, .. }
+            | Fault::CancelStep { at_ns }
+            | Fault::KillStep { at_ns }
             | Fault::Signal { at_ns, .. } => Some(at_ns),
             Fault::NoStart { .. }
             | Fault::NoDial { .. }

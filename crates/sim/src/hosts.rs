@@ -27,6 +27,8 @@ pub struct Host {
     pub parent: Option<u32>,
     /// The call that brought it to life.
     pub call: Option<u32>,
+    /// The step that brought it to life, by its place in the list.
+    pub step: Option<u32>,
     /// Whom it dials.
     pub dials: Option<u32>,
     /// Calls that its host refused so far.
@@ -76,6 +78,7 @@ impl Host {
             life: Life::Unborn,
             parent: parent.map(|parent| parent.0),
             call: None,
+            step: None,
             dials: None,
             refusals: 0,
             has_program: false,
@@ -202,7 +205,9 @@ impl World {
     fn do_for_agent(&mut self, host: u32, output: Output) {
         match output {
             Output::StartAgent { shell, agent, how, bootstrap } => self.call_shell(host, shell, agent, how, bootstrap),
-            Output::StartStep { .. } => panic!("no world has a batch system"),
+            Output::StartStep { shell, agents, how, bootstrap } => {
+                self.call_step(host, shell, &agents, how, *bootstrap);
+            }
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Listen => self.listen(host),
             Output::Dial { agent, addresses, ucx } => self.dial(host, agent, &addresses, ucx),

@@ -5,6 +5,7 @@
 //! `wireup-client`. Checkers watch every run.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod birth;
 mod calls;
 mod checkers;

@@ -36,7 +36,13 @@ impl World {
         }
         let parent = parent.filter(|parent| self.hosts[*parent as usize].is_alive());
         // An agent that finds nobody to link to leaves at once.
-        let Some(parent) = parent else { return self.kill_agent(host) };
+        let Some(parent) = parent else {
+            if self.hosts[host as usize].step.is_some() {
+                // A step's tasks begin whatever becomes of the others: its job has ended without what its ranks have said.
+                self.checks.output.expect_losses();
+            }
+            return self.kill_agent(host);
+        };
         self.agent_call_links(host);
         let link = self.net.next_link();
         let ends = [self.hosts[parent as usize].new_end(parent, link), self.hosts[host as usize].new_end(host, link)];
@@ -58,6 +64,9 @@ impl World {
         }
         self.hosts[host as usize].server = None;
         self.agent_call_ends(host);
+        if host == 0 {
+            self.end_steps();
+        }
     }
 
     /// `SIGKILL` for an agent: its ranks vanish with it.
@@ -78,5 +87,8 @@ impl World {
             self.procs[rank as usize].vanish();
         }
         self.agent_call_ends(host);
+        if host == 0 {
+            self.kill_steps();
+        }
     }
 }

@@ -31,6 +31,8 @@ impl World {
             Fault::KillAgent { agent: 0, .. } => self.kill_launcher(),
             Fault::KillAgent { agent, .. } => self.strike_agent(agent),
             Fault::KillKeeper { agent, .. } => self.strike_keeper(agent),
+            Fault::CancelStep { .. } => self.cancel_steps(),
+            Fault::KillStep { .. } => self.kill_steps(),
             Fault::StopTerminal { for_ns, .. } => self.stop_terminal(for_ns),
             Fault::Signal { signal, .. } => {
                 self.checks.interrupted = true;

@@ -70,6 +70,33 @@ pub fn remote_world(seed: u64) -> WorldSpec {
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
+/// A world whose agents a batch system brings, to hosts of which some are in trouble.
+pub fn step_world(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "allocation");
+    let calm = world(seed);
+    let start_timeout_ns = *rng.pick(&[10_000_000_000, 60_000_000_000]);
+    let remote = Remote::draw_allocation(rng, calm.agent_count(), start_timeout_ns);
+    WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
+}
+
+/// The same with misfortunes, of which some are the step's.
+pub fn step_with_faults(seed: u64) -> WorldSpec {
+    let rng = &mut Rng::stream(seed, "step faults");
+    let mut stormy = step_world(seed);
+    let calm = run(stormy.clone());
+    let horizon_ns = if rng.chance(300) { stormy.start_timeout_ns } else { calm.elapsed_ns + 1_000_000 };
+    for _ in 0..rng.between(1, 3) {
+        let at_ns = rng.below(horizon_ns);
+        let fault = match rng.below(4) {
+            0 => Fault::CancelStep { at_ns },
+            1 => Fault::KillStep { at_ns },
+            _ => Fault::draw(rng, stormy.agent_count(), stormy.job_size(), horizon_ns),
+        };
+        stormy.faults.push(fault);
+    }
+    stormy
+}
+
 /// The remote world of `seed` with misfortunes, most of them while agents start.
 pub fn remote_with_faults(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "remote faults");

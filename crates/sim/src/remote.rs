@@ -9,10 +9,23 @@ use wireup_wire::peer::RemoteShell;
 /// All hosts of a world, by agent; the root's is the launcher's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// Called like `ssh`; otherwise like a plain remote shell.
-    pub ssh: bool,
+    /// How agents are called.
+    pub shell: RemoteShell,
     pub shells_max: u32,
     pub hosts: Vec<HostSpec>,
+}
+
+/// The ways to call agents on other hosts.
+pub fn ssh() -> RemoteShell {
+    RemoteShell::Ssh(vec!["ssh".into()])
+}
+
+pub fn rsh() -> RemoteShell {
+    RemoteShell::Command(vec!["rsh".into()])
+}
+
+pub fn srun() -> RemoteShell {
+    RemoteShell::Srun(vec!["srun".into()])
 }
 
 /// How one host answers.
@@ -99,18 +112,19 @@ impl HostSpec {
 
 impl Remote {
     /// `agents` hosts that answer at once.
-    pub fn prompt(agents: u32, ssh: bool) -> Self {
-        Remote { ssh, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
+    pub fn prompt(agents: u32, shell: RemoteShell) -> Self {
+        Remote { shell, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
     }
 
-    pub fn shell(&self) -> RemoteShell {
-        if self.ssh { RemoteShell::Ssh(vec!["ssh".into()]) } else { RemoteShell::Command(vec!["rsh".into()]) }
+    /// Whether a batch system brings all agents at once.
+    pub fn by_step(&self) -> bool {
+        self.shell.starter().by_step
     }
 
     /// Hosts drawn at random; `timeout_ns` is the time that agents have to start.
     pub fn draw(rng: &mut Rng, agents: u32, fanout: u32, timeout_ns: u64) -> Self {
         let tree = Tree::new(agents, fanout);
-        let mut remote = Remote::prompt(agents, rng.chance(700));
+        let mut remote = Remote::prompt(agents, if rng.chance(700) { ssh() } else { rsh() });
         remote.shells_max = if rng.chance(700) { 64 } else { rng.between(1, 4) as u32 };
         // Most worlds have one kind of trouble, some have many.
         let trouble = *rng.pick(&[0, 50, 150, 400]);
@@ -127,6 +141,27 @@ impl Remote {
         remote
     }
 
+    /// Hosts of a batch system's allocation drawn at random. All have the program, or none has.
+    pub fn draw_allocation(rng: &mut Rng, agents: u32, timeout_ns: u64) -> Self {
+        let mut remote = Remote::prompt(agents, srun());
+        let trouble = *rng.pick(&[0, 50, 150, 400]);
+        let program = if rng.chance(250) { Program::Missing } else { Program::There };
+        for agent in 0..agents {
+            let fine = HostSpec { program, ..HostSpec::default() };
+            let mut host = match rng.below(5) {
+                _ if agent == 0 || !rng.chance(trouble) => fine,
+                0 => HostSpec { program: Program::OtherArch, ..fine },
+                1 => HostSpec { reach: Reach::Nobody, ..fine },
+                2 => HostSpec { pace: Pace::Never, ..fine },
+                _ => HostSpec { pace: Pace::Slow { by_ns: timeout_ns / 10 * rng.between(1, 7) }, ..fine },
+            };
+            let magnitude = rng.between(1, 50);
+            host.clock_ahead_ns = rng.below(1 << magnitude);
+            remote.hosts[agent as usize] = host;
+        }
+        remote
+    }
+
     /// Agents whose hosts cannot be there.
     pub fn out(&self) -> impl Iterator<Item = u32> + '_ {
         (1..self.hosts.len() as u32).filter(|agent| self.hosts[*agent as usize].is_out())
@@ -135,6 +170,10 @@ impl Remote {
     /// Whether this agent may be missed though its host is no worse than others: its shell is gone early, or it and those
     /// above it need much of the time.
     pub fn may_be_missed(&self, agent: u32, tree: &Tree, timeout_ns: u64) -> bool {
+        if self.by_step() {
+            // None is so slow that the time would not do for it.
+            return self.may_not_be_sent();
+        }
         let host = &self.hosts[agent as usize];
         let above = || std::iter::successors(Some(AgentId(agent)), |at| tree.parent(*at));
         let late_ns: u64 = above().map(|at| self.hosts[at.index()].late_ns()).sum();
@@ -151,8 +190,27 @@ impl Remote {
         host.shell_dies || only_way_is_shut || host.late_ns() > time_to_answer_ns || late_ns > timeout_ns * 8 / 10
     }
 
+    /// Whether a step that finds no program lasts too long, or is given up, before another could bring it: what a step has found
+    /// is known when it is over.
+    fn may_not_be_sent(&self) -> bool {
+        let disturbs = |host: &HostSpec| host.pace != Pace::Prompt || host.reach == Reach::Nobody;
+        self.hosts.iter().any(|host| host.program == Program::Missing) && self.hosts.iter().any(disturbs)
+    }
+
+    /// Whether this agent, whose host is out, may be left unnamed when others are missed.
+    pub fn may_be_unnamed(&self, agent: u32) -> bool {
+        let is_reached = |host: &HostSpec| host.reach != Reach::Nobody;
+        // A step that does not reach some node kills its other tasks, of which nobody can then say how they would have fared.
+        let is_given_up = !self.hosts.iter().all(is_reached) && is_reached(&self.hosts[agent as usize]);
+        self.by_step() && (is_given_up || self.may_not_be_sent())
+    }
+
     /// Whether slow hosts may keep others from being called at all.
     pub fn may_starve(&self) -> bool {
+        if self.by_step() {
+            // One call is for all.
+            return false;
+        }
         let slow = |host: &&HostSpec| host.late_ns() > 0 || host.pace == Pace::Never;
         self.hosts.iter().filter(slow).count() >= self.shells_max as usize
     }

@@ -3,6 +3,7 @@
 //! The parts hold state (`hosts`, `ranks`, `launch`, `net`); what one does to another goes through the clock, so that
 //! no machine is ever called from inside another.
 
+use crate::batch::Batch;
 use crate::birth;
 use crate::calls::Calls;
 use crate::checkers::Checks;
@@ -37,6 +38,7 @@ pub struct World {
     pub(crate) net: Net,
     pub(crate) hosts: Vec<Host>,
     pub(crate) calls: Calls,
+    pub(crate) batch: Batch,
     pub(crate) launcher: LauncherHost,
     pub(crate) procs: Vec<Proc>,
     pub(crate) rng: Rng,
@@ -113,6 +115,7 @@ impl World {
         World {
             net: Net::new(seed, spec.timing.clone()),
             calls: Calls::default(),
+            batch: Batch::default(),
             launcher: LauncherHost::new(&spec, now),
             checks: Checks::new(&spec),
             rng: Rng::stream(seed, "world"),
@@ -167,6 +170,11 @@ impl World {
             Event::Call(call) => self.on_call(call),
             Event::ShellGone(call) => self.on_shell_gone(call),
             Event::CallEnded(call) => self.on_call_ended(call),
+            Event::Task(step, agent) => self.on_task(step, agent),
+            Event::StepSays(step) => self.on_step_says(step),
+            Event::TaskReads(host, at) => self.on_task_reads(host, at),
+            Event::TaskWaited(host) => self.on_task_waited(host),
+            Event::StepKilled(step) => self.on_step_killed(step),
             Event::AgentLink(host) => self.on_agent_link(host),
             Event::UcxOpened(host) => self.on_ucx_opened(host),
             Event::AgentListens(host) => self.on_agent_listens(host),

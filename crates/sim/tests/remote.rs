@@ -5,7 +5,7 @@ use std::ops::Range;
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::faults::Fault;
 use wireup_sim::random::{remote_with_faults, remote_world};
-use wireup_sim::remote::{HostSpec, Pace, Program, Reach, Remote};
+use wireup_sim::remote::{self, HostSpec, Pace, Program, Reach, Remote};
 use wireup_sim::workload::{Dialect, Script, Step};
 use wireup_sim::{Report, WorldSpec, run};
 use wireup_wire::peer::{Cause, Failure, Note};
@@ -36,7 +36,7 @@ fn every_rule_holds_with_hosts_in_trouble() {
 
 /// Fifteen hosts in a binary tree: 0 - (1, 2), 1 - (3, 4), 3 - (7, 8).
 fn world(seed: u64, ssh: bool, trouble: &[(u32, HostSpec)]) -> WorldSpec {
-    let mut remote = Remote::prompt(15, ssh);
+    let mut remote = Remote::prompt(15, if ssh { remote::ssh() } else { remote::rsh() });
     for (agent, host) in trouble {
         remote.hosts[*agent as usize] = *host;
     }

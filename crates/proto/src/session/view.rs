@@ -5,7 +5,7 @@ use crate::link::Neighbours;
 use crate::time::Instant;
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{RemoteShell, SessionSpec};
+use wireup_wire::peer::{Batch, SessionSpec};
 
 pub struct View<'a> {
     pub now: Instant,
@@ -28,7 +28,12 @@ impl View<'_> {
 
     /// Whether agents come by steps that the root calls.
     pub fn is_by_step(&self) -> bool {
-        matches!(self.session.remote_shell, RemoteShell::Srun(_))
+        self.session.remote_shell.starter().by_step
+    }
+
+    /// The batch system whose steps these are.
+    pub fn batch(&self) -> Option<&'static Batch> {
+        self.session.remote_shell.starter().batch.as_ref()
     }
 
     /// The name of this agent's host.
@@ -50,7 +55,7 @@ impl View<'_> {
 pub mod tests {
     use super::*;
     use crate::session::{Effect, Effects};
-    use wireup_wire::peer::{AgentSpec, Control};
+    use wireup_wire::peer::{AgentSpec, Control, RemoteShell};
 
     /// All that a view looks at, for tests of parts: agent `me` of fifteen, fan-out 2, one second after the beginning of time.
     pub struct Scene {

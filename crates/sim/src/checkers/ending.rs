@@ -96,7 +96,8 @@ impl World {
         }
         if let Cause::AgentsMissing { missing } = &failure.cause {
             let fine = missing.iter().map(|named| named.agent.0).find(|agent| {
-                !self.checks.culprits.contains_key(&Culprit::Agent(*agent)) && self.calls.was_called(*agent)
+                !self.checks.culprits.contains_key(&Culprit::Agent(*agent))
+                    && (self.calls.was_called(*agent) || self.batch.was_called(*agent))
             });
             if let Some(agent) = fine {
                 let culprits = &self.checks.culprits;

@@ -42,13 +42,22 @@ pub struct Starter {
     pub batch: Option<Batch>,
 }
 
-/// What people must know of a batch system.
+/// What people must know of a batch system, and what it says itself of a step as a whole, on the standard error of its call. What
+/// it says of single tasks is read where it is called, in `node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
     /// Where its steps can be called, and how one gets there.
     pub allocation: &'static str,
     /// The variable that names the allocation, whose end is that of the agents.
     pub job_variable: &'static str,
+    /// In what is said of a program that no task can execute.
+    pub not_executable: &'static str,
+    /// In the line that says that somebody, or a limit, has ended the step.
+    pub cancelled: &'static str,
+    /// What stands on both sides of that line's own words.
+    pub frame: &'static str,
+    /// In lines that say what is wrong, among others.
+    pub error: &'static str,
 }
 
 /// What an agent may make of `SSH_CONNECTION` in its environment, which says who called and at which address.
@@ -107,6 +116,10 @@ impl RemoteShell {
                 batch: Some(Batch {
                     allocation: "a Slurm allocation; get one by salloc or sbatch",
                     job_variable: "SLURM_JOB_ID",
+                    not_executable: "execve",
+                    cancelled: " CANCELLED AT ",
+                    frame: "***",
+                    error: "error:",
                 }),
             },
         }
@@ -171,6 +184,8 @@ mod tests {
             assert!(!by_step || caller == Caller::Unknown, "{shell:?}: a step was called from elsewhere");
             assert!(!(by_step && looks_first), "{shell:?}: a step begins with the launcher's place");
             assert_eq!(batch.is_some(), by_step, "{shell:?}: steps are a batch system's");
+            let words = batch.map(|batch| [batch.not_executable, batch.cancelled, batch.frame, batch.error]);
+            assert!(words.is_none_or(|words| words.iter().all(|word| !word.is_empty())), "{shell:?}: found everywhere");
             assert!(host_option.is_empty() || program.is_some(), "{shell:?}: options of no program");
             assert_eq!(RemoteShell::like(same_machine, by_step).starter().by_step, by_step);
         }

@@ -26,10 +26,7 @@ fn placed(line: &str, env: &[(&str, &str)]) -> (String, String) {
         format!("{}:{}", node.name, mapping.local_size(NodeId(index as u32)))
     };
     let nodes = high.job.nodes.iter().enumerate().map(node).collect::<Vec<_>>().join(" ");
-    let shell = match &high.session.remote_shell {
-        RemoteShell::Local => "none".into(),
-        RemoteShell::Command(words) | RemoteShell::Ssh(words) | RemoteShell::Srun(words) => words[0].clone(),
-    };
+    let shell = high.session.remote_shell.words().first().map_or("none", String::as_str).to_owned();
     (nodes, shell)
 }
 

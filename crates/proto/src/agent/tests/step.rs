@@ -183,6 +183,74 @@ fn those_that_a_step_names_are_missed_and_the_rest_went_with_them() {
     assert_eq!(missing(&said), [(2, "Communication connection failure".to_owned())]);
 }
 
+/// The root's own rank runs, and all those behind agent 2.
+fn rest_has_started(root: &mut Agent) {
+    let local = wireup_wire::ids::LocalRank(0);
+    root.handle(T, Input::ChildStarted { job: JobId(1), local, pid: 1, spawn_ns: 1, exec_ns: 1 });
+    let link = link_child(root, T, 2);
+    hear(root, T, link, 1, &Control::Started { ranks: 3, pmix: None });
+    outputs(root);
+}
+
+#[test]
+fn an_agent_behind_a_child_that_never_came_is_missed() {
+    let (mut root, shell) = root();
+    rest_has_started(&mut root);
+    [1, 2, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
+    told(&mut root, shell, 3, Some("no room"));
+    let said = exited(&mut root, T, shell, 137, "");
+    assert_eq!(missing(&said), [(3, "no room".to_owned())], "agent 1 went with it");
+}
+
+#[test]
+fn a_child_that_never_came_is_missed_though_an_agent_behind_it_was_killed() {
+    let (mut root, shell) = root();
+    rest_has_started(&mut root);
+    (1..7).for_each(|agent| told(&mut root, shell, agent, None));
+    told(&mut root, shell, 3, Some("Killed"));
+    let said = exited(&mut root, T, shell, 137, "");
+    assert_eq!(missing(&said), [(1, "its step left with exit code 137".to_owned())]);
+}
+
+#[test]
+fn what_a_step_names_counts_before_links_break_that_it_ends() {
+    let (mut root, shell) = root();
+    let link = link_child(&mut root, T, 1);
+    told(&mut root, shell, 1, None);
+    told(&mut root, shell, 3, Some("Communication connection failure"));
+    outputs(&mut root);
+    let cause = Cause::AgentLost { agent: AgentId(4), problem: "closed".into() };
+    let failure = Failure { node: wireup_wire::ids::NodeId(4), host: "n4".into(), rank: None, pid: None, cause };
+    hear(&mut root, T, link, 1, &Control::Failed(failure));
+    assert_eq!(missing(&outputs(&mut root)), [(3, "Communication connection failure".to_owned())]);
+}
+
+#[test]
+fn an_agent_that_has_begun_is_not_missed_for_its_parent() {
+    let (mut root, shell) = root();
+    let local = wireup_wire::ids::LocalRank(0);
+    root.handle(T, Input::ChildStarted { job: JobId(1), local, pid: 1, spawn_ns: 1, exec_ns: 1 });
+    let link = link_child(&mut root, T, 1);
+    [1, 3, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
+    told(&mut root, shell, 2, Some("no room"));
+    told(&mut root, shell, 5, Some("dialling the parent agent: it did not begin in time"));
+    outputs(&mut root);
+    hear(&mut root, T, link, 1, &Control::Started { ranks: 3, pmix: None });
+    assert_eq!(missing(&outputs(&mut root)), [(2, "no room".to_owned())]);
+}
+
+#[test]
+fn those_behind_a_missing_child_are_waited_for_as_long_as_all() {
+    let (mut root, shell) = root();
+    rest_has_started(&mut root);
+    [2, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
+    told(&mut root, shell, 1, Some("no room"));
+    assert_eq!(missing(&outputs(&mut root)), [], "agent 3 may not be there either");
+    root.handle(T + 60 * SECOND, Input::Tick);
+    let wanted = [(1, "no room".to_owned()), (3, "its task of the step did not begin within 60 s".to_owned())];
+    assert_eq!(missing(&outputs(&mut root)), wanted);
+}
+
 #[test]
 fn a_cancelled_step_says_so_of_every_agent() {
     let (mut root, shell) = root();

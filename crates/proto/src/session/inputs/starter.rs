@@ -2,9 +2,8 @@
 
 use crate::io::{ExitStatus, ShellId};
 use crate::session::Begin;
-use crate::session::starter::Step;
+use crate::session::starter::{FailedTask, Step};
 use crate::session::starts::Wish;
-use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{MissingAgent, Note, SpawnError};
 
@@ -91,11 +90,11 @@ pub enum Input {
 
 /// A further step of something longer.
 pub enum Next {
-    Missing { child: AgentId, problem: String, below: Vec<MissingAgent> },
-    ForgetStarting(AgentId),
+    TasksLost(Vec<FailedTask>),
     TaskLost { agent: AgentId, problem: String },
+    TaskKnown(AgentId),
     EndStep { step: Step, words: String },
-    EndLastWords { agents: BTreeSet<AgentId>, words: String },
+    EndTasks { step: Step, words: String },
     CheckLate,
     Late(AgentId),
     CheckSuspects,

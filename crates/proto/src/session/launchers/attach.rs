@@ -8,7 +8,7 @@ use crate::outbox::control_frame;
 use crate::session::membership::Nodes;
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::JobId;
-use wireup_wire::peer::{Cause, Control, RemoteShell};
+use wireup_wire::peer::{Cause, Control};
 use wireup_wire::session::Welcome;
 
 impl Launchers {
@@ -21,7 +21,7 @@ impl Launchers {
             job,
             session: view.session.name.clone(),
             fanout: view.session.fanout,
-            shared: view.session.remote_shell == RemoteShell::Local,
+            shared: view.session.remote_shell.starter().same_machine,
             by_step: view.is_by_step(),
             transport: view.session.transport,
             nodes: nodes.all().to_vec(),

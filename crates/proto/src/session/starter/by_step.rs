@@ -13,20 +13,23 @@
 //!
 //! Cost: a line from each agent, and from the root a line for each agent with children, which the step brings to all.
 
-use super::steps::Step;
+use super::steps::{FailedTask, Step};
 use super::{KinOf, Starter, next};
 use crate::io::{ExitStatus, How, Output, ShellId};
-use crate::job::JobInput;
+use crate::job::{Job, JobInput};
 use crate::session::inputs::membership;
 use crate::session::inputs::starter::Next;
 use crate::session::starts;
 use crate::session::{Begin, Effect, Effects, View};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
+
+/// What is wrong with an agent of which a step has said nothing.
+pub const NOT_BEGUN: &str = "its task of the step did not begin";
 
 impl Starter {
     /// Calls a step for the agents of a job that were not called before.
@@ -75,8 +78,7 @@ impl Starter {
         };
         self.steps.called.extend(agents.iter().map(|agent| (*agent, shell)));
         let list = agents.iter().copied().collect();
-        let step = Step { agents, job, how, begun: BTreeSet::new(), failed: BTreeMap::new(), told: false };
-        self.steps.running.insert(shell, step);
+        self.steps.running.insert(shell, Step::new(agents, job, how));
         fx.push(Effect::Do(Output::StartStep { shell, agents: list, how, bootstrap: Box::new(bootstrap) }));
     }
 
@@ -87,22 +89,39 @@ impl Starter {
         }
         let Some(step) = self.steps.running.get_mut(&shell) else { return };
         match problem {
-            None => drop(step.begun.insert(agent)),
+            None => {
+                step.begun.insert(agent);
+                fx.push(next(Next::TaskKnown(agent)));
+            }
             Some(problem) => drop(step.failed.entry(agent).or_insert(problem)),
         }
         if step.begun.is_empty() {
             return;
         }
-        let failed = std::mem::take(&mut step.failed);
-        step.told |= !failed.is_empty();
-        for (agent, problem) in failed {
-            if self.steps.is_of(agent, shell) {
-                fx.push(next(Next::TaskLost { agent, problem }));
+        let mut tasks = step.take_failed();
+        tasks.retain(|task| self.steps.is_of(task.agent, shell));
+        fx.push(next(Next::TasksLost(tasks)));
+    }
+
+    /// Tasks will not bring their agents, or have ended. Of those that never began the jobs hear at once, and of all together: the
+    /// agents between them and the root may not come to say so.
+    pub(super) fn on_tasks_lost(&mut self, view: &View<'_>, tasks: Vec<FailedTask>, fx: &mut Effects) {
+        let jobs = view.jobs.iter().filter(|_| !view.policy.survives_losses());
+        for (id, job) in jobs {
+            let missing = tasks.iter().filter(|task| !task.had_begun && needs(view, job, task.agent));
+            let missing: Vec<_> = missing
+                .map(|FailedTask { agent, problem, .. }| MissingAgent { agent: *agent, problem: problem.clone() })
+                .collect();
+            if !missing.is_empty() {
+                fx.push(Effect::Job(id, JobInput::Missing(missing)));
             }
+        }
+        for FailedTask { agent, problem, .. } in tasks {
+            fx.push(next(Next::TaskLost { agent, problem }));
         }
     }
 
-    /// An agent's task will not bring it, or has ended.
+    /// The same, for one of them.
     pub(super) fn on_task_lost(&mut self, view: &View<'_>, agent: AgentId, problem: String, fx: &mut Effects) {
         match view.tree.next_hop(AgentId(0), agent) {
             _ if self.children.is_starting(agent) => self.on_missing(view, agent, problem, fx),
@@ -110,13 +129,12 @@ impl Starter {
                 fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent, problem })));
             }
             Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
-            Hop::Child(child) if self.children.is_lost(child) => {
-                let missing = vec![MissingAgent { agent, problem }];
-                fx.jobs(view.jobs.of_child(child), || JobInput::Missing(missing.clone()));
-            }
+            // Its jobs know that it is missing, or that those on the way to it are.
+            Hop::Child(child) if self.children.is_lost(child) => {}
             Hop::Child(child) => fx.child(child, Control::NotStarted(MissingAgent { agent, problem })),
             Hop::Here | Hop::Parent => {}
         }
+        fx.push(next(Next::TaskKnown(agent)));
     }
 
     /// True if it was a step.
@@ -129,18 +147,18 @@ impl Starter {
         stderr: &str,
         fx: &mut Effects,
     ) -> bool {
-        let Some(step) = self.steps.take(shell) else {
+        let Some((step, batch)) = self.steps.take(shell).zip(view.batch()) else {
             return false;
         };
         let may_help = view.now < self.start_by && is_wanted(view, step.job);
-        if let Some(how) = step.other_way(status, stderr).filter(|_| may_help) {
+        if let Some(how) = step.other_way(batch, status, stderr).filter(|_| may_help) {
             if how == How::Send {
                 step.agents.iter().for_each(|agent| fx.note(Note::Sent { agent: *agent }));
             }
             self.start_step(view, kin, step.agents, step.job, how, fx);
             return true;
         }
-        give_up_step(step, &starts::step_words(status, stderr), fx);
+        give_up_step(step, &starts::step_words(batch, status, stderr), fx);
         true
     }
 
@@ -150,29 +168,34 @@ impl Starter {
         step.map(|step| give_up_step(step, problem, fx)).is_some()
     }
 
-    /// Nobody else comes. Where the step has named some, the others went with it.
-    pub(super) fn end_step(&mut self, view: &View<'_>, step: Step, words: String, fx: &mut Effects) {
-        for child in self.children.starting().filter(|child| step.agents.contains(child)) {
-            if step.told {
-                fx.push(next(Next::ForgetStarting(child)));
-                continue;
+    /// Nobody else comes. Where the step has named some, the others went with them.
+    pub(super) fn end_step(&mut self, view: &View<'_>, mut step: Step, words: String, fx: &mut Effects) {
+        if step.named.is_empty() || view.policy.survives_losses() {
+            step.fail_unheard(&words);
+        }
+        fx.push(next(Next::TasksLost(step.take_failed())));
+        fx.push(next(Next::EndTasks { step, words }));
+    }
+
+    /// What was said of single tasks is told; the other agents of the step are waited for no more.
+    pub(super) fn end_tasks(&mut self, view: &View<'_>, step: &Step, words: &str, fx: &mut Effects) {
+        let starting: Vec<AgentId> = self.children.starting().filter(|child| step.agents.contains(child)).collect();
+        for child in starting {
+            if !view.policy.survives_losses() && all_miss_some(view, child, step) {
+                self.forget_starting(view, child, fx);
+            } else {
+                self.on_missing(view, child, words.to_owned(), fx);
             }
-            let gone = |agent: &AgentId| *agent != child && step.agents.contains(agent) && !step.begun.contains(agent);
-            let below = view.tree.subtree(child).filter(gone);
-            let below = below.map(|agent| MissingAgent { agent, problem: words.clone() }).collect();
-            fx.push(next(Next::Missing { child, problem: words.clone(), below }));
         }
-        for &agent in step.agents.difference(&step.begun).filter(|_| !step.told) {
-            fx.push(next(Next::TaskLost { agent, problem: words.clone() }));
-        }
-        fx.push(next(Next::EndLastWords { agents: step.agents, words }));
+        step.agents.iter().for_each(|agent| fx.push(next(Next::TaskKnown(*agent))));
+        self.end_last_words(view, &step.agents, words, fx);
     }
 
     /// What to say of a child that is late.
     pub(super) fn late_task(&self, view: &View<'_>, agent: AgentId) -> &'static str {
         match (view.is_root(), self.steps.has_begun(agent)) {
             (true, true) => "its agent began and did not link back",
-            (true, false) => "its task of the step did not begin",
+            (true, false) => NOT_BEGUN,
             (false, _) => "it did not link back",
         }
     }
@@ -209,8 +232,17 @@ fn is_wanted(view: &View<'_>, job: Option<JobId>) -> bool {
 
 /// A step brings nobody any more: first those of which it has said why.
 fn give_up_step(mut step: Step, words: &str, fx: &mut Effects) {
-    for (agent, problem) in std::mem::take(&mut step.failed) {
-        fx.push(next(Next::TaskLost { agent, problem }));
-    }
+    fx.push(next(Next::TasksLost(step.take_failed())));
     fx.push(next(Next::EndStep { step, words: words.to_owned() }));
+}
+
+/// Whether a job has ranks on an agent, or behind it.
+fn needs(view: &View<'_>, job: &Job, agent: AgentId) -> bool {
+    view.tree.subtree(agent).any(|agent| job.has_agent(agent))
+}
+
+/// Whether each job of a child knows why it cannot go on: it needs an agent that the step has named.
+fn all_miss_some(view: &View<'_>, child: AgentId, step: &Step) -> bool {
+    let misses_some = |job: &Job| step.named.iter().any(|agent| needs(view, job, *agent));
+    view.jobs.all().filter(|job| job.has_child(child)).all(misses_some)
 }

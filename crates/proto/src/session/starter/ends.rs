@@ -22,6 +22,9 @@ impl Starter {
                 self.conclude(view, wish, problem, fx);
             }
         }
+        if view.now >= self.start_by {
+            self.name_unheard(view, fx);
+        }
         fx.push(next(Next::CheckLate));
         fx.push(next(Next::CheckSuspects));
         fx.push(next(Next::CheckLastWords));
@@ -50,8 +53,8 @@ impl Starter {
         self.on_missing_with(view, child, problem, below, fx);
     }
 
-    pub(super) fn check_suspects(&mut self, view: &View<'_>) {
-        self.children.suspects(view.now).into_iter().for_each(|child| self.probe_below(view, child));
+    pub(super) fn check_suspects(&mut self, view: &View<'_>, fx: &mut Effects) {
+        self.children.suspects(view.now).into_iter().for_each(|child| self.probe_below(view, child, fx));
     }
 
     pub(super) fn give_up_child(&mut self, child: AgentId, fx: &mut Effects) {
@@ -74,6 +77,7 @@ impl Starter {
         if stays || !view.jobs.all().all(Job::is_ending) {
             return;
         }
+        self.forget_unheard(view, fx);
         if !self.starts.is_busy() && self.children.starting().next().is_none() {
             return;
         }
@@ -98,7 +102,7 @@ impl Starter {
     }
 }
 
-fn too_late(view: &View<'_>, what: &str) -> String {
+pub(super) fn too_late(view: &View<'_>, what: &str) -> String {
     let seconds = view.session.start_timeout_ns.div_ceil(1_000_000_000);
     format!("{what} within {seconds} s")
 }

@@ -62,8 +62,9 @@ impl Starter {
         words: &str,
         fx: &mut Effects,
     ) {
+        let is_of_all = view.batch().is_some_and(|batch| starts::is_cancelled(batch, words));
         for &agent in agents {
-            let said = self.last_words.take(agent).filter(|_| !starts::is_cancelled(words));
+            let said = self.last_words.take(agent).filter(|_| !is_of_all);
             let words = said.unwrap_or_else(|| words.to_owned());
             if let Some(problem) = self.last_words.said(agent, &words) {
                 lose_child(view, agent, problem, &words, fx);

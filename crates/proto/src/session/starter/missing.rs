@@ -30,7 +30,7 @@ impl Starter {
             return fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent: child, problem })));
         }
         if view.now < self.start_by {
-            self.probe_below(view, child);
+            self.probe_below(view, child, fx);
         }
         let mut missing = vec![MissingAgent { agent: child, problem }];
         missing.extend(below);

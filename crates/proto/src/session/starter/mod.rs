@@ -5,7 +5,7 @@
 //! meanwhile.
 //!
 //! `children` knows how far each is, `elsewhere` has what agents do for each other, `probes` asks hosts, `missing` says who does
-//! not come, `losses` why a child went (`last_words`), `by_step` has agents that a batch system starts (`steps`), `ends` gives up.
+//! not come, `losses` why a child went (`last_words`), `by_step` has agents that a batch system starts (`steps`, `unheard`), `ends` gives up.
 
 mod by_step;
 mod children;
@@ -18,6 +18,7 @@ mod probes;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod unheard;
 
 use super::inputs::membership;
 use super::inputs::starter::{Input, Next};
@@ -29,8 +30,8 @@ use crate::time::Instant;
 use children::Children;
 use last_words::LastWords;
 use std::collections::{BTreeMap, BTreeSet};
-pub use steps::Step;
 use steps::Steps;
+pub use steps::{FailedTask, Step};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, Note, Secret, SessionSpec, SpawnError, SpawnStep};
@@ -86,7 +87,8 @@ impl Starter {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let for_others = self.starts.serves_others().then_some(self.start_by);
+        let serves_others = self.starts.serves_others() || self.steps.is_asked();
+        let for_others = serves_others.then_some(self.start_by);
         let children = self.children.deadline().into_iter().chain(self.last_words.deadline());
         children.chain(self.starts.deadline()).chain(for_others).min()
     }
@@ -136,14 +138,14 @@ impl Starter {
 
     fn go_on(&mut self, view: &View<'_>, next: Next, fx: &mut Effects) {
         match next {
-            Next::Missing { child, problem, below } => self.on_missing_with(view, child, problem, below, fx),
-            Next::ForgetStarting(child) => self.forget_starting(view, child, fx),
+            Next::TasksLost(tasks) => self.on_tasks_lost(view, tasks, fx),
             Next::TaskLost { agent, problem } => self.on_task_lost(view, agent, problem, fx),
+            Next::TaskKnown(agent) => self.on_task_known(view, agent, fx),
             Next::EndStep { step, words } => self.end_step(view, step, words, fx),
-            Next::EndLastWords { agents, words } => self.end_last_words(view, &agents, &words, fx),
+            Next::EndTasks { step, words } => self.end_tasks(view, &step, &words, fx),
             Next::CheckLate => self.check_late(view, fx),
             Next::Late(child) => self.on_late(view, child, fx),
-            Next::CheckSuspects => self.check_suspects(view),
+            Next::CheckSuspects => self.check_suspects(view, fx),
             Next::CheckLastWords => self.check_last_words(view, fx),
         }
     }

@@ -10,17 +10,22 @@ use wireup_wire::peer::Control;
 
 impl Starter {
     /// Asks all hosts behind a child that is in doubt.
-    pub(super) fn probe_below(&mut self, view: &View<'_>, child: AgentId) {
+    pub(super) fn probe_below(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
         if self.children.is_probed(child) {
             return;
         }
         let mut below: BTreeSet<AgentId> = view.tree.subtree(child).filter(|agent| *agent != child).collect();
-        if !self.starts.is_remote() || view.is_by_step() || view.policy.survives_losses() {
-            // All are this machine, or the step says it; or those behind it will be called in any case.
+        if !self.starts.is_remote() || view.policy.survives_losses() {
+            // All are this machine, or those behind it will be called in any case.
             below.clear();
         }
-        for &agent in &below {
-            self.starts.wish(Wish { agent, jobs: Vec::new(), purpose: Purpose::Probe { below: child } });
+        if view.is_by_step() {
+            self.ask_step(view, &mut below, fx);
+        } else {
+            let purpose = || Purpose::Probe { below: child };
+            below
+                .iter()
+                .for_each(|agent| self.starts.wish(Wish { agent: *agent, jobs: Vec::new(), purpose: purpose() }));
         }
         self.children.on_probing(child, below);
     }
@@ -61,6 +66,9 @@ impl Starter {
     ) {
         if !view.tree.subtree_contains(branch, asker) || !view.is_strictly_below(asker, agent) {
             return;
+        }
+        if view.is_by_step() {
+            return self.on_step_asked(view, branch, agent, asker, fx);
         }
         if view.now >= self.start_by || !self.asked_about.insert((agent, asker)) {
             return fx.child(branch, Control::Probed { agent, asker, problem: None });

@@ -159,9 +159,7 @@ fn a_child_whose_shell_was_called_here_is_lost_a_moment_after_its_link() {
 
 #[test]
 fn a_step_is_called_again_when_no_node_has_the_program() {
-    let mut scene = Scene::standing(0);
-    scene.session.remote_shell = RemoteShell::Srun(vec!["srun".into()]);
-    let mut bench = bench(scene, &[1, 2]);
+    let mut bench = bench(by_step(Scene::standing(0)), &[1, 2]);
     let how = |fx: &Effects| {
         fx.iter().find_map(|effect| match effect {
             Effect::Do(Output::StartStep { how, .. }) => Some(*how),
@@ -176,4 +174,48 @@ fn a_step_is_called_again_when_no_node_has_the_program() {
     let fx = bench.shell_ends(1, ExitStatus::Exited(NEEDED), "");
     assert_eq!(how(&fx), None, "some have begun");
     assert!(is_forgotten(&fx, 1) && is_forgotten(&fx, 2));
+}
+
+fn by_step(mut scene: Scene) -> Scene {
+    scene.session.remote_shell = RemoteShell::Srun(vec!["srun".into()]);
+    scene
+}
+
+fn told(bench: &mut Bench, agent: u32, problem: Option<&str>) -> Effects {
+    let problem = problem.map(str::to_owned);
+    bench.tell(Input::StepTold { shell: ShellId(0), agent: AgentId(agent), problem })
+}
+
+#[test]
+fn the_root_is_asked_about_those_behind_an_agent_that_a_step_does_not_bring() {
+    let mut inner = bench(by_step(Scene::one_run(1)), &[3, 4]);
+    let problem = "no room".to_owned();
+    let fx = inner.tell(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
+    let asked = |agent| Control::Probe { agent: AgentId(agent), asker: AgentId(1) };
+    assert_eq!(said_up(&fx), [&asked(7), &asked(8)]);
+
+    let mut root = bench(by_step(Scene::one_run(0)), &[1, 2]);
+    root.tell(Input::CallStep((0..15).map(AgentId).collect()));
+    told(&mut root, 1, None);
+    let ask = |agent| Input::ProbeFor { branch: AgentId(1), agent: AgentId(agent), asker: AgentId(1) };
+    let answer = |agent, problem: Option<String>| Control::Probed { agent: AgentId(agent), asker: AgentId(1), problem };
+    assert!(root.tell(ask(7)).is_empty() && root.tell(ask(8)).is_empty());
+    assert_eq!(said_to(&told(&mut root, 8, None), 1), [&answer(8, None)]);
+    assert_eq!(said_to(&root.tell(ask(8)), 1), [&answer(8, None)], "it is known to have begun");
+    root.scene.now = root.starter.deadline().expect("it is waited for");
+    root.tell(Input::Tick);
+    root.scene.now = root.starter.start_by();
+    let late = Some("its task of the step did not begin within 30 s".to_owned());
+    assert!(said_to(&root.tell(Input::Tick), 1).contains(&&answer(7, late)));
+}
+
+#[test]
+fn in_a_standing_session_all_that_a_step_leaves_out_are_lost() {
+    let mut bench = bench(by_step(Scene::standing(0)), &[1, 2]);
+    bench.tell(Input::CallStep((0..15).map(AgentId).collect()));
+    told(&mut bench, 1, None);
+    told(&mut bench, 2, Some("no room"));
+    let fx = bench.shell_ends(0, ExitStatus::Exited(233), "");
+    let is_lost = |effect: &Effect| matches!(effect, Effect::Membership(membership::Input::ReportLost(missing)) if missing.agent == AgentId(1));
+    assert!(fx.iter().any(is_lost), "it has begun, and did not link");
 }

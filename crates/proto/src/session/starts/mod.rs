@@ -1,7 +1,8 @@
 //! The remote shells of one agent: a bounded number under way at once, called again where that helps.
 //!
 //! A wish is an agent to be started, for this agent or in the stead of one below, or a host to be asked whether it can
-//! be reached at all. What a shell's end means is `verdict`'s affair:
+//! be reached at all. What a shell's end means is `verdict`'s affair, and `of_step` has what
+//! a batch system says of a step:
 //!
 //! ```text
 //!   queued ──► running ──► linked                     the shell stays as long as its agent; its end means nothing
@@ -12,12 +13,14 @@
 //!
 //! An agent that links takes all that was wanted for it off the list: whatever its shell said.
 
+mod of_step;
 mod verdict;
 
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
+pub use of_step::{is_cancelled, step_words};
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{NEEDED, NEEDED_WORDS, is_cancelled, last_words, step_words};
+pub use verdict::{NEEDED, NEEDED_WORDS, last_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
@@ -98,14 +101,11 @@ enum State {
 
 impl Starts {
     pub fn new(me: AgentId, shell: &RemoteShell, max: u32, arch: Option<&'static str>) -> Self {
-        let first = match shell {
-            RemoteShell::Local | RemoteShell::Command(_) | RemoteShell::Srun(_) => How::Plain,
-            RemoteShell::Ssh(_) => How::Look,
-        };
+        let starter = shell.starter();
         Starts {
             me,
-            first,
-            remote: *shell != RemoteShell::Local,
+            first: if starter.looks_first { How::Look } else { How::Plain },
+            remote: !starter.same_machine,
             arch,
             max: max.max(1) as usize,
             next: 0,

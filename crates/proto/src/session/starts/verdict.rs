@@ -135,29 +135,6 @@ pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> String {
     }
 }
 
-/// What Slurm says of a step that somebody, or a limit, has ended.
-const CANCELLED: &str = " CANCELLED AT ";
-
-/// Whether these words are about the end of a whole step.
-pub fn is_cancelled(words: &str) -> bool {
-    words.contains(CANCELLED)
-}
-
-/// Why a step that is over has brought no agent. Batch systems say more than what is wrong.
-pub fn step_words(status: ExitStatus, stderr: &str) -> String {
-    if let Some(line) = stderr.lines().find(|line| is_cancelled(line)) {
-        let words = line.split_once("*** ").map_or(line, |(_, words)| words);
-        return words.trim_matches([' ', '*']).to_owned();
-    }
-    let errors: Vec<&str> = stderr.lines().filter(|line| line.contains("error:")).collect();
-    let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
-    match status {
-        ExitStatus::Exited(0) => joined("its step ended before its agent linked back", &said),
-        ExitStatus::Exited(code) => joined(&format!("its step left with exit code {code}"), &said),
-        ExitStatus::Signalled { signal, .. } => joined(&format!("its step was killed by signal {signal}"), &said),
-    }
-}
-
 pub fn joined(how: &str, stderr: &str) -> String {
     let said = shown(stderr);
     if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }

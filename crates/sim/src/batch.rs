@@ -1,0 +1,152 @@
+//! A batch system: the steps that the root calls, and how far each task is.
+//!
+//! It is like Slurm: a task that cannot be launched is named, and when all such tasks are named the whole step is given up; a task
+//! that leaves with a code, or is killed, is named; the call ends when no task is left, with the highest code. `tasks` has what
+//! becomes of each task, `says` what a step says, `ends` how it ends.
+
+mod ends;
+mod says;
+mod tasks;
+
+use crate::faults::NoStart;
+use crate::fifo::Fifo;
+use crate::hosts::Life;
+use crate::remote::{Reach, Remote};
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_proto::io::{ExitStatus, How, ShellId};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Bootstrap;
+
+/// Exit code of a task that is killed.
+const KILLED: u8 = 137;
+/// Exit code of a task that is not launched.
+const GIVEN_UP: u8 = 233;
+
+/// All steps of a world.
+#[derive(Default)]
+pub struct Batch {
+    steps: Vec<Step>,
+    shells: BTreeSet<ShellId>,
+    /// Agents with children that have told the root where they listen.
+    known: BTreeSet<u32>,
+}
+
+struct Step {
+    shell: ShellId,
+    tasks: BTreeMap<u32, Task>,
+    how: How,
+    bootstrap: Bootstrap,
+    says: Fifo<Said>,
+    /// Tasks that cannot be launched, and are not named yet.
+    unreachable: BTreeSet<u32>,
+    state: State,
+    code: u8,
+    stderr: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Task {
+    Launched,
+    /// Its agent has begun.
+    Begun,
+    Gone,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum State {
+    Running,
+    /// Tasks are killed without a word about each.
+    GivenUp,
+    /// What is said of each task from now on.
+    Cancelled(String),
+    Over,
+}
+
+enum Said {
+    Begun {
+        agent: u32,
+        listens: bool,
+    },
+    Problem {
+        agent: u32,
+        problem: String,
+    },
+    /// Its other tasks are killed next.
+    GivenUp,
+    CannotCall,
+    Exited(ExitStatus),
+}
+
+impl Batch {
+    /// Whether a step was called for this agent.
+    pub fn was_called(&self, agent: u32) -> bool {
+        self.steps.iter().any(|step| step.tasks.contains_key(&agent))
+    }
+
+    fn running(&self) -> Vec<u32> {
+        (0..self.steps.len() as u32).filter(|at| self.steps[*at as usize].state != State::Over).collect()
+    }
+}
+
+impl Step {
+    fn left(&self) -> Vec<u32> {
+        self.tasks.iter().filter(|(_, task)| **task != Task::Gone).map(|(agent, _)| *agent).collect()
+    }
+}
+
+impl World {
+    pub(crate) fn call_step(
+        &mut self,
+        caller: u32,
+        shell: ShellId,
+        agents: &[AgentId],
+        how: How,
+        bootstrap: Bootstrap,
+    ) {
+        if let Some(problem) = self.bad_step(caller, shell, agents) {
+            return self.checks.problem(format!("agent {caller} calls a step for {agents:?}: {problem}"));
+        }
+        // The driver says where the root listens.
+        let bootstrap = Bootstrap { parent: vec![format!("agent {caller}")], ..bootstrap };
+        let index = self.batch.steps.len() as u32;
+        let tasks: BTreeMap<u32, Task> = agents.iter().map(|agent| (agent.0, Task::Launched)).collect();
+        let reaches_nobody = |agent: &u32| self.host_spec(*agent).is_some_and(|host| host.reach == Reach::Nobody);
+        let unreachable = tasks.keys().copied().filter(reaches_nobody).collect();
+        self.batch.shells.insert(shell);
+        let says = Fifo::default();
+        let (code, stderr, state) = (0, String::new(), State::Running);
+        let agents: Vec<u32> = tasks.keys().copied().collect();
+        self.batch.steps.push(Step { shell, tasks, how, bootstrap, says, unreachable, state, code, stderr });
+        if agents.iter().any(|agent| self.no_start.get(agent) == Some(&NoStart::NoShell)) {
+            self.blame_step(index, true);
+            self.batch.steps[index as usize].state = State::Over;
+            return self.say(index, Said::CannotCall);
+        }
+        for agent in agents {
+            self.launch(index, agent);
+        }
+    }
+
+    fn bad_step(&self, caller: u32, shell: ShellId, agents: &[AgentId]) -> Option<&'static str> {
+        let is_running = |agent: &AgentId| {
+            let mut steps = self.batch.steps.iter().filter(|step| step.state != State::Over);
+            steps.any(|step| step.tasks.contains_key(&agent.0))
+        };
+        if caller != 0 {
+            Some("it is not the root")
+        } else if !self.spec.remote.as_ref().is_some_and(Remote::by_step) {
+            Some("there is no batch system")
+        } else if self.batch.shells.contains(&shell) {
+            Some("under an old number")
+        } else if agents.is_empty() || agents.contains(&AgentId(0)) {
+            Some("that is no list of others")
+        } else if agents.iter().any(|agent| !matches!(self.hosts[agent.index()].life, Life::Unborn)) {
+            Some("one of them was there already")
+        } else if agents.iter().any(is_running) {
+            Some("another step brings one of them")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How a step ends before its tasks do: it is given up, cancelled, or its call dies.
+
+use super::{KILLED, Said, State};
+use crate::clock::Event;
+use crate::faults::Culprit;
+use crate::world::World;
+use wireup_proto::io::{ExitStatus, Input};
+
+const SIGTERM: i32 = 15;
+/// From a cancelled step's SIGTERM to its SIGKILL, as Slurm has it (`KillWait`).
+const KILL_WAIT_NS: u64 = 30_000_000_000;
+/// How long a root that leaves waits for its steps to end by themselves.
+const STEP_END_NS: u64 = 2_000_000_000;
+
+impl World {
+    /// The call says so before it kills the other tasks, as Slurm's does: by then its words are in the root's pipe.
+    pub(super) fn give_up_step(&mut self, index: u32) {
+        self.append_error(index, "srun: error: Application launch failed: Communication connection failure\n");
+        let step = &mut self.batch.steps[index as usize];
+        if step.state == State::Over {
+            return;
+        }
+        step.state = State::GivenUp;
+        self.say(index, Said::GivenUp);
+    }
+
+    /// All that is left of a step is killed.
+    pub(crate) fn on_step_killed(&mut self, index: u32) {
+        for agent in self.batch.steps[index as usize].left() {
+            if self.hosts[agent as usize].is_alive() {
+                self.checks.output.expect_losses();
+                self.kill_agent(agent);
+            } else {
+                self.task_gone(index, agent, KILLED);
+            }
+        }
+    }
+
+    pub(super) fn blame_step(&mut self, index: u32, must: bool) {
+        for agent in self.batch.steps[index as usize].tasks.keys() {
+            let has_ranks = !self.hosts[*agent as usize].ranks.is_empty();
+            self.checks.blame(Culprit::Agent(*agent), must && has_ranks);
+        }
+    }
+
+    pub(crate) fn cancel_steps(&mut self) {
+        for index in self.batch.running() {
+            self.blame_step(index, false);
+            let step = &mut self.batch.steps[index as usize];
+            if step.state != State::Running {
+                continue;
+            }
+            let words = format!("STEP 1.{index} ON node1 CANCELLED");
+            step.stderr.push_str(&format!("slurmstepd: error: *** {words} ***\n"));
+            step.state = State::Cancelled(words);
+            for agent in step.left() {
+                if self.hosts[agent as usize].is_alive() {
+                    self.checks.output.expect_losses();
+                    self.tell_agent(agent, Input::ToldToEnd { signal: SIGTERM });
+                } else {
+                    self.task_gone(index, agent, 128 + SIGTERM as u8);
+                }
+            }
+            self.clock.after(KILL_WAIT_NS, Event::StepKilled(index));
+        }
+    }
+
+    /// The calls die: their tasks find no more input, and begin no more.
+    pub(crate) fn kill_steps(&mut self) {
+        for index in self.batch.running() {
+            self.blame_step(index, false);
+            self.batch.steps[index as usize].state = State::Over;
+            for agent in self.batch.steps[index as usize].left() {
+                self.give_up_waiting(agent, "");
+                if !self.hosts[agent as usize].is_alive() {
+                    self.task_gone(index, agent, KILLED);
+                }
+            }
+            self.say(index, Said::Exited(ExitStatus::Signalled { signal: 9, core_dumped: false }));
+        }
+    }
+
+    /// The root has left: its steps end by themselves, or are ended.
+    pub(crate) fn end_steps(&mut self) {
+        for index in self.batch.running() {
+            self.clock.after(STEP_END_NS, Event::StepKilled(index));
+        }
+    }
+}

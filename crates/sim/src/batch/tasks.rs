@@ -1,0 +1,181 @@
+//! What becomes of each task of a step: its agent begins, or does not, and ends.
+
+use super::{GIVEN_UP, KILLED, Said, State, Task};
+use crate::birth;
+use crate::clock::Event;
+use crate::faults::{Culprit, NoStart};
+use crate::hosts::Life;
+use crate::remote::{Pace, Program};
+use crate::world::World;
+use wireup_coll::tree::Tree;
+use wireup_proto::io::{ExitStatus, How, Input};
+use wireup_proto::{NEEDED, NEEDED_WORDS};
+use wireup_wire::ids::AgentId;
+use wireup_wire::session::Ancestor;
+
+/// Exit code of a task whose program cannot be executed.
+const NO_EXEC: u8 = 2;
+/// Exit code of an agent that cannot begin.
+const CANNOT: u8 = 125;
+
+impl World {
+    pub(super) fn launch(&mut self, step: u32, agent: u32) {
+        let no_start = self.no_start.get(&agent).copied();
+        if no_start.is_some() {
+            // If no node has the program, a step that does not end alone or fails leaves the others without it.
+            let tasks = self.batch.steps[step as usize].tasks.keys();
+            let mut hosts = tasks.filter_map(|agent| self.host_spec(*agent));
+            if hosts.any(|host| host.program == Program::Missing) {
+                self.blame_step(step, false);
+            }
+            self.checks.blame(Culprit::Agent(agent), true);
+        }
+        let pace = self.host_spec(agent).map_or(Pace::Prompt, |host| host.pace);
+        let mut delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
+        match pace {
+            Pace::Slow { by_ns } => delay_ns += by_ns,
+            // A file system hangs: the task is there, and its agent never begins.
+            Pace::Never => return,
+            Pace::Prompt => {}
+        }
+        if no_start != Some(NoStart::Silence) {
+            self.clock.after(delay_ns, Event::Task(step, agent));
+        }
+    }
+
+    /// A task is launched, as far as it can be.
+    pub(crate) fn on_task(&mut self, index: u32, agent: u32) {
+        let step = &mut self.batch.steps[index as usize];
+        if step.tasks.get(&agent) != Some(&Task::Launched) {
+            return;
+        }
+        if step.unreachable.remove(&agent) {
+            let is_last = step.unreachable.is_empty();
+            self.say_problem(index, agent, "Communication connection failure");
+            self.task_gone(index, agent, GIVEN_UP);
+            if is_last {
+                self.give_up_step(index);
+            }
+            return;
+        }
+        if let Some(NoStart::ShellFails { code }) = self.no_start.get(&agent).copied() {
+            return self.task_fails(index, agent, code);
+        }
+        let program = self.host_spec(agent).map_or(Program::There, |host| host.program);
+        let is_stored = self.hosts[agent as usize].has_program;
+        match (self.batch.steps[index as usize].how, program) {
+            (How::Plain | How::Look, Program::There) => self.on_task_begins(index, agent),
+            (How::Plain, Program::Missing | Program::OtherArch) => {
+                self.append_error(index, "slurmstepd: error: execve(): wireup: No such file or directory\n");
+                self.task_fails(index, agent, NO_EXEC);
+            }
+            (How::Look, Program::Missing) if is_stored => self.on_task_begins(index, agent),
+            (How::Send, Program::There | Program::Missing) => {
+                self.hosts[agent as usize].has_program = true;
+                self.task_gone(index, agent, 0);
+            }
+            (How::Look, Program::Missing) | (How::Look | How::Send, Program::OtherArch) => {
+                self.append_error(index, &format!("{NEEDED_WORDS} s390x\n"));
+                self.task_fails(index, agent, NEEDED);
+            }
+        }
+    }
+
+    fn on_task_begins(&mut self, index: u32, agent: u32) {
+        let step = &mut self.batch.steps[index as usize];
+        step.tasks.insert(agent, Task::Begun);
+        let bootstrap = step.bootstrap.clone();
+        let start_timeout_ns = bootstrap.session.start_timeout_ns;
+        let (config, jobs) = birth::task(bootstrap, AgentId(agent), self.local_now(agent));
+        self.hosts[agent as usize].step = Some(index);
+        self.come_alive(agent, config, jobs);
+        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        let listens = !tree.children(AgentId(agent)).is_empty();
+        self.say(index, Said::Begun { agent, listens });
+        if self.hosts[agent as usize].parent == Some(0) {
+            self.task_dials(agent, 0);
+        } else {
+            self.clock.after(start_timeout_ns, Event::TaskWaited(agent));
+            for at in self.batch.known.clone() {
+                self.tell_task(agent, at);
+            }
+        }
+        self.on_agent_turn(agent);
+    }
+
+    fn task_dials(&mut self, host: u32, at: u32) {
+        self.hosts[host as usize].dials = Some(at);
+        let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::AgentLink(host));
+    }
+
+    pub(super) fn tell_task(&mut self, host: u32, at: u32) {
+        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        self.clock.after(delay_ns, Event::TaskReads(host, at));
+    }
+
+    pub(crate) fn on_task_reads(&mut self, host: u32, at: u32) {
+        if !self.hosts[host as usize].is_alive() {
+            return;
+        }
+        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        if self.hosts[host as usize].parent == Some(at) {
+            if self.hosts[host as usize].dials.is_none() {
+                self.task_dials(host, at);
+            }
+        } else if tree.subtree_contains(AgentId(at), AgentId(host)) && at != host {
+            let above = std::iter::successors(tree.parent(AgentId(host)), |above| tree.parent(*above)).skip(1);
+            let known = above.filter(|above| above.0 == 0 || self.batch.known.contains(&above.0));
+            let ancestors = known.map(|agent| Ancestor { agent, addresses: vec![format!("agent {agent}")] }).collect();
+            self.tell_agent(host, Input::Ancestors { ancestors });
+        }
+    }
+
+    /// Where its parent listens was not known in time.
+    pub(crate) fn on_task_waited(&mut self, host: u32) {
+        self.give_up_waiting(host, "dialling the parent agent: it did not begin in time");
+    }
+
+    pub(super) fn give_up_waiting(&mut self, host: u32, problem: &str) {
+        let Some(step) = self.hosts[host as usize].step else { return };
+        if !self.hosts[host as usize].is_alive() || self.hosts[host as usize].dials.is_some() {
+            return;
+        }
+        self.checks.output.expect_losses();
+        self.say_problem(step, host, problem);
+        self.batch.steps[step as usize].code = self.batch.steps[step as usize].code.max(CANNOT);
+        self.kill_agent(host);
+    }
+
+    /// An agent that a step has brought is gone.
+    pub(crate) fn task_ends(&mut self, host: u32) {
+        let Some(step) = self.hosts[host as usize].step else { return };
+        match self.hosts[host as usize].life {
+            Life::Killed => {
+                let problem = match &self.batch.steps[step as usize].state {
+                    State::Cancelled(words) => words.clone(),
+                    State::Running | State::GivenUp | State::Over => "Killed".to_owned(),
+                };
+                self.say_problem(step, host, &problem);
+                self.task_gone(step, host, KILLED);
+            }
+            Life::Unborn | Life::Alive(_) | Life::Left => self.task_gone(step, host, 0),
+        }
+    }
+
+    fn task_fails(&mut self, index: u32, agent: u32, code: u8) {
+        self.say_problem(index, agent, &format!("its task left with exit code {code}"));
+        self.task_gone(index, agent, code);
+    }
+
+    pub(super) fn task_gone(&mut self, index: u32, agent: u32, code: u8) {
+        let step = &mut self.batch.steps[index as usize];
+        step.tasks.insert(agent, Task::Gone);
+        step.code = step.code.max(code);
+        if step.left().is_empty() && step.state != State::Over {
+            step.state = State::Over;
+            let status = ExitStatus::Exited(step.code);
+            self.say(index, Said::Exited(status));
+        }
+    }
+}
