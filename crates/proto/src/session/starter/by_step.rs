@@ -202,7 +202,7 @@ impl Starter {
 
     /// Agents behind a child that is late, of which nothing was heard either.
     pub(super) fn unheard_below(&self, view: &View<'_>, child: AgentId) -> Vec<AgentId> {
-        let unheard = |agent: &AgentId| *agent != child && self.steps.holds(*agent) && !self.steps.has_begun(*agent);
+        let unheard = |agent: &AgentId| *agent != child && self.steps.is_unheard(*agent);
         view.tree.subtree(child).filter(unheard).collect()
     }
 }
