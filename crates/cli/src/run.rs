@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use wireup_coll::{Mapping, Tree};
-use wireup_node::keeper::{Group, Keeper};
+use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
 use wireup_node::trace;
@@ -54,7 +54,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
     // If it fails here it is tried again, and told, when it is needed.
-    let keeper = Keeper::fork(Group::Own).ok();
+    let keeper = Keeper::fork().ok();
     let here = look_around(&low)?;
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
     let mapping = mapping(&high)?;

@@ -18,8 +18,12 @@ pub struct KeeperLink {
 }
 
 impl KeeperLink {
-    /// Watches a keeper's socket.
-    pub fn begin(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
+    /// Forks a keeper, or takes the one that was forked beforehand, and watches its socket.
+    pub fn begin(spare: Option<Keeper>, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
+        let keeper = match spare {
+            Some(keeper) => keeper,
+            None => Keeper::fork()?,
+        };
         reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
         Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, born: 0 })
     }

@@ -12,7 +12,7 @@
 
 use super::keeper_link::KeeperLink;
 use super::token::Token;
-use crate::keeper::{Group, Keeper, KeeperEvent, Request};
+use crate::keeper::{Keeper, KeeperEvent, Request};
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::clock::monotonic_ns;
@@ -50,17 +50,14 @@ impl Keepers {
         self.settle_ns = Some(now_ns);
     }
 
-    /// One that is ready, else a new one.
-    ///
-    /// # Errors
-    /// As [`Keeper::fork`].
-    pub fn take(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
-        let Some((_, keeper)) = self.idle.pop_first() else { return Keeper::fork(self.group()) };
+    /// One that is ready, if there is one.
+    pub fn take(&mut self, reactor: &Reactor) -> Option<Keeper> {
+        let (_, keeper) = self.idle.pop_first()?;
         if self.standing {
             let _ = reactor.remove(keeper.fd());
             self.settle_ns = Some(monotonic_ns() + QUIET_NS);
         }
-        Ok(keeper)
+        Some(keeper)
     }
 
     /// Its job is over. What is left of that ends now or, in a standing session, soon.
@@ -130,13 +127,9 @@ impl Keepers {
         let _ = self.fill(reactor);
     }
 
-    fn group(&self) -> Group {
-        if self.standing { Group::Own } else { Group::Agents }
-    }
-
     fn fill(&mut self, reactor: &Reactor) -> io::Result<()> {
         while self.idle.len() < IDLE_MIN {
-            let keeper = Keeper::fork(self.group())?;
+            let keeper = Keeper::fork()?;
             watch(&keeper, reactor)?;
             self.idle.insert(keeper.pid(), keeper);
         }

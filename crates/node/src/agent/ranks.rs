@@ -63,15 +63,9 @@ struct RankIo {
 }
 
 impl JobRanks {
-    /// With a keeper, which has nothing to do yet.
-    pub fn begin(
-        job: JobId,
-        seat: Seat,
-        keeper: io::Result<Keeper>,
-        reactor: &Reactor,
-    ) -> Result<JobRanks, SpawnError> {
-        let keeper = keeper
-            .and_then(|keeper| KeeperLink::begin(keeper, Token::Keeper(seat), reactor))
+    /// With a keeper: `spare`, or one forked now. It has nothing to do yet.
+    pub fn begin(job: JobId, seat: Seat, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+        let keeper = KeeperLink::begin(spare, Token::Keeper(seat), reactor)
             .map_err(|error| failed("the keeper of the ranks", &error))?;
         Ok(JobRanks {
             job,

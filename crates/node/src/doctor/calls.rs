@@ -6,7 +6,7 @@
 use crate::agent::remote::Own;
 use crate::agent::starters;
 use crate::agent::tail::{Stream, Tail};
-use crate::keeper::{Alive, Batch, Group, Keeper, KeeperEvent, Process, Request, StdinKind};
+use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Request, StdinKind};
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::reactor::{Event, Interest, Reactor};
@@ -101,7 +101,7 @@ impl Calls {
     /// # Errors
     /// No process or descriptor is left.
     pub fn new(common: Common, calls: Vec<Call>, reactor: &Reactor) -> io::Result<Calls> {
-        let keeper = Keeper::fork(Group::Own)?;
+        let keeper = Keeper::fork()?;
         reactor.add(keeper.fd(), KEEPER, Interest::READABLE)?;
         let mut starts = Starts::new(AgentId(0), &common.remote_shell, common.at_once, Some(std::env::consts::ARCH));
         let purpose = |_: usize| match common.probe {

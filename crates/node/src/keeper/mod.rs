@@ -1,18 +1,14 @@
 //! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent.
 //!
 //! It is forked from the agent without `exec`, while that has one thread. It is child subreaper and leads a
-//! process group of its own; every process that it starts is killed by the kernel if the keeper dies, and swept by the
+//! session of its own; every process that it starts is killed by the kernel if the keeper dies, and swept by the
 //! keeper if the agent dies (end of file on their socket): killed with all that descends from it, whether it
 //! called `setsid` or forked twice, and reaped until nothing is left.
 //!
 //! A job's ranks share the keeper's session (but for one with a terminal), each leads a process group. With Linux' autogroups a session
 //! is a scheduling group. In one group `sched_yield` lets the other ranks run; where each rank has a group of its own it does nothing,
-//! and ranks that poll for each other come to a crawl as soon as anything else wants the cpus. In a standing session each job has a
-//! group of its own, for the same reason: ranks of another job that compute would be what those that poll yield to.
-//!
-//! The agent of a single job shares its session with keeper and ranks: where many nodes are on one machine each node has one group, and
-//! in it the agent as much as each rank. In a group of its own it would be given the cpu for every single request as soon as that
-//! comes, which costs a switch each; so it finds several whenever it runs. Not so the root's agent in the launcher's process.
+//! and ranks that poll for each other come to a crawl as soon as anything else wants the cpus. A job has a group of its own, for the
+//! same reason: ranks of another job that compute would be what those that poll yield to. Agents have sessions of their own.
 //! Since the keeper is in the session, the kernel lets `SIGTSTP` stop a rank.
 //!
 //! Ranks, keepers and agents have a short time slice: where there are no autogroups (containers, the cgroups of a batch system or
@@ -61,15 +57,6 @@ pub struct Keeper {
     inbox: Inbox,
 }
 
-/// The session, and so with autogroups the scheduling group, of a keeper and its ranks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Group {
-    /// One of their own.
-    Own,
-    /// Their agent's, where it has one to itself. In a launcher's process it is in the user's.
-    Agents,
-}
-
 /// Whether the keeper is still there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alive {
@@ -83,13 +70,13 @@ impl Keeper {
     ///
     /// # Errors
     /// No process, descriptor or memory is left.
-    pub fn fork(group: Group) -> io::Result<Keeper> {
+    pub fn fork() -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
         // Read here: afterwards the agent may be faster to change them than the keeper to look. Most often there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
         match process::fork_with_signals_blocked()? {
-            Fork::Child => serve::main(far, terminal, group),
+            Fork::Child => serve::main(far, terminal),
             Fork::Parent { child } => Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() }),
         }
     }

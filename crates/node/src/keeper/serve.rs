@@ -5,7 +5,6 @@
 //! signal by a few starts at most. Descriptors that wait to be sent are few: `clone` copies and `exec` closes the
 //! whole table.
 
-use super::Group;
 use super::channel::{Flushed, Inbox, Outbox};
 use super::directories::Directories;
 use super::living::{Living, Start, status};
@@ -47,9 +46,9 @@ const CHILDREN: u64 = 1;
 /// The life of a keeper, from just after the fork with all signals blocked to its exit.
 ///
 /// `terminal`: the modes of standard input, if that is one.
-pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, group: Group) -> ! {
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>) -> ! {
     // A panic must not unwind into the agent's frames, which this process has a copy of.
-    let served = std::panic::catch_unwind(move || Serve::new(socket, terminal, group).and_then(Serve::run));
+    let served = std::panic::catch_unwind(move || Serve::new(socket, terminal).and_then(Serve::run));
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
 
@@ -86,14 +85,11 @@ struct Ready {
 }
 
 impl Serve {
-    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>, group: Group) -> io::Result<Serve> {
+    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>) -> io::Result<Serve> {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
-        match group {
-            Group::Agents if process::parent_has_session() => process::new_group()?,
-            Group::Agents | Group::Own => process::new_session()?,
-        }
+        process::new_session()?;
         process::shorten_slice();
         process::set_subreaper()?;
         let low = socket;

@@ -61,13 +61,7 @@ impl Told {
 
 impl Bench {
     fn new() -> Bench {
-        Bench {
-            keeper: Keeper::fork(Group::Own).unwrap(),
-            told: BTreeMap::new(),
-            swept: 0,
-            renewed: 0,
-            alive: Alive::Yes,
-        }
+        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 
     fn request(&mut self, request: &Request) {

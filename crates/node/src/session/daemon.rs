@@ -18,7 +18,7 @@ use super::owner::Owner;
 use super::place::Place;
 use crate::agent::driver::{AgentDriver, BeginError};
 use crate::agent::token::Token;
-use crate::keeper::{Group, Keeper, Request};
+use crate::keeper::{Keeper, Request};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -164,7 +164,7 @@ impl<'p> Daemon<'p> {
         // Without these fewer ranks fit, and orphans of a killed keeper stay.
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
-        let mut warden = Keeper::fork(Group::Own).map_err(system("creating a process"))?;
+        let mut warden = Keeper::fork().map_err(system("creating a process"))?;
         warden.request(&Request::RemoveUnclaimed {
             directory: place.path().as_os_str().as_bytes().to_vec(),
             log: LOG.into(),

@@ -143,22 +143,6 @@ pub fn new_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process the leader of a new process group, in the session that it is in.
-///
-/// # Errors
-/// It leads a session.
-pub fn new_group() -> io::Result<()> {
-    rustix::process::setpgid(None, None)?;
-    Ok(())
-}
-
-/// Whether this process' parent leads the session of both, and that has no terminal: nobody else is told of its end, and no process
-/// in it can be stopped for reading what is typed.
-pub fn parent_has_session() -> bool {
-    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
-    session_leader() == parent && parent.is_some() && std::fs::File::open("/dev/tty").is_err()
-}
-
 /// Leaves at once: no exit handlers, no flushing, no destructors.
 pub fn leave(code: i32) -> ! {
     // SAFETY: `_exit` only ends the process.

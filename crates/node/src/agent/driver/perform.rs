@@ -214,7 +214,7 @@ fn shells_of<'s>(
     match shells {
         Some(shells) => Ok(shells),
         None => {
-            let begun = keepers.take(reactor).and_then(|keeper| Shells::begin(keeper, reactor));
+            let begun = Shells::begin(keepers.take(reactor), reactor);
             Ok(shells.insert(begun.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
         }
     }

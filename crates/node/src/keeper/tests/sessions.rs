@@ -40,52 +40,6 @@ fn ranks_share_a_scheduling_group_that_is_their_jobs() {
     pids.into_iter().for_each(wait_until_gone);
 }
 
-/// Runs a test in a child that leads a session of its own, as an agent does that a remote shell has started.
-fn as_leader(test: impl FnOnce()) {
-    match process::fork_with_signals_blocked().unwrap() {
-        Fork::Child => {
-            process::new_session().unwrap();
-            let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).is_ok();
-            process::leave(if passed { 0 } else { 1 });
-        }
-        Fork::Parent { child } => assert_eq!(process::wait_for(child).unwrap(), process::Ended::Exited(0)),
-    }
-}
-
-#[test]
-fn the_agent_of_a_single_job_shares_its_group_with_the_ranks() {
-    as_leader(|| {
-        let mut bench = Bench { keeper: Keeper::fork(Group::Agents).unwrap(), ..Bench::new() };
-        bench.start(batch(&["sleep", "1000"], vec![rank(0)]));
-        let (own, keeper, pid) = (process::own_pid(), bench.keeper.pid(), bench.told[&0].pid);
-        for of in [keeper, pid] {
-            assert_eq!((session(of), autogroup(of)), (session(own), autogroup(own)));
-            assert_eq!(stat(of)[2], of.to_string(), "signals go to groups");
-        }
-        bench.keeper.close().unwrap();
-        wait_until_gone(pid);
-    });
-}
-
-/// The user's shell leads the session of a launcher: what is sent to all of it is not for the ranks.
-#[test]
-fn in_a_session_of_somebody_else_the_keeper_makes_its_own() {
-    as_leader(|| match process::fork_with_signals_blocked().unwrap() {
-        Fork::Child => {
-            let keeper = Keeper::fork(Group::Agents).unwrap();
-            let pid = keeper.pid();
-            let start = std::time::Instant::now();
-            while session(pid) != pid.to_string() {
-                assert!(start.elapsed() < PATIENCE, "it stays");
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            keeper.close().unwrap();
-            process::leave(0);
-        }
-        Fork::Parent { child } => assert_eq!(process::wait_for(child).unwrap(), process::Ended::Exited(0)),
-    });
-}
-
 /// The kernel ignores it for a group that nobody else in the session could continue.
 #[test]
 fn a_rank_can_stop_itself_as_a_terminal_does() {
