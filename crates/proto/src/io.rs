@@ -364,6 +364,8 @@ pub struct SpawnPlan {
     pub programs: Vec<Program>,
     pub ranks: Vec<RankPlan>,
     pub bind_to: BindTo,
+    /// Other nodes of the job are on this machine too.
+    pub shares_machine: bool,
     /// Whether standard output and error are pipes to the agent (always, today) and who reads standard input.
     pub stdin: StdinTarget,
     /// Rank `StdinTarget::One` inherits the agent's own standard input.

@@ -21,6 +21,7 @@ pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
 pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan {
     let options = &spec.options;
     let local_size = mapping.local_size(node);
+    let shares_machine = spec.nodes[node.index()].shared;
     let ranks = mapping
         .ranks_of(node)
         .enumerate()
@@ -40,7 +41,8 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         job: spec.job,
         programs: spec.apps.iter().map(|app| program(spec, app)).collect(),
         ranks,
-        bind_to: if spec.nodes[node.index()].shared { BindTo::None } else { options.bind_to },
+        bind_to: if shares_machine { BindTo::None } else { options.bind_to },
+        shares_machine,
         stdin: options.stdin,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
         pmi_socket: options.pmi.has_simple(),

@@ -21,7 +21,7 @@ impl Batch {
             stdin: stdin(plan, rank),
             stdout: OutKind::Pipe,
             stderr: OutKind::Pipe,
-            is_rank: true,
+            shares_session: !plan.shares_machine,
             pmi: plan.pmi_socket,
             pty: rank.pty,
             ..Process::new(u32::from(rank.local.0))
@@ -91,6 +91,7 @@ mod tests {
             programs: vec![],
             ranks: (0..ranks).map(rank).collect(),
             bind_to,
+            shares_machine: false,
             stdin,
             stdin_inherit,
             pmi_socket: true,
@@ -112,6 +113,15 @@ mod tests {
         assert!(even(cpus + 1).processes.iter().all(|process| process.cpus.is_none()));
         assert!(even(1).processes[0].cpus.is_none());
         assert_eq!(even(cpus).processes[0].cpus.is_some(), cpus > 1);
+    }
+
+    #[test]
+    fn ranks_share_a_session_where_their_node_has_the_machine() {
+        let alone = plan(2, BindTo::None, StdinTarget::None, false);
+        for shares_machine in [false, true] {
+            let batch = Batch::from_plan(&SpawnPlan { shares_machine, ..alone.clone() }).unwrap();
+            assert!(batch.processes.iter().all(|process| process.shares_session == !shares_machine));
+        }
     }
 
     #[test]

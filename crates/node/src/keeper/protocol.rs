@@ -69,8 +69,8 @@ pub struct Process {
     pub stdin: StdinKind,
     pub stdout: OutKind,
     pub stderr: OutKind,
-    /// A rank: it waits for other ranks, often by polling, and shares the keeper's session with them.
-    pub is_rank: bool,
+    /// It waits for others, often by polling, and shares the keeper's session with them.
+    pub shares_session: bool,
     /// Whether it gets a PMI socket, with its number in `PMI_FD`.
     pub pmi: bool,
     /// A pseudo-terminal of this size (rows, columns) instead of all three streams.
@@ -88,7 +88,7 @@ impl Process {
             stdin: StdinKind::Null,
             stdout: OutKind::Pipe,
             stderr: OutKind::Pipe,
-            is_rank: false,
+            shares_session: false,
             pmi: false,
             pty: None,
         }

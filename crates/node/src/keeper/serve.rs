@@ -394,9 +394,9 @@ impl Serve {
     }
 }
 
-/// Ranks share the keeper's session: see the module `keeper` for why. A controlling terminal belongs to one session.
+/// Ranks of a machine's only node share the keeper's session: see the module `keeper` for why. A controlling terminal belongs to one session.
 fn session(process: &Process) -> Session {
-    match (process.pty, process.is_rank) {
+    match (process.pty, process.shares_session) {
         (Some(_), _) => Session::OwnWithTerminal,
         (None, true) => Session::Shared,
         (None, false) => Session::Own,

@@ -4,9 +4,6 @@
 //! need a little longer for that than the agent has needed for its replies to all. So for that long the agent does not look at the
 //! PMI sockets of this job, and their ranks have the cpus; the kernel keeps what they send. All else is served meanwhile: other jobs,
 //! links, output, the ends of ranks.
-//!
-//! Since each rank has a scheduling group of its own this matters little: last in to last out, 64 ranks on 2 cpus, against Hydra 5 in
-//! the same runs, 0.93 and 1.00 x with it, 0.97 and 1.25 x without (two runs of 7 rounds each).
 
 use super::JobRanks;
 use super::pmi::interest;

@@ -3,7 +3,7 @@
 use super::*;
 
 fn rank(slot: u32) -> Process {
-    Process { is_rank: true, ..Process::new(slot) }
+    Process { shares_session: true, ..Process::new(slot) }
 }
 
 /// Fields of `/proc/PID/stat` behind the name: state, parent, process group, session.
