@@ -25,7 +25,6 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::Input;
 use wireup_proto::{Agent, AgentConfig, Instant};
@@ -83,8 +82,6 @@ pub enum BeginError {
 impl AgentDriver {
     pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
         let config = AgentConfig { arch: Some(ARCH), ..config };
-        // As the ranks, which would push it aside otherwise just when it answers them.
-        process::shorten_slice();
         let recorder = match &config.session.record_dir {
             None => None,
             Some(directory) => Some(

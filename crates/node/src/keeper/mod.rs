@@ -16,9 +16,8 @@
 //!
 //! Since the keeper is in the session, the kernel lets `SIGTSTP` stop a rank.
 //!
-//! Ranks, keepers and agents have a short time slice: where there are no autogroups (containers, the cgroups of a batch system or
-//! of systemd) all share a group with whatever else is busy, and when a fence ends on many nodes of one machine at once, each rank that
-//! leaves it is to have its turn before the first ones have asked for all their values.
+//! Such ranks, their keepers and agents have a short time slice: where there are no autogroups (containers, the cgroups of a batch
+//! system or of systemd) all share a group with whatever else is busy.
 //!
 //! It owns processes and nothing else. Pipes, PMI sockets and pseudo-terminals are made here, since they must be
 //! there before the process, but the agent's ends travel to the agent as soon as the process runs.

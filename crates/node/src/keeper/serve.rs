@@ -90,7 +90,6 @@ impl Serve {
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
         process::new_session()?;
-        process::shorten_slice();
         process::set_subreaper()?;
         let low = socket;
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
@@ -187,7 +186,12 @@ impl Serve {
         while let Some(request) = self.inbox.next::<Request>() {
             self.patience = PATIENCE_MIN;
             match request {
-                Request::Spawn(batch) => enqueue(batch, &mut self.queue),
+                Request::Spawn(batch) => {
+                    if batch.processes.iter().any(|process| process.shares_session) {
+                        process::shorten_slice();
+                    }
+                    enqueue(batch, &mut self.queue);
+                }
                 Request::Signal { slot, signal } => {
                     self.stops.on_signal(slot, signal, monotonic_ns());
                     self.signal(slot, signal);

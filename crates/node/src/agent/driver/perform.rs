@@ -10,6 +10,7 @@ use super::AgentDriver;
 use bytes::Bytes;
 use std::io;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::process;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::ShareId;
@@ -81,6 +82,10 @@ impl AgentDriver {
             }
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
+                if !plan.shares_machine {
+                    // As the ranks, which would push it aside otherwise just when it answers them.
+                    process::shorten_slice();
+                }
                 let by_step = self.agent.session().remote_shell.starter().by_step;
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
