@@ -28,7 +28,7 @@ impl Tools {
         let (sysroot, host) = (PathBuf::from(rustc("sysroot")?), rustc("host-tuple")?);
         let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
         if !objcopy.exists() {
-            return Err(format!("{} is missing; is Rust from rustup and not older than 1.85?", objcopy.display()));
+            return Err(format!("{} is missing; is Rust from rustup and not older than 1.88?", objcopy.display()));
         }
         Ok(Tools { at, objcopy })
     }
