@@ -120,7 +120,7 @@ mod tests {
         let alone = plan(2, BindTo::None, StdinTarget::None, false);
         for shares_machine in [false, true] {
             let batch = Batch::from_plan(&SpawnPlan { shares_machine, ..alone.clone() }).unwrap();
-            assert!(batch.processes.iter().all(|process| process.shares_session == !shares_machine));
+            assert!(batch.processes.iter().all(|process| process.shares_session != shares_machine));
         }
     }
 
