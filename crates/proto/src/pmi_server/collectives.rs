@@ -116,7 +116,7 @@ impl Turn<'_, '_> {
         let mut plain = Vec::new();
         let value = escape::halve(value, &mut plain);
         if max_len == 0 || max_len as usize > ALLGATHER_LEN_MAX || value.len() > max_len as usize {
-            return self.answer(envelope, &Reply::Failed { message: "value_is_longer_than_the_maximum" });
+            return self.refuse(envelope, "value_is_longer_than_the_maximum");
         }
         *self.outstanding += 1;
         let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
@@ -135,7 +135,7 @@ impl Turn<'_, '_> {
         };
         if let Some(message) = problem {
             *self.state = State::Ready;
-            return self.answer(envelope, &Reply::Failed { message });
+            return self.refuse(envelope, message);
         }
         let ticket = Ticket::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
         let entry = Entry::Ring { value: Bytes::copy_from_slice(value) };

@@ -21,7 +21,7 @@ impl PmiLink {
 impl Turn<'_, '_> {
     pub(super) fn on_group(&mut self, envelope: &Envelope<'_>, text: &[u8]) {
         if self.subversion < 2 {
-            return self.answer(envelope, &Reply::Failed { message: "group_barriers_need_PMI_1.2" });
+            return self.refuse(envelope, "group_barriers_need_PMI_1.2");
         }
         let problem = match Group::parse(text, self.facts.job_size) {
             Err(problem) => problem.to_string(),

@@ -11,6 +11,9 @@ use wireup_wire::pmi::{Envelope, Reply, Request, encode_reply};
 /// The commands of our own clients, as they are now.
 const EXTENSION_VERSION: u32 = 1;
 
+const MAXES: Reply<'_> =
+    Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 };
+
 impl Turn<'_, '_> {
     pub(super) fn on_request(&mut self, envelope: &Envelope<'_>) -> Next {
         let event = match &envelope.request {
@@ -19,11 +22,11 @@ impl Turn<'_, '_> {
             Request::FullInit { .. } => Event::FullInit,
             Request::Barrier { group: None } | Request::Ring { .. } => Event::Fence,
             Request::Finalize if *self.outstanding > 0 => {
-                self.answer(envelope, &Reply::Failed { message: "finalize_with_collectives_outstanding" });
+                self.refuse(envelope, "finalize_with_collectives_outstanding");
                 return Next::Go;
             }
             Request::Finalize if *self.groups > 0 => {
-                self.answer(envelope, &Reply::Failed { message: "finalize_while_in_the_barrier_of_a_group" });
+                self.refuse(envelope, "finalize_while_in_the_barrier_of_a_group");
                 return Next::Go;
             }
             Request::Finalize => Event::Finalize,
@@ -32,13 +35,39 @@ impl Turn<'_, '_> {
                 self.effects.push(Effect::Abort { code: *code, message });
                 return Next::Go;
             }
-            _ => Event::Ask,
+            Request::Get { .. }
+            | Request::Put { .. }
+            | Request::Barrier { group: Some(_) }
+            | Request::GetMaxes
+            | Request::GetUniverseSize
+            | Request::GetAppnum
+            | Request::GetMyKvsname
+            | Request::JobGetId
+            | Request::PutNodeAttr { .. }
+            | Request::GetNodeAttr { .. }
+            | Request::GetJobAttr { .. }
+            | Request::PublishName { .. }
+            | Request::UnpublishName { .. }
+            | Request::LookupName { .. }
+            | Request::JobConnect { .. }
+            | Request::JobDisconnect { .. }
+            | Request::FenceNb { .. }
+            | Request::Allgather { .. }
+            | Request::KvsMap { .. }
+            | Request::GetByIdx { .. }
+            | Request::CreateKvs
+            | Request::DestroyKvs { .. }
+            | Request::InitAck { .. }
+            | Request::SingInit { .. }
+            | Request::Spawn(_)
+            | Request::Unknown { .. }
+            | Request::Malformed { .. } => Event::Ask,
         };
         match self.state.next(event) {
             Ok(next) => *self.state = next,
             Err(Refused) => {
                 let problem = refusal(*self.state, event);
-                self.answer(envelope, &Reply::Failed { message: problem });
+                self.refuse(envelope, problem);
                 return Next::Go;
             }
         }
@@ -68,7 +97,27 @@ impl Turn<'_, '_> {
             Request::KvsMap { have } => self.on_kvs_map(envelope, have),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
-            _ => self.on_fact(envelope),
+            Request::FullInit { .. } => self.on_full_init(envelope),
+            Request::GetMaxes => self.answer(envelope, &MAXES),
+            Request::GetUniverseSize => self.answer(envelope, &Reply::UniverseSize(self.facts.job_size)),
+            Request::GetAppnum => self.answer(envelope, &Reply::Appnum(self.who.appnum.into())),
+            Request::GetMyKvsname => self.answer(envelope, &Reply::KvsName(self.facts.nspace.as_bytes())),
+            Request::JobGetId => self.answer(envelope, &Reply::JobId(self.facts.nspace.as_bytes())),
+            Request::GetJobAttr { key } => self.on_job_attr(envelope, key),
+            Request::Malformed { problem, .. } => self.refuse(envelope, &problem.to_string().replace(' ', "_")),
+            Request::Spawn(_) => self.refuse(envelope, "spawn_is_not_offered_by_this_version"),
+            Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
+                self.refuse(envelope, "name_publishing_is_not_offered_by_this_version");
+            }
+            // An abort has no answer and was noted above.
+            Request::Abort { .. }
+            | Request::JobConnect { .. }
+            | Request::JobDisconnect { .. }
+            | Request::CreateKvs
+            | Request::DestroyKvs { .. }
+            | Request::InitAck { .. }
+            | Request::SingInit { .. }
+            | Request::Unknown { .. } => self.refuse(envelope, "command_not_supported"),
         }
         Next::Go
     }
@@ -91,41 +140,22 @@ impl Turn<'_, '_> {
         Next::Agreed(subversion)
     }
 
-    /// Requests whose answers are known beforehand.
-    fn on_fact(&mut self, envelope: &Envelope<'_>) {
-        let facts = self.facts;
-        if let Request::Malformed { problem, .. } = &envelope.request {
-            let message = problem.to_string().replace(' ', "_");
-            return self.answer(envelope, &Reply::Failed { message: &message });
-        }
-        let reply = match &envelope.request {
-            Request::FullInit { .. } => {
-                self.effects.push(Effect::Initialised);
-                Reply::FullInit {
-                    version: 2,
-                    subversion: 0,
-                    rank: self.who.rank.0,
-                    size: facts.job_size,
-                    appnum: self.who.appnum.into(),
-                    spawner: None,
-                    extension: Some(EXTENSION_VERSION),
-                }
-            }
-            Request::GetMaxes => {
-                Reply::Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 }
-            }
-            Request::GetUniverseSize => Reply::UniverseSize(facts.job_size),
-            Request::GetAppnum => Reply::Appnum(self.who.appnum.into()),
-            Request::GetMyKvsname => Reply::KvsName(facts.nspace.as_bytes()),
-            Request::JobGetId => Reply::JobId(facts.nspace.as_bytes()),
-            Request::GetJobAttr { key } => return self.on_job_attr(envelope, key),
-            Request::Spawn(_) => Reply::Failed { message: "spawn_is_not_offered_by_this_version" },
-            Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
-                Reply::Failed { message: "name_publishing_is_not_offered_by_this_version" }
-            }
-            _ => Reply::Failed { message: "command_not_supported" },
+    fn on_full_init(&mut self, envelope: &Envelope<'_>) {
+        self.effects.push(Effect::Initialised);
+        let reply = Reply::FullInit {
+            version: 2,
+            subversion: 0,
+            rank: self.who.rank.0,
+            size: self.facts.job_size,
+            appnum: self.who.appnum.into(),
+            spawner: None,
+            extension: Some(EXTENSION_VERSION),
         };
         self.answer(envelope, &reply);
+    }
+
+    pub(super) fn refuse(&mut self, envelope: &Envelope<'_>, message: &str) {
+        self.answer(envelope, &Reply::Failed { message });
     }
 
     fn on_put(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8], value: &[u8]) {
@@ -143,7 +173,7 @@ impl Turn<'_, '_> {
             None
         };
         match problem {
-            Some(message) => self.answer(envelope, &Reply::Failed { message }),
+            Some(message) => self.refuse(envelope, message),
             None => {
                 self.tables.kvs.put(key, value);
                 *self.has_put = true;
@@ -154,7 +184,7 @@ impl Turn<'_, '_> {
 
     fn on_get(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, key: &[u8]) -> Next {
         if !self.is_own_kvs(kvsname) {
-            self.answer(envelope, &Reply::Failed { message: "kvsname_is_not_that_of_this_job" });
+            self.refuse(envelope, "kvsname_is_not_that_of_this_job");
         } else if key.starts_with(b"PMI_") || key == b"universeSize" {
             self.on_job_attr(envelope, key);
         } else {
@@ -175,11 +205,11 @@ impl Turn<'_, '_> {
 
     fn on_put_attr(&mut self, envelope: &Envelope<'_>, key: &[u8], value: &[u8]) {
         if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX {
-            self.answer(envelope, &Reply::Failed { message: "key_or_value_is_too_long" });
+            self.refuse(envelope, "key_or_value_is_too_long");
             return;
         }
         match self.tables.attrs.put(key, value) {
-            Err(Full) => self.answer(envelope, &Reply::Failed { message: "too_many_node_attributes" }),
+            Err(Full) => self.refuse(envelope, "too_many_node_attributes"),
             Ok(parked) => {
                 self.answer(envelope, &Reply::Done);
                 if !parked.is_empty() {

@@ -10,7 +10,7 @@ impl Turn<'_, '_> {
     /// `have`: the versions where the client's segments end, oldest first, separated by commas.
     pub(super) fn on_kvs_map(&mut self, envelope: &Envelope<'_>, have: &[u8]) {
         let Some(have) = numbers(have) else {
-            return self.answer(envelope, &Reply::Failed { message: "have_is_not_a_list_of_numbers" });
+            return self.refuse(envelope, "have_is_not_a_list_of_numbers");
         };
         match self.tables.kvs.map(&have, self.tables.shares) {
             Ok(mapping) => {
@@ -20,7 +20,7 @@ impl Turn<'_, '_> {
             }
             Err(error) => {
                 self.effects.push(Effect::unreadable(error));
-                self.answer(envelope, &Reply::Failed { message: UNREADABLE });
+                self.refuse(envelope, UNREADABLE);
             }
         }
     }

@@ -7,11 +7,11 @@ use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply};
 impl Turn<'_, '_> {
     pub(super) fn on_get_by_index(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, index: i32) -> Next {
         let Ok(number) = u32::try_from(index) else {
-            self.answer(envelope, &Reply::Failed { message: "idx_is_negative" });
+            self.refuse(envelope, "idx_is_negative");
             return Next::Go;
         };
         if !self.is_own_kvs(kvsname) {
-            self.answer(envelope, &Reply::Failed { message: "kvsname_is_not_that_of_this_job" });
+            self.refuse(envelope, "kvsname_is_not_that_of_this_job");
         } else if *self.lazy > 0 {
             *self.waiting_get = Some(WaitingGet::Number(number));
             return Next::Wait;
