@@ -18,11 +18,11 @@ use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants};
 use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
-use crate::session::inputs::{early, launchers, membership, starter, ucx};
+use crate::session::inputs::{agreement, early, launchers, membership, starter};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
-    Begin, Clock, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter, UcxAgreement,
-    View, on_control, placement,
+    Agreement, Begin, Clock, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter, View,
+    on_control, placement,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub struct Agent {
     membership: Membership,
     launchers: Launchers,
     early: Early,
-    ucx: UcxAgreement,
+    agreement: Agreement,
     clock: Clock,
     leaving: Leaving,
     jobs: Jobs,
@@ -92,7 +92,7 @@ impl Agent {
             early: Early::new(kin.newest, &kin.live),
             membership: Membership::new(me, tree, &session, parent, kin),
             launchers: Launchers::default(),
-            ucx: UcxAgreement::default(),
+            agreement: Agreement::default(),
             clock: Clock::of(&session.remote_shell),
             leaving: Leaving::default(),
             jobs: Jobs::default(),
@@ -114,7 +114,7 @@ impl Agent {
         let all = self.tree.subtree(AgentId(0)).collect();
         let mut fx = mem::take(&mut self.room.0);
         fx.push(Effect::Membership(membership::Input::AdoptChildrenOf(self.me)));
-        fx.push(Effect::Ucx(ucx::Input::AskAll));
+        fx.push(Effect::Agreement(agreement::Input::AskAll));
         fx.push(Effect::Starter(starter::Input::CallStep(all)));
         fx.push(Effect::Starter(starter::Input::CallShells));
         self.run(now, fx);
@@ -204,7 +204,7 @@ impl Agent {
             Input::LinkDown { link, problem } => fx.push(Effect::LinkDown(link, problem)),
             Input::Listening { addresses } => self.links.on_listening(routes, addresses, &mut self.out),
             Input::ListenFailed { problem } => self.links.on_listen_failed(routes, &problem, &mut self.out),
-            Input::UcxOpened { result } => fx.push(Effect::Ucx(ucx::Input::Opened(result))),
+            Input::TransportOpened { result } => fx.push(Effect::Agreement(agreement::Input::Opened(result))),
             Input::DialFailed { agent, problem } => {
                 self.links.on_dial_failed(routes, agent, problem, &mut self.out);
             }
@@ -299,7 +299,7 @@ impl Agent {
             }
             Effect::Followers(from) => self.links.on_followers(from, fx),
             Effect::CheckDirect => self.links.check_direct(routes, &mut self.out, fx),
-            Effect::UseUcx(point) => self.links.on_decided(routes, point, &mut self.out),
+            Effect::UseTransport(point) => self.links.on_decided(routes, point, &mut self.out),
 
             Effect::Starter(input) => {
                 let early = || (self.early.newest(), self.early.live());
@@ -309,7 +309,7 @@ impl Agent {
             Effect::Membership(input) => self.membership.handle(&view, input, fx),
             Effect::Launchers(input) => self.launchers.handle(&view, self.membership.nodes(), input, fx),
             Effect::Early(input) => self.early.handle(&view, input, fx),
-            Effect::Ucx(input) => self.ucx.handle(&view, input, fx),
+            Effect::Agreement(input) => self.agreement.handle(&view, input, fx),
             Effect::AskClock { only_profiled } => {
                 if !only_profiled || self.jobs.all().any(Job::is_profiled) {
                     self.clock.ask_parent(&view, fx);
@@ -523,7 +523,7 @@ impl Agent {
             fx.push(Effect::AskClock { only_profiled: false });
         }
         if !self.policy.starts_all_agents() {
-            fx.push(Effect::Ucx(ucx::Input::Ask(below)));
+            fx.push(Effect::Agreement(agreement::Input::Ask(below)));
         }
         fx.push(Effect::Early(early::Input::Begun(id)));
     }

@@ -11,7 +11,7 @@ use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::job::{BindTo, Limit, StdinTarget};
 use wireup_wire::peer::{Bootstrap, SpawnError};
 use wireup_wire::pmix::Begin;
-use wireup_wire::route::UcxPoint;
+use wireup_wire::route::Point;
 use wireup_wire::session::Ancestor;
 
 /// A link as the agent's driver numbers it. Never used again after `LinkDown`.
@@ -93,8 +93,8 @@ pub enum Input {
         problem: String,
     },
     /// Where others reach this agent by UCX, or why they do not.
-    UcxOpened {
-        result: Result<UcxPoint, String>,
+    TransportOpened {
+        result: Result<Point, String>,
     },
     /// None of an agent's addresses led to it: each of them, with its problem, in words for a person.
     DialFailed {
@@ -251,7 +251,7 @@ pub enum Output {
         agent: AgentId,
         addresses: Vec<String>,
         /// To be tried first.
-        ucx: Option<UcxPoint>,
+        point: Option<Point>,
     },
     /// The parent is gone: dial one of these, in turn, as an orphan that lives this of its lives. `LinkUp` with `Peer::Parent` or
     /// `RejoinFailed` says what came of it.
@@ -260,7 +260,7 @@ pub enum Output {
         life: u32,
     },
     /// Open the UCX library, and tell where this agent can be reached by it.
-    OpenUcx,
+    OpenTransport,
     /// Put a frame on a link. The driver keeps the classes apart and never refuses.
     Send {
         link: LinkId,

@@ -499,8 +499,8 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::UcxLooked { .. }
-            | Control::UseUcx { .. }
+            | Control::TransportLooked { .. }
+            | Control::UseTransport { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }
@@ -550,8 +550,8 @@ impl Job {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::UcxLooked { .. }
-            | Control::UseUcx { .. }
+            | Control::TransportLooked { .. }
+            | Control::UseTransport { .. }
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
             | Control::Ended(_)

@@ -30,7 +30,7 @@ pub enum Event {
     AgentLink(u32),
     /// An agent's driver listens for others.
     AgentListens(u32),
-    UcxOpened(u32),
+    TransportOpened(u32),
     /// An agent has found another one beside the tree, or nobody.
     DirectLink(u32, u32),
     /// Whoever called this remote shell hears that it ended.

@@ -80,7 +80,7 @@ impl Digest {
             | Input::Listening { .. }
             | Input::ListenFailed { .. }
             | Input::DialFailed { .. }
-            | Input::UcxOpened { .. }
+            | Input::TransportOpened { .. }
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
             | Input::Shared { .. }

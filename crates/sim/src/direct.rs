@@ -6,12 +6,11 @@ use crate::net::{End, Sort};
 use crate::world::World;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::AgentTransport;
-use wireup_wire::route::UcxPoint;
+use wireup_wire::route::Point;
 
-/// Where it is reached by UCX.
-fn point(host: u32) -> UcxPoint {
-    UcxPoint { address: host.to_le_bytes().into(), key: [host as u8; 32] }
+/// Where it is reached by the transport that all have agreed on.
+fn point(host: u32) -> Point {
+    Point { address: host.to_le_bytes().into(), key: [host as u8; 32] }
 }
 
 /// Where an agent listens.
@@ -31,25 +30,25 @@ impl World {
         }
     }
 
-    pub(crate) fn open_ucx(&mut self, host: u32) {
+    pub(crate) fn open_transport(&mut self, host: u32) {
         let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::UcxOpened(host));
+        self.clock.after(delay_ns, Event::TransportOpened(host));
     }
 
-    pub(crate) fn on_ucx_opened(&mut self, host: u32) {
-        let result = if self.spec.faults.contains(&Fault::NoUcx { agent: host }) {
-            Err(format!("agent {host} has no libucp"))
+    pub(crate) fn on_transport_opened(&mut self, host: u32) {
+        let result = if self.spec.faults.contains(&Fault::NoTransport { agent: host }) {
+            Err(format!("agent {host} has no such library"))
         } else {
             Ok(point(host))
         };
-        self.tell_agent(host, Input::UcxOpened { result });
+        self.tell_agent(host, Input::TransportOpened { result });
     }
 
-    pub(crate) fn dial(&mut self, host: u32, target: AgentId, addresses: &[String], ucx: Option<UcxPoint>) {
-        let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoUcx { .. }));
-        let wanted = self.spec.transport == AgentTransport::Ucx && !some_have_none;
-        if ucx != wanted.then(|| point(target.0)) {
-            return self.checks.problem(format!("agent {host} dials {target} by UCX at {ucx:?}; wanted: {wanted}"));
+    pub(crate) fn dial(&mut self, host: u32, target: AgentId, addresses: &[String], at: Option<Point>) {
+        let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
+        let wanted = self.spec.transport.is_agreed_on() && !some_have_none;
+        if at != wanted.then(|| point(target.0)) {
+            return self.checks.problem(format!("agent {host} dials {target} at {at:?}; wanted: {wanted}"));
         }
 
         if addresses != [address(target.0)] || !self.hosts[target.index()].listens {

@@ -39,7 +39,7 @@ pub enum Fault {
     /// It opens another library than the others.
     OtherLibrary { agent: u32 },
     /// An agent finds no UCX library.
-    NoUcx { agent: u32 },
+    NoTransport { agent: u32 },
     /// The program of a rank cannot be started.
     NoExec { rank: u32, errno: i32 },
 }
@@ -82,7 +82,7 @@ impl Fault {
             | Fault::Signal { at_ns, .. } => Some(at_ns),
             Fault::NoStart { .. }
             | Fault::NoDial { .. }
-            | Fault::NoUcx { .. }
+            | Fault::NoTransport { .. }
             | Fault::NoExec { .. }
             | Fault::NoServer { .. }
             | Fault::OtherLibrary { .. } => None,

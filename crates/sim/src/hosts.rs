@@ -210,11 +210,11 @@ impl World {
             }
             Output::StopShell { shell } => self.stop_shell(host, shell),
             Output::Listen => self.listen(host),
-            Output::Dial { agent, addresses, ucx } => self.dial(host, agent, &addresses, ucx),
+            Output::Dial { agent, addresses, point } => self.dial(host, agent, &addresses, point),
             Output::Rejoin { .. } => {
                 self.checks.problem(format!("agent {host} looks for a parent in the session of one run"))
             }
-            Output::OpenUcx => self.open_ucx(host),
+            Output::OpenTransport => self.open_transport(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
             Output::CloseLink { link } => self.close_link(host, link),
             Output::StartPmix(plan) => self.start_server(host, &plan),

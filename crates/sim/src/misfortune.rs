@@ -57,7 +57,7 @@ impl World {
             Fault::NoStart { .. }
             | Fault::NoExec { .. }
             | Fault::NoDial { .. }
-            | Fault::NoUcx { .. }
+            | Fault::NoTransport { .. }
             | Fault::NoServer { .. }
             | Fault::OtherLibrary { .. } => {}
         }

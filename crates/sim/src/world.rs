@@ -176,7 +176,7 @@ impl World {
             Event::TaskWaited(host) => self.on_task_waited(host),
             Event::StepKilled(step) => self.on_step_killed(step),
             Event::AgentLink(host) => self.on_agent_link(host),
-            Event::UcxOpened(host) => self.on_ucx_opened(host),
+            Event::TransportOpened(host) => self.on_transport_opened(host),
             Event::AgentListens(host) => self.on_agent_listens(host),
             Event::DirectLink(host, target) => self.on_direct_link(host, target),
             Event::AgentTurn(host) => self.on_agent_turn(host),

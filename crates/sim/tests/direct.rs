@@ -72,13 +72,16 @@ fn ucx_is_for_all_or_for_nobody() {
         for exchange in [ExchangeScheme::RING, ExchangeScheme::BRUCK] {
             let spec = WorldSpec { transport: AgentTransport::Ucx, ..world(seed, exchange) };
             let links = if exchange == ExchangeScheme::RING { 6 } else { 15 };
-            for faults in
-                [vec![], vec![Fault::NoUcx { agent: 5 }], vec![Fault::NoUcx { agent: 0 }, Fault::NoUcx { agent: 3 }]]
-            {
+            for faults in [
+                vec![],
+                vec![Fault::NoTransport { agent: 5 }],
+                vec![Fault::NoTransport { agent: 0 }, Fault::NoTransport { agent: 3 }],
+            ] {
                 let count = faults.len();
                 let report = run(WorldSpec { faults, ..spec.clone() }).expect_good();
                 assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
-                let without = report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::NoUcx(_))));
+                let without =
+                    report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::NoTransport(_))));
                 assert_eq!(without.count(), count.min(1), "one is named");
                 assert_eq!(notes(&report), []);
             }

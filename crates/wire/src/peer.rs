@@ -87,6 +87,16 @@ pub enum AgentTransport {
     Ucx,
 }
 
+impl AgentTransport {
+    /// All agents must have it, or none uses it: they agree first.
+    pub fn is_agreed_on(self) -> bool {
+        match self {
+            AgentTransport::Ucx => true,
+            AgentTransport::Auto | AgentTransport::Tree | AgentTransport::Tcp => false,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AgentSpec {
     /// Host for the remote shell; the node's name for `Local`.
@@ -136,8 +146,8 @@ pub enum Note {
     NoPmix { node: NodeId, host: String, problem: String },
     /// What the agents measured: this many exchanges of so many bytes. Times are of one: there and back, or until the node had all.
     Measured { agent: AgentId, bytes: u32, iterations: u32, total_ns: u64, median_ns: u64, least_ns: u64 },
-    /// This agent cannot use UCX, so nobody does.
-    NoUcx(MissingAgent),
+    /// This agent cannot use the transport that was asked for, so nobody does.
+    NoTransport(MissingAgent),
     /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
     /// The last that a node's PMIx server process wrote to its standard error, in a job that it did not fail.
@@ -208,11 +218,11 @@ pub enum Control {
         problem: Option<String>,
     },
     /// ↑ All agents of the subtree have looked for UCX; one that cannot use it.
-    UcxLooked {
+    TransportLooked {
         missing: Option<MissingAgent>,
     },
     /// ↓ Whether links beside the tree are made by UCX.
-    UseUcx {
+    UseTransport {
         yes: bool,
     },
     /// ↑ Agents of the subtree that are not there.

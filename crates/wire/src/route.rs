@@ -34,23 +34,23 @@ const HAS_FRAME: u8 = 1;
 pub struct Endpoint {
     /// `ip:port`, best first. Empty: nobody can dial this agent.
     pub addresses: Vec<String>,
-    /// Where it can be reached by UCX, if both can do that.
-    pub ucx: Option<UcxPoint>,
+    /// Where it is reached by the transport that all agents have agreed on, if there is one.
+    pub point: Option<Point>,
     /// The receiver's own endpoint did not lead to it: why.
     pub failed: Option<String>,
 }
 
-/// An agent's worker of UCX.
+/// An agent's end of a transport that all agents must have; only that transport reads the address.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UcxPoint {
+pub struct Point {
     pub address: Vec<u8>,
     /// Who knows it was told by this agent, over links that have proved the session's secret.
     pub key: [u8; 32],
 }
 
-impl core::fmt::Debug for UcxPoint {
+impl core::fmt::Debug for Point {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "UcxPoint({} bytes, ..)", self.address.len())
+        write!(f, "Point({} bytes, ..)", self.address.len())
     }
 }
 
@@ -149,12 +149,12 @@ mod tests {
             lives in any::<(u32, u32)>(),
             sequence in any::<u32>(),
             addresses in proptest::option::of(proptest::collection::vec(".{0,20}", 0..4)),
-            ucx in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..400)),
+            point in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..400)),
             failed in proptest::option::of(".{0,20}"),
             payload in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..200)),
         ) {
-            let ucx = ucx.map(|address| UcxPoint { address, key: [7; 32] });
-            let endpoint = addresses.map(|addresses| Endpoint { addresses, ucx, failed });
+            let point = point.map(|address| Point { address, key: [7; 32] });
+            let endpoint = addresses.map(|addresses| Endpoint { addresses, point, failed });
             let inner = payload.map(|payload| (sequence, frame(Kind::Direct, payload)));
             let lives = Lives { to: lives.0, from: lives.1 };
             let routed = Routed { to: AgentId(to), from: AgentId(from), lives, endpoint, frame: inner };

@@ -27,6 +27,9 @@ ln -s /proc/self/fd/0 dev/stdin
 ln -s /proc/self/fd/1 dev/stdout
 ln -s /proc/self/fd/2 dev/stderr
 
+# Debian's installer writes this line.
+echo "127.0.1.1 fresh" >>etc/hosts
+
 lend() {
     mkdir -p "./$2"
     mount --rbind "$1" "./$2"

@@ -63,9 +63,9 @@ impl Notes {
                 let [agent, parent, starter] = [agent, parent, starter].map(|agent| setting.host(*agent));
                 vec![format!("{agent}: {starter} started it, {parent} could not: {problem}")]
             }
-            Note::NoUcx(missing) => {
+            Note::NoTransport(missing) => {
                 let host = setting.host(missing.agent);
-                vec![format!("{host} cannot use UCX, so all nodes use TCP: {}", missing.problem)]
+                vec![format!("{host} {}; all nodes use TCP", missing.problem)]
             }
             // For `wireup bench`, which reads it.
             Note::Measured { bytes, iterations, total_ns, median_ns, least_ns, .. } => {

@@ -87,7 +87,7 @@ fn stop_and_continue() {
 /// The kernel stops it like that only where somebody else in its session could continue it.
 #[test]
 fn a_rank_that_stops_itself_stops_and_goes_on() {
-    let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo ready; kill -TSTP $$; echo through").start();
+    let mut running = Run::job("-n 2").sh("echo ready; kill -TSTP $$; echo through").start();
     running.await_out("ready\n", 2);
     let stopped = |running: &crate::harness::Running| {
         let all = running.processes();

@@ -17,7 +17,7 @@ mod silence;
 use super::link_config::LinkConfig;
 use super::token::Token;
 pub use super::transports::ListenError;
-use super::transports::{Tcp, Transport, Transports, Ucx, Which};
+use super::transports::{Tcp, Transport, Transports, Which};
 use super::turn::Turn;
 use crate::transport::attempts::Attempt;
 use crate::transport::link::{Link, LinkError, Received};
@@ -32,8 +32,8 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::Secret;
-use wireup_wire::route::UcxPoint;
+use wireup_wire::peer::{AgentTransport, Secret};
+use wireup_wire::route::Point;
 
 /// The launcher in this very process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
@@ -175,13 +175,12 @@ impl LinkSet {
         dials.chain(transports).chain(under_way).chain(guest).chain(self.look_ns).chain(delayed).min()
     }
 
-    /// Opens UCX, and says where others reach this agent by it.
+    /// Opens the transport that all agents are to have, and says where others reach this agent by it.
     ///
     /// # Errors
     /// Why it cannot be used, in words.
-    pub fn open_ucx(&mut self, reactor: &Reactor) -> Result<UcxPoint, String> {
-        let ucx = Ucx::open(reactor)?;
-        Ok(self.transports.ucx.insert(ucx).point())
+    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
+        self.transports.open_agreed(transport, reactor)
     }
 
     /// Closes a link that nobody was told of.

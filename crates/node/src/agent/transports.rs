@@ -23,7 +23,8 @@ use std::io;
 pub use tcp::{ListenError, Tcp};
 pub use ucx::Ucx;
 use wireup_os::reactor::Reactor;
-use wireup_wire::route::UcxPoint;
+use wireup_wire::peer::AgentTransport;
+use wireup_wire::route::Point;
 
 macro_rules! table {
     ($($(#[$doc:meta])* $name:ident $slot:ident: $transport:ty,)*) => {
@@ -65,12 +66,31 @@ table! {
     Tcp tcp: Tcp,
 }
 
+impl Transports {
+    /// Opens the transport that all agents are to have; where it is reached.
+    ///
+    /// # Errors
+    /// Why it cannot be used, in words.
+    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
+        match transport {
+            AgentTransport::Ucx => {
+                let ucx = Ucx::open(reactor).map_err(|problem| format!("cannot use UCX: {problem}"))?;
+                Ok(self.ucx.insert(ucx).point())
+            }
+            AgentTransport::Auto | AgentTransport::Tree | AgentTransport::Tcp => {
+                Err("nobody has to agree on it".into())
+            }
+        }
+    }
+}
+
 /// What is known of an agent that is to be dialled.
 #[derive(Clone, Default)]
 pub struct Offer {
     /// `ip:port`, best first.
     pub addresses: Vec<String>,
-    pub ucx: Option<UcxPoint>,
+    /// Where the transport is that all agents have agreed on.
+    pub point: Option<Point>,
     /// It has called this agent's remote shell itself.
     pub called_us: bool,
 }

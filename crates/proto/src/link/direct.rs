@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::AgentTransport;
-use wireup_wire::route::{Routed, UcxPoint};
+use wireup_wire::route::{Point, Routed};
 
 /// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
 /// parent after a fifth of a second at most, and then some hops.
@@ -57,7 +57,7 @@ pub struct Direct {
     /// The driver was asked for them.
     asked_to_listen: bool,
     /// Where it can be reached by UCX.
-    ucx: Option<UcxPoint>,
+    point: Option<Point>,
     /// It is not settled yet by what links are made.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
@@ -82,7 +82,7 @@ struct Ways {
 pub struct Dial {
     pub agent: AgentId,
     pub addresses: Vec<String>,
-    pub ucx: Option<UcxPoint>,
+    pub point: Option<Point>,
 }
 
 /// A peer whose frames cannot be put in order any more, with the jobs that want them.
@@ -100,8 +100,8 @@ impl Direct {
             ways: Ways { tree_only: transport == AgentTransport::Tree, standing },
             addresses: None,
             asked_to_listen: false,
-            ucx: None,
-            is_undecided: transport == AgentTransport::Ucx,
+            point: None,
+            is_undecided: transport.is_agreed_on(),
             peers: BTreeMap::new(),
             routed: VecDeque::new(),
             closing: Vec::new(),

@@ -17,7 +17,7 @@ use wireup_wire::frame::{Frame, FrameError, FrameReader, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, Note, PeerError};
-use wireup_wire::route::{self, Endpoint, Routed, UcxPoint};
+use wireup_wire::route::{self, Endpoint, Point, Routed};
 
 pub struct Links {
     me: AgentId,
@@ -172,8 +172,8 @@ impl Links {
     }
 
     /// By what links are made beside the tree.
-    pub fn on_decided(&mut self, routes: &Routes, ucx: Option<UcxPoint>, out: &mut Outbox) {
-        self.direct.on_decided(ucx);
+    pub fn on_decided(&mut self, routes: &Routes, point: Option<Point>, out: &mut Outbox) {
+        self.direct.on_decided(point);
         self.settle_direct(routes, out);
     }
 
@@ -224,8 +224,8 @@ impl Links {
     /// Another agent says where it listens.
     fn on_endpoint(&mut self, routes: &Routes, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
         if !routes.is_neighbour(&self.neighbours, from) {
-            if let Some(Dial { agent, addresses, ucx }) = self.direct.on_endpoint(from, endpoint, job) {
-                out.push(Output::Dial { agent, addresses, ucx });
+            if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
+                out.push(Output::Dial { agent, addresses, point });
             }
             self.settle_direct(routes, out);
         }

@@ -2,7 +2,7 @@
 //!
 //! What comes in the wrong direction, or is of a standing session and this is none, comes from no agent of ours: it changes nothing.
 
-use super::inputs::{early, membership, starter, ucx};
+use super::inputs::{agreement, early, membership, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
@@ -35,7 +35,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (None, Control::Probed { agent, asker, problem }) => {
             fx.push(Effect::Starter(starter::Input::Probed { agent, asker, problem }));
         }
-        (None, Control::UseUcx { yes }) => fx.push(Effect::Ucx(ucx::Input::Decided(yes))),
+        (None, Control::UseTransport { yes }) => fx.push(Effect::Agreement(agreement::Input::Decided(yes))),
         (Some(branch), Control::StartFor { agent, jobs, parent, problem, kin }) => {
             let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, kin } };
             fx.push(Effect::Starter(starter::Input::StartFor { wish, branch, problem }));
@@ -43,8 +43,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(branch), Control::Probe { agent, asker }) => {
             fx.push(Effect::Starter(starter::Input::ProbeFor { branch, agent, asker }));
         }
-        (Some(branch), Control::UcxLooked { missing }) => {
-            fx.push(Effect::Ucx(ucx::Input::Looked { branch, missing }));
+        (Some(branch), Control::TransportLooked { missing }) => {
+            fx.push(Effect::Agreement(agreement::Input::Looked { branch, missing }));
         }
         (Some(branch), Control::Note(note)) => fx.push(Effect::Starter(starter::Input::Note { branch, note })),
         (Some(child), Control::ClockAsk { asked_ns }) => {
@@ -95,8 +95,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::UcxLooked { .. }
-            | Control::UseUcx { .. }
+            | Control::TransportLooked { .. }
+            | Control::UseTransport { .. }
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }

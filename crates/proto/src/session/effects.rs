@@ -1,6 +1,6 @@
 //! What a part wants done, by links, by the driver, by the jobs, or by another part.
 
-use super::inputs::{early, launchers, membership, starter, ucx};
+use super::inputs::{agreement, early, launchers, membership, starter};
 use super::{Begin, Whom};
 use crate::io::{LinkId, Output};
 use crate::job::JobInput;
@@ -10,7 +10,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Control, Note};
-use wireup_wire::route::UcxPoint;
+use wireup_wire::route::Point;
 
 pub enum Effect {
     // Frames.
@@ -52,14 +52,14 @@ pub enum Effect {
     Followers(AgentId),
     /// Time has passed for links beside the tree.
     CheckDirect,
-    UseUcx(Option<UcxPoint>),
+    UseTransport(Option<Point>),
 
     // Parts.
     Starter(starter::Input),
     Membership(membership::Input),
     Launchers(launchers::Input),
     Early(early::Input),
-    Ucx(ucx::Input),
+    Agreement(agreement::Input),
     /// The parent is asked for its clock, once. `only_profiled`: if a job here wants to know.
     AskClock {
         only_profiled: bool,

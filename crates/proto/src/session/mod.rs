@@ -4,6 +4,7 @@
 //! (`agent.rs`) carries these out one after the other, what one of them causes before the next. So a part that needs something
 //! of another one, or must go on after it, pushes an effect; no part calls another.
 
+mod agreement;
 mod begin;
 mod below;
 mod clock;
@@ -21,10 +22,10 @@ mod policy;
 mod routes;
 pub mod starter;
 pub mod starts;
-mod ucx;
 mod view;
 mod whom;
 
+pub use agreement::Agreement;
 pub use begin::Begin;
 pub use below::Below;
 pub use clock::Clock;
@@ -40,7 +41,6 @@ pub use placement::placement;
 pub use policy::Policy;
 pub use routes::{Keeper, Routes};
 pub use starter::Starter;
-pub use ucx::UcxAgreement;
 pub use view::View;
 #[cfg(test)]
 pub use view::tests::Scene;

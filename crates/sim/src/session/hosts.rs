@@ -245,7 +245,7 @@ impl World {
                 let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
                 self.plan(delay_ns, Plan::Rejoins { host: at, life, ancestors, as_life });
             }
-            Output::OpenUcx => self.tell(at, Input::UcxOpened { result: Err("there is none".into()) }),
+            Output::OpenTransport => self.tell(at, Input::TransportOpened { result: Err("there is none".into()) }),
             Output::Send { link, frame } => {
                 let link = self.hosts[at as usize].links[link.0 as usize];
                 let from = self.end_of(link, at);

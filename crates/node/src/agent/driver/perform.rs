@@ -55,13 +55,13 @@ impl AgentDriver {
                 }
             }
             Output::Listen => self.listen_on_demand(),
-            Output::Dial { agent, addresses, ucx } => {
-                links.dial_direct(agent, Offer { addresses, ucx, called_us: false }, reactor, inputs);
+            Output::Dial { agent, addresses, point } => {
+                links.dial_direct(agent, Offer { addresses, point, called_us: false }, reactor, inputs);
             }
             Output::Rejoin { ancestors, life } => links.rejoin(ancestors, life, reactor, inputs),
-            Output::OpenUcx => {
-                let result = links.open_ucx(reactor);
-                inputs.push(Input::UcxOpened { result });
+            Output::OpenTransport => {
+                let result = links.open_agreed(self.agent.session().transport, reactor);
+                inputs.push(Input::TransportOpened { result });
             }
             Output::Send { link: IN_MEMORY, frame } => self.for_launcher.push(frame),
             Output::Send { link, frame } => {

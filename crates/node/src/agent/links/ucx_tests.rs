@@ -7,16 +7,16 @@ use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
 use wireup_ucx::{Budget, Endpoint, Verdict, Worker};
 use wireup_wire::frame::Class;
-use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
+use wireup_wire::peer::{AgentTransport, Hello, PROTOCOL_VERSION, Role};
 
 /// The tag of openings.
 const OPENING: u64 = u64::MAX;
 const KNOWN: Secret = Secret([7; 32]);
 
 /// The end of an agent that has UCX, and where that is reached; `None`: the library is not here, and it may be so.
-fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(End, UcxPoint)> {
+fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(End, Point)> {
     let mut end = End::knowing(secret, AgentId(me), config("127.0.0.1", encrypt));
-    match end.links.open_ucx(&end.reactor) {
+    match end.links.open_agreed(AgentTransport::Ucx, &end.reactor) {
         Ok(point) => Some((end, point)),
         Err(problem) => {
             assert!(std::env::var_os("WIREUP_REQUIRE_PEERS").is_none(), "{problem}");
@@ -26,8 +26,8 @@ fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(End, UcxPoint)> {
     }
 }
 
-fn dial(end: &mut End, to: u32, point: &UcxPoint, addresses: &[String]) {
-    let offer = Offer { addresses: addresses.to_vec(), ucx: Some(point.clone()), called_us: false };
+fn dial(end: &mut End, to: u32, point: &Point, addresses: &[String]) {
+    let offer = Offer { addresses: addresses.to_vec(), point: Some(point.clone()), called_us: false };
     end.links.dial_direct(AgentId(to), offer, &end.reactor, &mut end.inputs);
 }
 
@@ -36,7 +36,7 @@ fn listen(end: &mut End) -> Vec<String> {
 }
 
 /// Agents 5 and 6, linked by UCX, with each one's link, and where 6 is reached.
-fn linked(encrypt: bool) -> Option<(Vec<End>, [LinkId; 2], UcxPoint)> {
+fn linked(encrypt: bool) -> Option<(Vec<End>, [LinkId; 2], Point)> {
     let ((one, _), (two, point)) = (open(5, KNOWN, encrypt)?, open(6, KNOWN, encrypt)?);
     let mut ends = vec![one, two];
     dial(&mut ends[0], 6, &point, &[]);
@@ -52,7 +52,7 @@ struct Stranger {
 }
 
 impl Stranger {
-    fn reaching(point: &UcxPoint) -> Stranger {
+    fn reaching(point: &Point) -> Stranger {
         let mut worker = Worker::open().unwrap();
         let to = worker.connect(&point.address).unwrap();
         Stranger { worker, to }

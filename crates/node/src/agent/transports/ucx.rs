@@ -31,7 +31,7 @@ use std::io;
 use std::rc::Rc;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::{Budget, Endpoint, Message, Verdict, Worker};
-use wireup_wire::route::UcxPoint;
+use wireup_wire::route::Point;
 
 /// The tag of openings.
 const OPENING: u64 = u64::MAX;
@@ -72,8 +72,8 @@ impl Ucx {
     }
 
     /// Where others reach this agent.
-    pub fn point(&self) -> UcxPoint {
-        UcxPoint { address: self.shared.borrow().worker.address().to_vec(), key: self.key }
+    pub fn point(&self) -> Point {
+        Point { address: self.shared.borrow().worker.address().to_vec(), key: self.key }
     }
 
     fn guest(&self, opening: &Opening<'_>) -> Option<Box<dyn Carrier>> {
@@ -87,7 +87,7 @@ impl Ucx {
 
 impl Transport for Ucx {
     fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String> {
-        let Some(point) = offer.ucx.clone() else { return Ok(Vec::new()) };
+        let Some(point) = offer.point.clone() else { return Ok(Vec::new()) };
         let shared = self.shared.clone();
         let open = move || -> io::Result<Box<dyn Carrier>> { Ok(Box::new(UcxCarrier::dial(shared, &point)?)) };
         Ok(vec![Way { words: "UCX".into(), limit_ns: ANSWER_NS_MAX, open: Box::new(open) }])

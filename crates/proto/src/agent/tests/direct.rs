@@ -43,7 +43,7 @@ fn send(agent: &mut Agent, to: u32, frame: Frame) {
 }
 
 fn offer(from: u32) -> Option<Endpoint> {
-    Some(Endpoint { addresses: vec![format!("a{from}")], failed: None, ucx: None })
+    Some(Endpoint { addresses: vec![format!("a{from}")], failed: None, point: None })
 }
 
 fn refusal(from: u32, problem: &str) -> Option<Endpoint> {
@@ -113,7 +113,7 @@ fn notes(agent: &mut Agent, now: Instant) -> Vec<(u32, String)> {
 }
 
 fn here() -> Option<Endpoint> {
-    Some(Endpoint { addresses: vec![HERE.into()], failed: None, ucx: None })
+    Some(Endpoint { addresses: vec![HERE.into()], failed: None, point: None })
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn whoever_has_no_address_yet_asks_for_one_first() {
     send(&mut three, 6, frame(1, 0));
     assert_eq!(outputs(&mut three), [Output::Listen]);
     three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
-    let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, ucx: None });
+    let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, point: None });
     let told = through_tree(&outputs(&mut three), UP);
     assert_eq!(told, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
     // Who is asked before it could ask answers, whatever the ids.

@@ -7,7 +7,7 @@ use crate::io::LinkId;
 use crate::outbox::Outbox;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::ROUTED_BYTES_MAX;
-use wireup_wire::route::{Endpoint, UcxPoint};
+use wireup_wire::route::{Endpoint, Point};
 
 impl Direct {
     /// Whether the driver is to listen: once, when there is first something to be dialled for.
@@ -32,7 +32,7 @@ impl Direct {
             let Some(addresses) = self.addresses.as_ref().filter(|_| !self.is_undecided) else { return };
             peer.state = State::Offered;
             let failed = peer.failed_here.clone();
-            endpoint = Some(Endpoint { addresses: addresses.clone(), ucx: self.ucx.clone(), failed });
+            endpoint = Some(Endpoint { addresses: addresses.clone(), point: self.point.clone(), failed });
         }
         while let Some(first) = peer.waiting.front()
             && (peer.is_late || peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX)
@@ -59,8 +59,8 @@ impl Direct {
     }
 
     /// Links are made by UCX, if there is where to reach this agent by it.
-    pub fn on_decided(&mut self, ucx: Option<UcxPoint>) {
-        self.ucx = ucx;
+    pub fn on_decided(&mut self, point: Option<Point>) {
+        self.point = point;
         self.is_undecided = false;
         for agent in self.unasked() {
             self.release(agent);
@@ -87,7 +87,7 @@ impl Direct {
         let me = self.me;
         let peer = peer(&mut self.peers, self.ways, from);
         peer.jobs.insert(job);
-        let Endpoint { addresses, ucx, failed } = endpoint;
+        let Endpoint { addresses, point, failed } = endpoint;
         let is_answer = failed.is_some();
         peer.failed_there = peer.failed_there.take().or(failed);
         let dials = match peer.state {
@@ -118,7 +118,7 @@ impl Direct {
         }
         peer.state = State::Dialling;
         self.release(from);
-        Some(Dial { agent: from, addresses, ucx })
+        Some(Dial { agent: from, addresses, point })
     }
 
     /// A peer was dialled in vain.
@@ -172,7 +172,7 @@ impl Direct {
             if peer.state == State::Offered {
                 let endpoint = Endpoint {
                     addresses: self.addresses.clone().unwrap_or_default(),
-                    ucx: self.ucx.clone(),
+                    point: self.point.clone(),
                     failed: peer.failed_here.clone(),
                 };
                 self.routed.push_back(offer(self.me, agent, job, endpoint));

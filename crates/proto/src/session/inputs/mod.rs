@@ -2,8 +2,8 @@
 //!
 //! They lie apart from the parts, so that an effect can name an input and no part needs another one.
 
+pub mod agreement;
 pub mod early;
 pub mod launchers;
 pub mod membership;
 pub mod starter;
-pub mod ucx;

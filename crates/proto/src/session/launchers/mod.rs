@@ -142,8 +142,8 @@ impl Launchers {
             | Control::TimeLeft { .. }
             | Control::Probe { .. }
             | Control::Probed { .. }
-            | Control::UcxLooked { .. }
-            | Control::UseUcx { .. }
+            | Control::TransportLooked { .. }
+            | Control::UseTransport { .. }
             | Control::Missing(_)
             | Control::Note(_)
             | Control::ClockAsk { .. }

@@ -13,8 +13,8 @@
 use super::seeking::{PAUSE_NS, REJOIN_NS_MAX, Seeking};
 use super::{Membership, next};
 use crate::io::{LinkId, Output};
+use crate::session::inputs::agreement;
 use crate::session::inputs::membership::{Input, Next};
-use crate::session::inputs::ucx;
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent};
@@ -103,6 +103,6 @@ impl Membership {
         for (agent, life) in self.routes.lives().filter(|(agent, _)| !self.routes.is_lost(*agent)) {
             fx.child(child, Control::Return { agents: vec![agent], life });
         }
-        fx.push(Effect::Ucx(ucx::Input::Tell(child)));
+        fx.push(Effect::Agreement(agreement::Input::Tell(child)));
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::{Endpoint, Worker};
-use wireup_wire::route::UcxPoint;
+use wireup_wire::route::Point;
 
 /// Longest message; a longer piece is cut. Chosen: the pieces of all but the largest exchanges fit, and arrive without a copy.
 pub const MESSAGE_LEN_MAX: usize = 16 << 20;
@@ -46,7 +46,7 @@ impl UcxCarrier {
     ///
     /// # Errors
     /// It cannot be reached this way.
-    pub fn dial(shared: Rc<RefCell<Shared>>, point: &UcxPoint) -> io::Result<UcxCarrier> {
+    pub fn dial(shared: Rc<RefCell<Shared>>, point: &Point) -> io::Result<UcxCarrier> {
         let mut ends = shared.borrow_mut();
         let tag = ends.fresh_tag()?;
         let head = opening::head(tag, ends.worker.address()).ok_or(io::ErrorKind::InvalidInput)?;

@@ -2,7 +2,7 @@
 
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
-use wireup_wire::route::UcxPoint;
+use wireup_wire::route::Point;
 
 pub enum Input {
     /// These children and this agent are to look for it, if that is wanted and nobody has.
@@ -10,7 +10,7 @@ pub enum Input {
     /// The same for all children that there are.
     AskAll,
     /// This agent has looked.
-    Opened(Result<UcxPoint, String>),
+    Opened(Result<Point, String>),
     /// All of a child's subtree have looked.
     Looked { branch: AgentId, missing: Option<MissingAgent> },
     /// A child that links late hears what is the case.

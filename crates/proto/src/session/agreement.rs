@@ -1,27 +1,27 @@
-//! Whether the session's agents use UCX: all of them, or none.
+//! Whether the session's agents use a transport that all of them must have, such as UCX: all of them, or none.
 //!
 //! ```text
-//!   every agent   looks for the library ─┐
-//!   its children  UcxLooked ─────────────┴─► UcxLooked to the parent … the root: all can, or somebody cannot
-//!                                            UseUcx to all; one note names who cannot
+//!   every agent   looks for its library ───┐
+//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: all can, or somebody cannot
+//!                                              UseTransport to all; one note names who cannot
 //! ```
 //!
 //! Frames for others go through the tree meanwhile, or wait for half a second. Cost: one message up and one down each link, once a
-//! session and only where UCX was asked for.
+//! session and only where such a transport was asked for.
 
-use super::inputs::ucx::Input;
+use super::inputs::agreement::Input;
 use super::{Effect, Effects, View};
 use crate::io::Output;
 use std::collections::BTreeSet;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{AgentTransport, Control, MissingAgent, Note};
-use wireup_wire::route::UcxPoint;
+use wireup_wire::peer::{Control, MissingAgent, Note};
+use wireup_wire::route::Point;
 
 #[derive(Default)]
-pub struct UcxAgreement {
+pub struct Agreement {
     state: State,
     /// Where this agent is reached, once it has looked.
-    point: Option<UcxPoint>,
+    point: Option<Point>,
     missing: Option<MissingAgent>,
 }
 
@@ -39,7 +39,7 @@ enum State {
     Decided(bool),
 }
 
-impl UcxAgreement {
+impl Agreement {
     pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
         match input {
             Input::Ask(children) => self.ask(view, children, fx),
@@ -48,7 +48,7 @@ impl UcxAgreement {
             Input::Looked { branch, missing } => self.on_looked(view, branch, missing, fx),
             Input::Tell(child) => {
                 if let State::Decided(yes) = self.state {
-                    fx.child(child, Control::UseUcx { yes });
+                    fx.child(child, Control::UseTransport { yes });
                 }
             }
             Input::Decided(yes) => self.on_decided(yes, fx),
@@ -56,13 +56,13 @@ impl UcxAgreement {
     }
 
     fn ask(&mut self, view: &View<'_>, children: Vec<AgentId>, fx: &mut Effects) {
-        if view.session.transport == AgentTransport::Ucx && matches!(self.state, State::Unasked) {
+        if view.session.transport.is_agreed_on() && matches!(self.state, State::Unasked) {
             self.state = State::Asking { own: true, children: children.into_iter().collect() };
-            fx.push(Effect::Do(Output::OpenUcx));
+            fx.push(Effect::Do(Output::OpenTransport));
         }
     }
 
-    fn on_opened(&mut self, view: &View<'_>, result: Result<UcxPoint, String>, fx: &mut Effects) {
+    fn on_opened(&mut self, view: &View<'_>, result: Result<Point, String>, fx: &mut Effects) {
         match result {
             Ok(point) => self.point = Some(point),
             Err(problem) => self.missing = Some(MissingAgent { agent: view.me, problem }),
@@ -77,7 +77,7 @@ impl UcxAgreement {
         match &mut self.state {
             State::Asking { children, .. } => drop(children.remove(&branch)),
             // One that came later hears what is the case.
-            State::Decided(yes) => fx.child(branch, Control::UseUcx { yes: *yes }),
+            State::Decided(yes) => fx.child(branch, Control::UseTransport { yes: *yes }),
             State::Unasked | State::Told => {}
         }
         if self.missing.is_none() {
@@ -96,12 +96,12 @@ impl UcxAgreement {
         }
         if !view.is_root() {
             self.state = State::Told;
-            return fx.up(Control::UcxLooked { missing: self.missing.clone() });
+            return fx.up(Control::TransportLooked { missing: self.missing.clone() });
         }
         let missing = self.missing.take();
         let yes = missing.is_none();
         if let Some(missing) = missing {
-            fx.note(Note::NoUcx(missing));
+            fx.note(Note::NoTransport(missing));
         }
         self.on_decided(yes, fx);
     }
@@ -111,8 +111,8 @@ impl UcxAgreement {
             return;
         }
         self.state = State::Decided(yes);
-        fx.push(Effect::Children(Control::UseUcx { yes }));
-        fx.push(Effect::UseUcx(self.point.clone().filter(|_| yes)));
+        fx.push(Effect::Children(Control::UseTransport { yes }));
+        fx.push(Effect::UseTransport(self.point.clone().filter(|_| yes)));
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
 
     fn scene(me: u32) -> Scene {
         let mut scene = Scene::one_run(me);
-        scene.session.transport = AgentTransport::Ucx;
+        scene.session.transport = wireup_wire::peer::AgentTransport::Ucx;
         let children: Vec<AgentId> = scene.tree().children(AgentId(me)).map(AgentId).collect();
         for child in children {
             scene.neighbours.on_child_up(child, LinkId(child.0));
@@ -133,14 +133,14 @@ mod tests {
         scene
     }
 
-    fn tell(ucx: &mut UcxAgreement, scene: &Scene, input: Input) -> Effects {
+    fn tell(agreement: &mut Agreement, scene: &Scene, input: Input) -> Effects {
         let mut fx = Effects::default();
-        ucx.handle(&scene.view(), input, &mut fx);
+        agreement.handle(&scene.view(), input, &mut fx);
         fx
     }
 
-    fn point() -> UcxPoint {
-        UcxPoint { address: vec![1], key: [0; 32] }
+    fn point() -> Point {
+        Point { address: vec![1], key: [0; 32] }
     }
 
     fn nobody(agent: u32) -> Option<MissingAgent> {
@@ -149,41 +149,41 @@ mod tests {
 
     #[test]
     fn an_agent_speaks_for_its_subtree_when_all_have_looked() {
-        let (scene, mut ucx) = (scene(1), UcxAgreement::default());
-        let fx = tell(&mut ucx, &scene, Input::AskAll);
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::OpenUcx))));
-        assert!(tell(&mut ucx, &scene, Input::Opened(Ok(point()))).is_empty());
-        assert!(tell(&mut ucx, &scene, Input::Looked { branch: AgentId(3), missing: None }).is_empty());
-        let fx = tell(&mut ucx, &scene, Input::Looked { branch: AgentId(4), missing: nobody(9) });
-        assert_eq!(said_up(&fx), [&Control::UcxLooked { missing: nobody(9) }]);
+        let (scene, mut agreement) = (scene(1), Agreement::default());
+        let fx = tell(&mut agreement, &scene, Input::AskAll);
+        assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::OpenTransport))));
+        assert!(tell(&mut agreement, &scene, Input::Opened(Ok(point()))).is_empty());
+        assert!(tell(&mut agreement, &scene, Input::Looked { branch: AgentId(3), missing: None }).is_empty());
+        let fx = tell(&mut agreement, &scene, Input::Looked { branch: AgentId(4), missing: nobody(9) });
+        assert_eq!(said_up(&fx), [&Control::TransportLooked { missing: nobody(9) }]);
     }
 
     #[test]
     fn one_agent_without_it_decides_for_all_and_is_named_once() {
-        let (scene, mut ucx) = (scene(0), UcxAgreement::default());
-        tell(&mut ucx, &scene, Input::AskAll);
-        tell(&mut ucx, &scene, Input::Opened(Err("no library".into())));
-        tell(&mut ucx, &scene, Input::Looked { branch: AgentId(1), missing: None });
-        let fx = tell(&mut ucx, &scene, Input::Looked { branch: AgentId(2), missing: nobody(5) });
-        assert!(matches!(said_up(&fx)[..], [Control::Note(Note::NoUcx(MissingAgent { agent: AgentId(0), .. }))]));
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::UseUcx(None))));
-        let fx = tell(&mut ucx, &scene, Input::Tell(AgentId(2)));
-        assert_eq!(said_to(&fx, 2), [&Control::UseUcx { yes: false }]);
+        let (scene, mut agreement) = (scene(0), Agreement::default());
+        tell(&mut agreement, &scene, Input::AskAll);
+        tell(&mut agreement, &scene, Input::Opened(Err("no library".into())));
+        tell(&mut agreement, &scene, Input::Looked { branch: AgentId(1), missing: None });
+        let fx = tell(&mut agreement, &scene, Input::Looked { branch: AgentId(2), missing: nobody(5) });
+        assert!(matches!(said_up(&fx)[..], [Control::Note(Note::NoTransport(MissingAgent { agent: AgentId(0), .. }))]));
+        assert!(fx.iter().any(|effect| matches!(effect, Effect::UseTransport(None))));
+        let fx = tell(&mut agreement, &scene, Input::Tell(AgentId(2)));
+        assert_eq!(said_to(&fx, 2), [&Control::UseTransport { yes: false }]);
     }
 
     #[test]
     fn a_child_that_is_lost_is_not_waited_for() {
-        let (mut scene, mut ucx) = (scene(1), UcxAgreement::default());
-        tell(&mut ucx, &scene, Input::AskAll);
-        tell(&mut ucx, &scene, Input::Looked { branch: AgentId(3), missing: None });
+        let (mut scene, mut agreement) = (scene(1), Agreement::default());
+        tell(&mut agreement, &scene, Input::AskAll);
+        tell(&mut agreement, &scene, Input::Looked { branch: AgentId(3), missing: None });
         scene.neighbours.on_child_down(AgentId(4));
-        let fx = tell(&mut ucx, &scene, Input::Opened(Ok(point())));
-        assert_eq!(said_up(&fx), [&Control::UcxLooked { missing: None }]);
+        let fx = tell(&mut agreement, &scene, Input::Opened(Ok(point())));
+        assert_eq!(said_up(&fx), [&Control::TransportLooked { missing: None }]);
     }
 
     #[test]
     fn nobody_looks_for_what_is_not_wanted() {
-        let (scene, mut ucx) = (Scene::one_run(0), UcxAgreement::default());
-        assert!(tell(&mut ucx, &scene, Input::AskAll).is_empty());
+        let (scene, mut agreement) = (Scene::one_run(0), Agreement::default());
+        assert!(tell(&mut agreement, &scene, Input::AskAll).is_empty());
     }
 }
