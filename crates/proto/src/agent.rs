@@ -55,7 +55,7 @@ pub struct Agent {
     jobs: Jobs,
     /// What is still to be done of the input in hand; the last is the next.
     stack: Vec<Effect>,
-    /// Empty between two inputs, but with the room that they need.
+    /// Lists that are empty between two inputs. They are kept so that the next input allocates nothing.
     room: (Effects, Acts),
 }
 

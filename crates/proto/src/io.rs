@@ -92,7 +92,7 @@ pub enum Input {
     ListenFailed {
         problem: String,
     },
-    /// Where others reach this agent by UCX, or why they do not.
+    /// Where others reach this agent by the transport that was opened, or why they do not.
     TransportOpened {
         result: Result<Point, String>,
     },
@@ -259,7 +259,7 @@ pub enum Output {
         ancestors: Vec<Ancestor>,
         life: u32,
     },
-    /// Open the UCX library, and tell where this agent can be reached by it.
+    /// Open the session's transport that all agents must have, and tell where this agent is reached by it.
     OpenTransport,
     /// Put a frame on a link. The driver keeps the classes apart and never refuses.
     Send {

@@ -73,7 +73,7 @@ pub struct Job {
     profile: Option<Box<Profile>>,
     /// What is measured before the ranks start.
     bench: Option<Bench>,
-    /// Empty between two inputs, but with the room that effects need.
+    /// Lists that are empty between two inputs. They are kept so that the next input allocates nothing.
     room: [Effects; 2],
 }
 

@@ -118,7 +118,7 @@ impl Remote {
 
     /// Whether a batch system brings all agents at once.
     pub fn by_step(&self) -> bool {
-        self.shell.starter().by_step
+        self.shell.starter().by_step()
     }
 
     /// Hosts drawn at random; `timeout_ns` is the time that agents have to start.

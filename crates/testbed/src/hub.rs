@@ -47,19 +47,12 @@ struct Node {
     off: bool,
 }
 
-/// A shell starts what it puts into the background with these ignored; what runs on a host is to heed them, as after a login.
-fn heed_interrupts() {
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
-        // SAFETY: taking a signal's default installs no handler.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-}
-
 /// Builds the testbed, serves requests until standard input ends, takes everything down; the exit code.
 pub fn main(spec: &Spec) -> i32 {
     // Interrupts from a terminal are for the user's programs.
     let _ = rustix::process::setsid();
-    heed_interrupts();
+    // What runs on a host heeds them, as after a login.
+    sys::heed_interrupts();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let mut hub = match Hub::build(spec) {
         Ok(hub) => hub,

@@ -38,5 +38,6 @@ pub mod command_line;
 
 pub use processes::Process;
 pub use spec::{NODES_MAX, Spec, addresses, name};
+pub use sys::heed_interrupts;
 pub use testbed::{StartError, Testbed};
 pub use traffic::Traffic;

@@ -20,6 +20,15 @@ pub fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Takes the defaults of the signals that a shell ignores in what it puts into the background, the whole test run perhaps. May be called
+/// between fork and exec.
+pub fn heed_interrupts() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: taking a signal's default installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Gives the calling process name spaces of its own.
 pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: none of the flags passed here unshares the table of descriptors, the only unsound one.

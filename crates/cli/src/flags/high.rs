@@ -93,7 +93,7 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
         env.extend(env_file::read_file(file)?);
     }
     env.extend(low.genv);
-    let reached = match (local, session.remote_shell.starter().by_step) {
+    let reached = match (local, session.remote_shell.starter().by_step()) {
         (true, _) => Reached::Here,
         (false, true) => Reached::ByStep,
         (false, false) => Reached::Elsewhere,

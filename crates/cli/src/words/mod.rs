@@ -70,7 +70,7 @@ impl Setting {
 /// As one would type it: our own options for ssh and steps are no news.
 pub fn shell(remote_shell: &RemoteShell) -> String {
     let (starter, words) = (remote_shell.starter(), remote_shell.words());
-    let is_own = starter.by_step || words.iter().eq(SSH.iter());
+    let is_own = starter.by_step() || words.iter().eq(SSH.iter());
     match words.first() {
         _ if starter.same_machine => "sh -c".to_owned(),
         Some(program) if is_own => program.clone(),

@@ -117,9 +117,9 @@ mod tests {
         for shell in RemoteShell::all(&["prog".to_owned()]) {
             let starter = shell.starter();
             match way(&shell) {
-                Way::Step(_) => assert!(starter.by_step, "{shell:?}"),
+                Way::Step(_) => assert!(starter.by_step(), "{shell:?}"),
                 Way::EachCall(way) => {
-                    assert!(!starter.by_step, "{shell:?}");
+                    assert!(!starter.by_step(), "{shell:?}");
                     let argv = way.argv(shell.words(), "n1", vec![b"run".to_vec()]).expect("this test has a program");
                     let names_host = argv.iter().any(|word| word == b"n1");
                     assert_eq!(names_host, !starter.same_machine, "{shell:?}: {argv:?}");

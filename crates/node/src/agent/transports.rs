@@ -78,7 +78,7 @@ impl Transports {
                 Ok(self.ucx.insert(ucx).point())
             }
             AgentTransport::Auto | AgentTransport::Tree | AgentTransport::Tcp => {
-                Err("nobody has to agree on it".into())
+                Err("no transport that all agents must have was asked for".into())
             }
         }
     }

@@ -129,7 +129,7 @@ fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
 
 fn neighbour(plan: &Plan, index: usize) -> Option<String> {
     // Where one step starts all agents, none of them calls another.
-    (plan.hosts.len() > 1 && !plan.remote_shell.starter().by_step)
+    (plan.hosts.len() > 1 && !plan.remote_shell.starter().by_step())
         .then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
 }
 

@@ -10,11 +10,12 @@
 //! and ranks that poll for each other come to a crawl as soon as anything else wants the cpus. A job has a group of its own, for the
 //! same reason: ranks of another job that compute would be what those that poll yield to. Agents have sessions of their own.
 //!
-//! Where many nodes share a machine each rank has a session: nobody polls there for speed, and an agent that has as much weight as all its
-//! ranks is given the cpu for every single request as soon as that comes, which costs a switch each. Among many it finds several whenever
-//! it runs. (16 nodes of 16 ranks on 2 cpus, fence and gets: 1.2 x the time with a session for each node's ranks.)
+//! Where several nodes share a machine each rank has a session of its own. With one session for each node's ranks, the agent's group
+//! weighs as much as the group of all its ranks: it gets the cpu for each single request at once, and every request costs a context
+//! switch. Among many groups it runs less often and then finds several requests. (16 nodes of 16 ranks on 2 cpus, fence and gets: one
+//! session for each node's ranks takes 1.2 x the time.)
 //!
-//! Since the keeper is in the session, the kernel lets `SIGTSTP` stop a rank.
+//! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it where nobody else in the session could continue it.
 //!
 //! Such ranks, their keepers and agents have a short time slice: where there are no autogroups (containers, the cgroups of a batch
 //! system or of systemd) all share a group with whatever else is busy.

@@ -398,7 +398,7 @@ impl Serve {
     }
 }
 
-/// Ranks of a machine's only node share the keeper's session: see the module `keeper` for why. A controlling terminal belongs to one session.
+/// The module `keeper` says why. A controlling terminal belongs to one session.
 fn session(process: &Process) -> Session {
     match (process.pty, process.shares_session) {
         (Some(_), _) => Session::OwnWithTerminal,

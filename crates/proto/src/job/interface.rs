@@ -157,7 +157,7 @@ impl Acts {
         self.0.push(act);
     }
 
-    /// All of them; the room for more stays.
+    /// All of them; the list keeps its memory.
     pub fn drain(&mut self) -> impl Iterator<Item = Act> {
         self.0.drain(..)
     }

@@ -56,7 +56,7 @@ pub struct Direct {
     addresses: Option<Vec<String>>,
     /// The driver was asked for them.
     asked_to_listen: bool,
-    /// Where it can be reached by UCX.
+    /// Where it is reached by the transport that all agents have agreed on.
     point: Option<Point>,
     /// It is not settled yet by what links are made.
     is_undecided: bool,

@@ -35,33 +35,8 @@ impl Turn<'_, '_> {
                 self.effects.push(Effect::Abort { code: *code, message });
                 return Next::Go;
             }
-            Request::Get { .. }
-            | Request::Put { .. }
-            | Request::Barrier { group: Some(_) }
-            | Request::GetMaxes
-            | Request::GetUniverseSize
-            | Request::GetAppnum
-            | Request::GetMyKvsname
-            | Request::JobGetId
-            | Request::PutNodeAttr { .. }
-            | Request::GetNodeAttr { .. }
-            | Request::GetJobAttr { .. }
-            | Request::PublishName { .. }
-            | Request::UnpublishName { .. }
-            | Request::LookupName { .. }
-            | Request::JobConnect { .. }
-            | Request::JobDisconnect { .. }
-            | Request::FenceNb { .. }
-            | Request::Allgather { .. }
-            | Request::KvsMap { .. }
-            | Request::GetByIdx { .. }
-            | Request::CreateKvs
-            | Request::DestroyKvs { .. }
-            | Request::InitAck { .. }
-            | Request::SingInit { .. }
-            | Request::Spawn(_)
-            | Request::Unknown { .. }
-            | Request::Malformed { .. } => Event::Ask,
+            // The match below names each command.
+            _ => Event::Ask,
         };
         match self.state.next(event) {
             Ok(next) => *self.state = next,
@@ -109,9 +84,9 @@ impl Turn<'_, '_> {
             Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
                 self.refuse(envelope, "name_publishing_is_not_offered_by_this_version");
             }
-            // An abort has no answer and was noted above.
-            Request::Abort { .. }
-            | Request::JobConnect { .. }
+            // It is noted above and has no answer.
+            Request::Abort { .. } => {}
+            Request::JobConnect { .. }
             | Request::JobDisconnect { .. }
             | Request::CreateKvs
             | Request::DestroyKvs { .. }

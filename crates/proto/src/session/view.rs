@@ -28,7 +28,7 @@ impl View<'_> {
 
     /// Whether agents come by steps that the root calls.
     pub fn is_by_step(&self) -> bool {
-        self.session.remote_shell.starter().by_step
+        self.batch().is_some()
     }
 
     /// The batch system whose steps these are.

@@ -50,7 +50,7 @@ impl World {
             if step.state != State::Running {
                 continue;
             }
-            let words = format!("STEP 1.{index} ON node1 CANCELLED");
+            let words = format!("STEP 1.{index} ON node1 CANCELLED AT 2026-01-01T00:00:00");
             step.stderr.push_str(&format!("slurmstepd: error: *** {words} ***\n"));
             step.state = State::Cancelled(words);
             for agent in step.left() {

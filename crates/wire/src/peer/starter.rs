@@ -31,16 +31,33 @@ pub struct Starter {
     pub host_option: &'static str,
     /// All agents are on one machine: its clock is theirs, and its loopback joins them.
     pub same_machine: bool,
-    /// The root calls once for all agents, which find themselves; otherwise each parent calls for each of its children.
-    pub by_step: bool,
     /// The caller's own program is rarely on the host: the first call looks into the host's cache.
     pub looks_first: bool,
     /// An agent that its parent does not reach may be called by another one further up.
     pub in_stead: bool,
     pub caller: Caller,
-    /// The batch system whose step it is.
+    /// The batch system whose step it is: the root calls once for all agents, which find themselves. `None`: each parent calls for
+    /// each of its children.
     pub batch: Option<Batch>,
 }
+
+impl Starter {
+    /// Whether one call of the root starts all agents.
+    pub fn by_step(&self) -> bool {
+        self.batch.is_some()
+    }
+}
+
+/// A program that nothing else is known of; other rows say how they differ.
+const ANY: Starter = Starter {
+    program: None,
+    host_option: "",
+    same_machine: false,
+    looks_first: false,
+    in_stead: true,
+    caller: Caller::Doubtful,
+    batch: None,
+};
 
 /// What people must know of a batch system, and what it says itself of a step as a whole, on the standard error of its call. What
 /// it says of single tasks is read where it is called, in `node`.
@@ -75,42 +92,12 @@ impl RemoteShell {
     /// The table.
     pub fn starter(&self) -> &'static Starter {
         match self {
-            RemoteShell::Local => &Starter {
-                program: None,
-                host_option: "",
-                same_machine: true,
-                by_step: false,
-                looks_first: false,
-                in_stead: false,
-                caller: Caller::Doubtful,
-                batch: None,
-            },
-            RemoteShell::Command(_) => &Starter {
-                program: None,
-                host_option: "",
-                same_machine: false,
-                by_step: false,
-                looks_first: false,
-                in_stead: true,
-                caller: Caller::Doubtful,
-                batch: None,
-            },
-            RemoteShell::Ssh(_) => &Starter {
-                program: Some("ssh"),
-                host_option: "",
-                same_machine: false,
-                by_step: false,
-                looks_first: true,
-                in_stead: true,
-                caller: Caller::Told,
-                batch: None,
-            },
+            RemoteShell::Local => &Starter { same_machine: true, in_stead: false, ..ANY },
+            RemoteShell::Command(_) => &ANY,
+            RemoteShell::Ssh(_) => &Starter { program: Some("ssh"), looks_first: true, caller: Caller::Told, ..ANY },
             RemoteShell::Srun(_) => &Starter {
                 program: Some("srun"),
                 host_option: "--overlap -w",
-                same_machine: false,
-                by_step: true,
-                looks_first: false,
                 in_stead: false,
                 caller: Caller::Unknown,
                 batch: Some(Batch {
@@ -121,6 +108,7 @@ impl RemoteShell {
                     frame: "***",
                     error: "error:",
                 }),
+                ..ANY
             },
         }
     }
@@ -154,7 +142,7 @@ impl RemoteShell {
     pub fn like(same_machine: bool, by_step: bool) -> RemoteShell {
         let is_alike = |shell: &RemoteShell| {
             let starter = shell.starter();
-            starter.same_machine == same_machine && starter.by_step == by_step
+            starter.same_machine == same_machine && starter.by_step() == by_step
         };
         RemoteShell::all(&[]).into_iter().find(is_alike).unwrap_or_default()
     }
@@ -175,19 +163,18 @@ mod tests {
     fn the_rows_of_the_table_agree_with_themselves() {
         let mut programs = BTreeSet::new();
         for shell in RemoteShell::all(&words("prog -x")) {
-            let Starter { program, host_option, same_machine, by_step, looks_first, in_stead, caller, batch } =
-                *shell.starter();
+            let Starter { program, host_option, same_machine, looks_first, in_stead, caller, batch } = *shell.starter();
+            let by_step = shell.starter().by_step();
             assert!(program.is_none_or(|program| programs.insert(program)), "{shell:?}: another way has this program");
             assert_eq!(shell.words().is_empty(), same_machine, "{shell:?}: a child process alone has no command");
             assert!(!(same_machine && (by_step || looks_first || in_stead)), "{shell:?}: there is one machine");
             assert!(!(by_step && in_stead), "{shell:?}: the root alone calls");
             assert!(!by_step || caller == Caller::Unknown, "{shell:?}: a step was called from elsewhere");
             assert!(!(by_step && looks_first), "{shell:?}: a step begins with the launcher's place");
-            assert_eq!(batch.is_some(), by_step, "{shell:?}: steps are a batch system's");
             let words = batch.map(|batch| [batch.not_executable, batch.cancelled, batch.frame, batch.error]);
             assert!(words.is_none_or(|words| words.iter().all(|word| !word.is_empty())), "{shell:?}: found everywhere");
             assert!(host_option.is_empty() || program.is_some(), "{shell:?}: options of no program");
-            assert_eq!(RemoteShell::like(same_machine, by_step).starter().by_step, by_step);
+            assert_eq!(RemoteShell::like(same_machine, by_step).starter().by_step(), by_step);
         }
     }
 

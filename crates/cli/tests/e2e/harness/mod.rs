@@ -56,20 +56,6 @@ enum Feed {
     Open,
 }
 
-/// A shell starts what it puts into the background with these ignored, the whole test run perhaps; the run under test does
-/// not inherit that.
-fn heed_interrupts(command: &mut Command) {
-    let heed = || {
-        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
-            // SAFETY: taking a signal's default installs no handler.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec only `signal` is called, which may be.
-    unsafe { command.pre_exec(heed) };
-}
-
 impl Run {
     /// `wireup ARGS`.
     pub fn wireup<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
@@ -412,4 +398,14 @@ impl std::fmt::Display for Outcome {
         let head = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(4000)]).into_owned();
         write!(f, "{}: {}\nstdout: {}\nstderr: {}", self.shown, self.status, head(&self.stdout), head(&self.stderr))
     }
+}
+
+/// Lets `command` heed interrupts also where the shell that started the tests ignores them.
+pub fn heed_interrupts(command: &mut Command) {
+    let heed = || {
+        wireup_testbed::heed_interrupts();
+        Ok(())
+    };
+    // SAFETY: what is called between fork and exec may be called there.
+    unsafe { command.pre_exec(heed) };
 }

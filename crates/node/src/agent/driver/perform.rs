@@ -86,7 +86,7 @@ impl AgentDriver {
                     // As the ranks, which would push it aside otherwise just when it answers them.
                     process::shorten_slice();
                 }
-                let by_step = self.agent.session().remote_shell.starter().by_step;
+                let by_step = self.agent.session().remote_shell.starter().by_step();
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
                     let job = plan.job;

@@ -58,7 +58,7 @@ impl Direct {
         }
     }
 
-    /// Links are made by UCX, if there is where to reach this agent by it.
+    /// It is settled whether all agents use the transport; where this one is reached by it, if they do.
     pub fn on_decided(&mut self, point: Option<Point>) {
         self.point = point;
         self.is_undecided = false;

@@ -1,4 +1,4 @@
-//! What the part that agrees about UCX is told.
+//! What the part is told that agrees about a transport that all agents must have.
 
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
