@@ -8,12 +8,14 @@ mod failure;
 mod stall;
 mod starter;
 mod trace;
+mod transport;
 
 pub use bootstrap::{BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, BOOTSTRAP_MAGIC, Bootstrap, probe};
 pub use failure::{Cause, Failure, SpawnError, SpawnStep};
 pub use stall::{GroupStall, StallReport};
 pub use starter::{Batch, Caller, RemoteShell, Starter};
 pub use trace::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
+pub use transport::AgentTransport;
 
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
@@ -71,30 +73,6 @@ pub struct SessionSpec {
     pub link_delay_ns: u64,
     /// The session outlives its jobs, launchers attach to its root; `None`: it is there for one job and one launcher.
     pub standing: Option<Standing>,
-}
-
-/// How frames between agents that are no neighbours in the tree travel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum AgentTransport {
-    /// As for `Tcp`.
-    #[default]
-    Auto,
-    /// From hop to hop through the tree (S3: sRPC).
-    Tree,
-    /// The first through the tree, the others over a TCP connection of the two (S3: dTCP).
-    Tcp,
-    /// The same with endpoints of UCX (S3: dUCX).
-    Ucx,
-}
-
-impl AgentTransport {
-    /// All agents must have it, or none uses it: they agree first.
-    pub fn is_agreed_on(self) -> bool {
-        match self {
-            AgentTransport::Ucx => true,
-            AgentTransport::Auto | AgentTransport::Tree | AgentTransport::Tcp => false,
-        }
-    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -4,7 +4,6 @@ use super::error::FlagError;
 use super::low::{MapBy, Stdin, Variable};
 use super::table::{Flag, Takes};
 use super::values;
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
@@ -66,13 +65,10 @@ impl<W: Iterator<Item = OsString>> Behind<'_, W> {
         }
     }
 
-    pub fn choice<T: Copy>(
-        &mut self,
-        list: &[(&'static str, T)],
-        choices: impl Into<Cow<'static, str>>,
-    ) -> Result<T, FlagError> {
+    /// One word of a list.
+    pub fn choice<T: Copy>(&mut self, list: &[(&'static str, T)]) -> Result<T, FlagError> {
         let word = self.word()?;
-        values::choice(&self.name, &word, list, choices)
+        values::choice(&self.name, &word, list, values::choose_from(list))
     }
 
     /// `NAME=VALUE`, or the two words `NAME VALUE`.

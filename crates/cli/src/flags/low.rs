@@ -11,7 +11,6 @@ use super::error::FlagError;
 use super::interface;
 use super::nearest;
 use super::table::{self, Flag, Id};
-use super::values::choose_from;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -228,7 +227,7 @@ impl Low {
             Id::Hosts => self.hosts.push(behind.text()?),
             Id::HostFile => self.host_files.push(behind.word()?.into()),
             Id::Start => {
-                self.start = Some(behind.choice(STARTS, "choose ssh-tree, ssh-flat or serial-ssh")?);
+                self.start = Some(behind.choice(STARTS)?);
             }
             Id::Interface => self.interface = Some(interface::checked(&behind.name.clone(), behind.text()?)?),
             Id::Encrypt => self.encrypt = true,
@@ -251,40 +250,35 @@ impl Low {
                     ("both", Some(PmiFlavour::Both)),
                     ("none", Some(PmiFlavour::None)),
                 ];
-                self.pmi = behind.choice(&list, "choose auto, simple, pmix, both or none")?;
+                self.pmi = behind.choice(&list)?;
             }
             Id::Modex => {
                 let list = [("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
-                self.modex = Some(behind.choice(&list, "choose auto, full or direct")?);
+                self.modex = Some(behind.choice(&list)?);
             }
             Id::PmixLibrary => self.pmix_library = Some(behind.word()?.into()),
             Id::Exchange => {
                 let list: Vec<_> = wireup_coll::allgather::schemes().collect();
-                self.exchange = Some(behind.choice(&list, choose_from(&list))?);
+                self.exchange = Some(behind.choice(&list)?);
             }
             Id::EarlyWireup => {
                 let list = [("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
-                self.early_wireup = Some(behind.choice(&list, "choose auto, yes or no")?);
+                self.early_wireup = Some(behind.choice(&list)?);
             }
             Id::AgentTransport => {
-                let list = [
-                    ("auto", AgentTransport::Auto),
-                    ("tree", AgentTransport::Tree),
-                    ("tcp", AgentTransport::Tcp),
-                    ("ucx", AgentTransport::Ucx),
-                ];
-                self.transport = Some(behind.choice(&list, "choose auto, tree, tcp or ucx")?);
+                let list: Vec<_> = AgentTransport::named().collect();
+                self.transport = Some(behind.choice(&list)?);
             }
             Id::ExchangeCompress => self.exchange_compress = Some(behind.number(0)?),
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
-                self.pmi_fence = Some(behind.choice(&list, "choose strict or lazy")?);
+                self.pmi_fence = Some(behind.choice(&list)?);
             }
             Id::PmiVersion => {
                 let list = [("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
-                self.pmi_version = Some(behind.choice(&list, "choose 1.1 or 1.2")?);
+                self.pmi_version = Some(behind.choice(&list)?);
             }
-            Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS, "choose even, none, core, thread or socket")?),
+            Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS)?),
             Id::GpusPerRank => self.gpus_per_rank = Some(behind.number(1)?),
             Id::Stdin => self.stdin = Some(behind.stdin()?),
             Id::Label => self.label = true,

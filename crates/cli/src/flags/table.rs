@@ -439,11 +439,13 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_exchange_is_in_the_help() {
-        let flag = FLAGS.iter().find(|flag| flag.names.contains(&"exchange")).expect("there is such a flag");
-        let words: Vec<&str> = flag.help.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
-        for (name, _) in wireup_coll::allgather::schemes() {
-            assert!(words.contains(&name), "--exchange {name}");
+    fn choices_that_have_a_table_elsewhere_are_in_the_help() {
+        let exchanges = wireup_coll::allgather::schemes().map(|(name, _)| ("exchange", name));
+        let transports = wireup_wire::peer::AgentTransport::named().map(|(name, _)| ("agent-transport", name));
+        for (flag, name) in exchanges.chain(transports) {
+            let found = FLAGS.iter().find(|one| one.names.contains(&flag)).expect("there is such a flag");
+            let mut words = found.help.split(|c: char| !c.is_alphanumeric() && c != '-');
+            assert!(words.any(|word| word == name), "--{flag} {name}");
         }
     }
 }

@@ -17,7 +17,7 @@ mod silence;
 use super::link_config::LinkConfig;
 use super::token::Token;
 pub use super::transports::ListenError;
-use super::transports::{Tcp, Transport, Transports, Which};
+use super::transports::{Transport, Transports, Which};
 use super::turn::Turn;
 use crate::transport::attempts::Attempt;
 use crate::transport::link::{Link, LinkError, Received};
@@ -86,7 +86,7 @@ impl LinkSet {
         LinkSet {
             me,
             delay: DelayLine::new(config.delay_ns),
-            transports: Transports::new(Tcp::new(config.clone())),
+            transports: Transports::new(&config),
             config,
             secret,
             links: BTreeMap::new(),

@@ -108,8 +108,8 @@ mod tests {
     fn tokens_come_back() {
         let (seat, local) = (Seat(5), LocalRank(65_535));
         for token in [
-            Token::Transport(Which::Ucx),
-            Token::Transport(Which::Tcp),
+            Token::Transport(Which::ALL[0]),
+            Token::Transport(Which::ALL[1]),
             Token::Link(LinkId(u32::MAX)),
             Token::Keeper(seat),
             Token::Shells,

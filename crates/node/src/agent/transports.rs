@@ -11,17 +11,20 @@
 //!   bytes of a link: its own descriptor in the reactor, or take_in() and then ready()
 //! ```
 //!
-//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. The link to a launcher in this
-//! process is none of them: it has frames, and no bytes to carry.
+//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. If people choose it, it has a
+//! row in [`AgentTransport`] too. The link to a launcher in this process is none of them: it has frames, and no bytes to carry.
 
 mod tcp;
 mod ucx;
 
+use super::link_config::LinkConfig;
 use crate::transport::carrier::Carrier;
 use std::fmt;
 use std::io;
-pub use tcp::{ListenError, Tcp};
-pub use ucx::Ucx;
+use std::net::IpAddr;
+pub use tcp::ListenError;
+use tcp::Tcp;
+use ucx::Ucx;
 use wireup_os::reactor::Reactor;
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::Point;
@@ -38,11 +41,28 @@ macro_rules! table {
             pub const ALL: &'static [Which] = &[$(Which::$name,)*];
         }
 
-        /// An agent's end of each transport, once it is open.
-        #[derive(Default)]
-        pub struct Transports { $(pub $slot: Option<$transport>,)* }
+        /// An agent's end of each transport that is open.
+        pub struct Transports { $($slot: Option<$transport>,)* }
 
         impl Transports {
+            /// Those that need nothing of other agents.
+            pub fn new(config: &LinkConfig) -> Transports {
+                Transports { $($slot: <$transport>::begin(config),)* }
+            }
+
+            /// Opens the transport that all agents are to have; where it is reached.
+            ///
+            /// # Errors
+            /// Why it cannot be used, in words.
+            pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
+                $(if <$transport>::AGREED == Some(transport) {
+                    let (opened, point) = <$transport>::open(reactor)?;
+                    self.$slot = Some(opened);
+                    return Ok(point);
+                })*
+                Err("no transport that all agents must have was asked for".into())
+            }
+
             /// One of them, if it is open.
             pub fn get(&mut self, which: Which) -> Option<&mut dyn Transport> {
                 match which {
@@ -67,27 +87,30 @@ table! {
 }
 
 impl Transports {
-    /// Opens the transport that all agents are to have; where it is reached.
+    /// The addresses where others can dial in, best first; each transport that has some listens from the first call on.
     ///
     /// # Errors
-    /// Why it cannot be used, in words.
-    pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
-        match transport {
-            AgentTransport::Ucx => {
-                let ucx = Ucx::open(reactor).map_err(|problem| format!("cannot use UCX: {problem}"))?;
-                Ok(self.ucx.insert(ucx).point())
-            }
-            AgentTransport::Auto | AgentTransport::Tree | AgentTransport::Tcp => {
-                Err("no transport that all agents must have was asked for".into())
+    /// One of them cannot listen.
+    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
+        let mut addresses = Vec::new();
+        for which in Which::ALL {
+            if let Some(transport) = self.get(*which) {
+                addresses.extend(transport.listen(reactor)?);
             }
         }
+        Ok(addresses)
+    }
+
+    /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
+    pub fn describe(&mut self, ip: IpAddr) -> String {
+        self.tcp.as_mut().map(|tcp| tcp.describe(ip)).unwrap_or_default()
     }
 }
 
 /// What is known of an agent that is to be dialled.
 #[derive(Clone, Default)]
 pub struct Offer {
-    /// `ip:port`, best first.
+    /// Best first. `ip:port`, or what another transport listens at, which begins with `NAME://`.
     pub addresses: Vec<String>,
     /// Where the transport is that all agents have agreed on.
     pub point: Option<Point>,
@@ -113,7 +136,34 @@ impl fmt::Display for Way {
     }
 }
 
+/// How an agent comes by its end of a transport: with its other links, or when all agents have agreed.
+pub trait Begin: Transport + Sized {
+    /// What people ask for when they mean it, if all agents must have it.
+    const AGREED: Option<AgentTransport> = None;
+
+    /// With the agent's other links, if it needs nothing else.
+    fn begin(_config: &LinkConfig) -> Option<Self> {
+        None
+    }
+
+    /// When all agents are to have it; where others reach this one.
+    ///
+    /// # Errors
+    /// Why it cannot be used here, in words.
+    fn open(_reactor: &Reactor) -> Result<(Self, Point), String> {
+        Err("it needs no agreement".into())
+    }
+}
+
 pub trait Transport {
+    /// Where others can dial in, if it is reached at addresses; listens from the first call on.
+    ///
+    /// # Errors
+    /// It cannot listen.
+    fn listen(&mut self, _reactor: &Reactor) -> Result<Vec<String>, ListenError> {
+        Ok(Vec::new())
+    }
+
     /// The ways to a peer that offers this, best first. None: it cannot be reached by this transport.
     ///
     /// # Errors
@@ -144,15 +194,4 @@ pub trait Transport {
     }
 
     fn on_tick(&mut self, _now_ns: u64, _reactor: &Reactor) {}
-}
-
-impl Transports {
-    /// With TCP, which is there from the beginning.
-    pub fn new(tcp: Tcp) -> Transports {
-        Transports { tcp: Some(tcp), ..Transports::default() }
-    }
-
-    pub fn tcp(&mut self) -> &mut Tcp {
-        self.tcp.as_mut().expect("it is there from the beginning and is never taken away")
-    }
 }

@@ -14,7 +14,7 @@ use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
 impl LinkSet {
     /// Addresses where others can dial in, best first; listens from the first call on.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        self.transports.tcp().listen(reactor)
+        self.transports.listen(reactor)
     }
 
     /// Somebody dials by this transport, or it has something for links. `true`: links may have been spoken on.

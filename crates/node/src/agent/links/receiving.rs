@@ -64,7 +64,7 @@ impl LinkSet {
         let Some(entry) = self.links.get_mut(&id) else {
             return Ok(());
         };
-        let local = entry.link.local_address().map(|ip| self.transports.tcp().describe(ip)).unwrap_or_default();
+        let local = entry.link.local_address().map(|ip| self.transports.describe(ip)).unwrap_or_default();
         if self.config.node_timeout_ns > 0 {
             entry.link.keep_alive(Duration::from_nanos(self.config.node_timeout_ns))?;
         }

@@ -1,6 +1,6 @@
 //! TCP: addresses to dial, in an order; one listener for who dials in.
 
-use super::{Offer, Transport, Way, Which};
+use super::{Begin, Offer, Transport, Way, Which};
 use crate::agent::link_config::LinkConfig;
 use crate::agent::token::Token;
 use crate::transport::addresses::{self, NothingMatches};
@@ -51,27 +51,6 @@ impl ListenError {
 }
 
 impl Tcp {
-    pub fn new(config: LinkConfig) -> Tcp {
-        Tcp { config, listener: None, pause: Pause::default(), own: Vec::new() }
-    }
-
-    /// Addresses where others can dial in, best first; listens from the first call on.
-    pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
-        if let Some(listener) = &self.listener {
-            return Ok(listener.addresses());
-        }
-        let listener = if self.config.local {
-            Listener::local()?
-        } else {
-            let filter = self.filter()?;
-            self.own = interfaces::addresses().map_err(ListenError::Interfaces)?;
-            let offered = addresses::offered(&self.own, filter.as_ref(), self.config.reached_at(), false)?;
-            Listener::remote(&offered, filter.is_some())?
-        };
-        reactor.add(listener.fd(), TOKEN.pack(), Interest::READABLE)?;
-        Ok(self.listener.insert(listener).addresses())
-    }
-
     /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
     pub fn describe(&mut self, ip: IpAddr) -> String {
         if addresses::interface_of(ip, &self.own).is_none() {
@@ -91,7 +70,7 @@ impl Tcp {
     /// The addresses to dial, best first.
     fn dial_order(&mut self, offer: &Offer, filter: Option<&Filter>) -> Result<Vec<SocketAddr>, String> {
         let mut offered: Vec<SocketAddr> = Vec::new();
-        for text in &offer.addresses {
+        for text in offer.addresses.iter().filter(|text| !text.contains("://")) {
             offered.push(text.parse().map_err(|_| format!("{text}: not an address"))?);
         }
         if self.config.local {
@@ -108,7 +87,29 @@ impl Tcp {
 
 const TOKEN: Token = Token::Transport(Which::Tcp);
 
+impl Begin for Tcp {
+    fn begin(config: &LinkConfig) -> Option<Tcp> {
+        Some(Tcp { config: config.clone(), listener: None, pause: Pause::default(), own: Vec::new() })
+    }
+}
+
 impl Transport for Tcp {
+    fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
+        if let Some(listener) = &self.listener {
+            return Ok(listener.addresses());
+        }
+        let listener = if self.config.local {
+            Listener::local()?
+        } else {
+            let filter = self.filter()?;
+            self.own = interfaces::addresses().map_err(ListenError::Interfaces)?;
+            let offered = addresses::offered(&self.own, filter.as_ref(), self.config.reached_at(), false)?;
+            Listener::remote(&offered, filter.is_some())?
+        };
+        reactor.add(listener.fd(), TOKEN.pack(), Interest::READABLE)?;
+        Ok(self.listener.insert(listener).addresses())
+    }
+
     fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String> {
         let filter = self.filter().map_err(|error| error.to_string())?;
         let order = self.dial_order(offer, filter.as_ref())?;

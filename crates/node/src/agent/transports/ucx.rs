@@ -19,7 +19,7 @@ mod carrier;
 mod inbox;
 mod opening;
 
-use super::{Offer, Transport, Way, Which};
+use super::{Begin, Offer, Transport, Way, Which};
 use crate::agent::token::Token;
 use crate::transport::carrier::Carrier;
 use carrier::UcxCarrier;
@@ -31,6 +31,7 @@ use std::io;
 use std::rc::Rc;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::{Budget, Endpoint, Message, Verdict, Worker};
+use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::Point;
 
 /// The tag of openings.
@@ -56,32 +57,29 @@ struct Shared {
 }
 
 impl Ucx {
-    /// Opens the library.
-    ///
-    /// # Errors
-    /// Why it cannot be used here, in words.
-    pub fn open(reactor: &Reactor) -> Result<Ucx, String> {
-        let worker = Worker::open().map_err(|error| error.to_string())?;
-        reactor
-            .add(worker.fd(), Token::Transport(Which::Ucx).pack(), Interest::READABLE)
-            .map_err(|error| error.to_string())?;
-        let mut key = [0; 32];
-        random(&mut key).map_err(|error| error.to_string())?;
-        let shared = Shared { worker, inboxes: BTreeMap::new(), ready: BTreeSet::new() };
-        Ok(Ucx { shared: Rc::new(RefCell::new(shared)), key })
-    }
-
-    /// Where others reach this agent.
-    pub fn point(&self) -> Point {
-        Point { address: self.shared.borrow().worker.address().to_vec(), key: self.key }
-    }
-
     fn guest(&self, opening: &Opening<'_>) -> Option<Box<dyn Carrier>> {
         let inbox = Inbox::with(opening.hello.clone());
         self.shared.borrow_mut().insert(opening.tag, inbox).then(|| -> Box<dyn Carrier> {
             let binding = opening.binding(&self.key);
             Box::new(UcxCarrier::accepted(self.shared.clone(), opening.tag, opening.address.to_vec(), binding))
         })
+    }
+}
+
+impl Begin for Ucx {
+    const AGREED: Option<AgentTransport> = Some(AgentTransport::Ucx);
+
+    fn open(reactor: &Reactor) -> Result<(Ucx, Point), String> {
+        let open = || -> Result<(Ucx, Point), Box<dyn std::error::Error>> {
+            let worker = Worker::open()?;
+            reactor.add(worker.fd(), Token::Transport(Which::Ucx).pack(), Interest::READABLE)?;
+            let mut key = [0; 32];
+            random(&mut key)?;
+            let point = Point { address: worker.address().to_vec(), key };
+            let shared = Shared { worker, inboxes: BTreeMap::new(), ready: BTreeSet::new() };
+            Ok((Ucx { shared: Rc::new(RefCell::new(shared)), key }, point))
+        };
+        open().map_err(|problem| format!("cannot use UCX: {problem}"))
     }
 }
 
