@@ -143,7 +143,8 @@ impl Job {
             }
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
-            JobInput::KeeperLost => self.on_keeper_lost(out),
+            JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
+            JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),
             JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, out),
             JobInput::ClientGone { local } => self.on_client_gone(now, local),
             JobInput::Shared(share) => self.pmi.on_shared(share, out),
@@ -363,6 +364,9 @@ impl Job {
         stdio.on_tick(turn.now, |local| ranks[local.index()].rank);
         ranks.on_tick(turn.now, out);
         ends.on_tick(turn.now, facts, out);
+        if ends.take_lost_keeper(turn.now) {
+            self.on_keeper_lost(out);
+        }
         self.check_stall(turn.now, out);
         self.barriers.on_tick(turn.now, &self.facts, out);
         self.pmix(turn.now, out, |pmix, view, out| pmix.on_tick(view, out));

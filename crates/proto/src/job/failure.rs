@@ -31,6 +31,10 @@ const UNENDED_NS_MAX: u64 = 3_000_000_000;
 /// ever, in a barrier of their own, where nobody can see them. A fence that it breaks says so at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
+/// Whoever has killed the keeper of a job's ranks may kill the agent next (a batch system, for one), and then others say more of
+/// that: so long it is waited for (ns). Chosen: as for the last words of an agent.
+const KEEPER_NS_MAX: u64 = 200_000_000;
+
 /// Once an agent is missed, how long after the end of the start time the others may be waited for (ns). Chosen: what agents
 /// at the end of their time say needs a few hops.
 const MISSING_NS_MAX: u64 = 2_000_000_000;
@@ -45,6 +49,8 @@ pub struct Ends {
     /// At the root: agents that are not there; told when all are known, and then at the latest.
     missing: BTreeMap<AgentId, String>,
     name_missing_at: Option<Instant>,
+    /// The keeper of the ranks here is gone; when that is told.
+    keeper_lost_at: Option<Instant>,
     /// An agent of the job was lost: others may hold something of it when it is over.
     is_torn: bool,
     /// Somebody else than its launcher ended it: its output waits for no reader longer than its ranks for their end.
@@ -159,6 +165,16 @@ impl Ends {
         })
     }
 
+    /// The keeper of the ranks here is gone. Ask `take_lost_keeper` later.
+    pub fn on_keeper_lost(&mut self, now: Instant) {
+        self.keeper_lost_at = Some(now + KEEPER_NS_MAX);
+    }
+
+    /// True once it is time to say so.
+    pub fn take_lost_keeper(&mut self, now: Instant) -> bool {
+        self.keeper_lost_at.take_if(|at| *at <= now || self.kill != Kill::No).is_some()
+    }
+
     /// At the root: a rank will enter no more collectives.
     pub fn on_departed(&mut self, now: Instant, departed: Departed) {
         if departed.deserted && self.deserter.is_none() {
@@ -204,12 +220,13 @@ impl Ends {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        match self.kill {
+        let kill = match self.kill {
             Kill::No => self.deserter.map(|(at, _)| at).into_iter().chain(self.name_missing_at).min(),
             Kill::GivenUp => None,
             Kill::Gentle { force_at, .. } => Some(force_at),
             Kill::Forced { give_up_at } => Some(give_up_at),
-        }
+        };
+        kill.into_iter().chain(self.keeper_lost_at).min()
     }
 
     pub fn on_tick(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {

@@ -123,6 +123,17 @@ fn who_has_not_arrived_is_asked_once_in_a_while() {
     assert_eq!(reports(&sent(&outputs(&mut root), LAUNCHER)), 0);
 }
 
+/// Who has killed the keeper may be about to kill the agent, of which others can say more.
+#[test]
+fn that_the_keeper_is_gone_is_told_a_moment_later() {
+    let (mut root, id) = root();
+    tell(&mut root, id, &[Control::Launch(small(id).into())]);
+    root.handle(T, Input::KeeperLost { job: JobId(id) });
+    assert_eq!(cause(&sent(&outputs(&mut root), LAUNCHER)), None);
+    root.handle(root.deadline().expect("it is told in the end"), Input::Tick);
+    assert_eq!(cause(&sent(&outputs(&mut root), LAUNCHER)), Some(&Cause::KeeperLost));
+}
+
 #[test]
 fn words_of_launchers_are_cut() {
     let (mut root, job) = root();
