@@ -135,11 +135,7 @@ impl Agent {
         self.links.direct.at(now);
         let mut fx = mem::take(&mut self.room.0);
         self.hear(now, input, &mut fx);
-        fx.push(Effect::Starter(starter::Input::StopIfEnding));
-        fx.push(Effect::Starter(starter::Input::CallShells));
-        fx.push(Effect::Launchers(launchers::Input::EndIfIdle));
-        fx.push(Effect::LeaveIfTold);
-        fx.push(Effect::LeaveIfDone);
+        fx.push(Effect::LookAround(0));
         self.run(now, fx);
     }
 
@@ -193,6 +189,23 @@ impl Agent {
             self.stack.extend(fx.reversed());
         }
         self.room.0 = fx;
+    }
+
+    /// What comes after each input, from the given step on. Most inputs cause nothing here: only what does is worth an effect.
+    fn look_around(&mut self, now: Instant, mut step: u8, fx: &mut Effects) {
+        while fx.is_empty() {
+            let effect = match step {
+                0 => Effect::Starter(starter::Input::StopIfEnding),
+                1 => Effect::Starter(starter::Input::CallShells),
+                2 => Effect::Launchers(launchers::Input::EndIfIdle),
+                3 => Effect::LeaveIfTold,
+                4 => Effect::LeaveIfDone,
+                _ => return,
+            };
+            self.apply(now, effect, fx);
+            step += 1;
+        }
+        fx.push(Effect::LookAround(step));
     }
 
     /// Whom an input is for.
@@ -322,6 +335,7 @@ impl Agent {
             Effect::LeaveIfLate => self.leaving.on_tick(now, fx),
             Effect::Leave => self.leaving.leave(fx),
 
+            Effect::LookAround(step) => self.look_around(now, step, fx),
             Effect::Launch(spec) => self.on_launch(now, *spec, fx),
             Effect::Begin(begin) => self.begin_job(now, *begin, fx),
             Effect::Job(id, input) => self.tell_job(now, id, input, fx),

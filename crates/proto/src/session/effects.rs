@@ -76,6 +76,9 @@ pub enum Effect {
     LeaveIfLate,
     Leave,
 
+    /// What is looked at after each input, from this step on.
+    LookAround(u8),
+
     // Jobs.
     /// A job is taken on, together with those below that run it.
     Launch(Box<JobSpec>),
@@ -137,7 +140,6 @@ impl Effects {
         self.0.iter()
     }
 
-    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
