@@ -18,11 +18,12 @@ use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants};
 use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
-use crate::session::inputs::{agreement, early, launchers, membership, starter};
+use crate::session::inputs::heartbeat::Side;
+use crate::session::inputs::{agreement, early, heartbeat, launchers, membership, starter};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
-    Agreement, Begin, Clock, Early, Effect, Effects, From, Jobs, Launchers, Leaving, Membership, Policy, Starter, View,
-    on_control, placement,
+    Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership, Policy,
+    Starter, View, on_control, placement,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -33,6 +34,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
+use wireup_wire::session::Log;
 
 /// Why a later job of the session misses an agent.
 const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
@@ -50,6 +52,7 @@ pub struct Agent {
     launchers: Launchers,
     early: Early,
     agreement: Agreement,
+    heartbeat: Heartbeat,
     clock: Clock,
     leaving: Leaving,
     jobs: Jobs,
@@ -90,9 +93,10 @@ impl Agent {
             out: Outbox::default(),
             starter: Starter::new(me, &session, born.process_ns, arch),
             early: Early::new(kin.newest, &kin.live),
-            membership: Membership::new(me, tree, &session, parent, kin),
+            membership: Membership::new(me, tree, &session, parent, &kin),
             launchers: Launchers::default(),
             agreement: Agreement::default(),
+            heartbeat: Heartbeat::default(),
             clock: Clock::of(&session.remote_shell),
             leaving: Leaving::default(),
             jobs: Jobs::default(),
@@ -113,7 +117,7 @@ impl Agent {
         }
         let all = self.tree.subtree(AgentId(0)).collect();
         let mut fx = mem::take(&mut self.room.0);
-        fx.push(Effect::Membership(membership::Input::AdoptChildrenOf(self.me)));
+        fx.push(Effect::Membership(membership::Input::Begin));
         fx.push(Effect::Agreement(agreement::Input::AskAll));
         fx.push(Effect::Starter(starter::Input::CallStep(all)));
         fx.push(Effect::Starter(starter::Input::CallShells));
@@ -134,7 +138,7 @@ impl Agent {
         }
         self.links.direct.at(now);
         let mut fx = mem::take(&mut self.room.0);
-        self.hear(now, input, &mut fx);
+        self.hear(input, &mut fx);
         fx.push(Effect::LookAround(0));
         self.run(now, fx);
     }
@@ -150,6 +154,7 @@ impl Agent {
         jobs.chain(self.starter.deadline())
             .chain(self.links.direct.deadline())
             .chain(self.membership.deadline())
+            .chain(self.heartbeat.deadline())
             .chain(self.leaving.deadline())
             .min()
     }
@@ -209,10 +214,10 @@ impl Agent {
     }
 
     /// Whom an input is for.
-    fn hear(&mut self, now: Instant, input: Input, fx: &mut Effects) {
+    fn hear(&mut self, input: Input, fx: &mut Effects) {
         let routes = self.membership.routes();
         match input {
-            Input::LinkUp { link, peer, local } => self.on_link_up(now, link, peer, local, fx),
+            Input::LinkUp { link, peer, local } => self.on_link_up(link, peer, local, fx),
             Input::LinkBytes { link, bytes } => fx.push(Effect::Bytes(link, bytes)),
             Input::LinkDown { link, problem } => fx.push(Effect::LinkDown(link, problem)),
             Input::Listening { addresses } => self.links.on_listening(routes, addresses, &mut self.out),
@@ -230,7 +235,6 @@ impl Agent {
             Input::StepTold { shell, agent, problem } => {
                 fx.push(Effect::Starter(starter::Input::StepTold { shell, agent, problem }));
             }
-            Input::Ancestors { ancestors } => fx.push(Effect::Membership(membership::Input::Ancestors(ancestors))),
             Input::ToldToEnd { signal } => {
                 self.leaving.on_told_to_end();
                 fx.jobs(self.jobs.ids(), || JobInput::FailHere(Cause::ToldToEnd { signal }));
@@ -271,6 +275,7 @@ impl Agent {
                 fx.push(Effect::Starter(starter::Input::Tick));
                 fx.push(Effect::CheckDirect);
                 fx.push(Effect::Membership(membership::Input::Tick));
+                fx.push(Effect::Heartbeat(heartbeat::Input::Tick));
                 fx.push(Effect::TickJobs);
                 fx.push(Effect::LeaveIfLate);
             }
@@ -295,15 +300,29 @@ impl Agent {
 
             Effect::Bytes(link, bytes) => self.on_bytes(now, link, bytes, fx),
             Effect::LinkDown(link, problem) => self.on_link_down(link, problem, fx),
+            Effect::GiveUp(side, problem) => {
+                let link = match side {
+                    Side::Above => self.links.neighbours.up(),
+                    Side::Below(child) => self.links.neighbours.child(child),
+                };
+                if let Some(link) = link {
+                    fx.close(link);
+                    fx.push(Effect::LinkDown(link, problem));
+                }
+            }
             Effect::Expect(child) => self.links.neighbours.expect(child),
             Effect::Forget(child) => drop(self.links.neighbours.forget(child)),
-            Effect::Reroute(child) => self.links.reroute(routes, child, &mut self.out),
             Effect::Cut(child) => drop(self.links.cut_child(child, &mut self.out)),
-            Effect::TakeIn(link, child) => self.take_in(link, child, fx),
+            Effect::TakeIn { link, agent, missed } => self.take_in(link, agent, missed, fx),
+            Effect::TakenIn(link) => {
+                self.links.on_taken_in(link, &mut self.out);
+                self.on_parent_up(fx);
+            }
             Effect::LoseDirect(agent) => self.links.direct.lose(agent),
-            Effect::RouteAgain(whom) => {
-                let has_moved = whom.has(self.tree, self.me);
-                self.links.direct.route_again(|peer| has_moved || whom.has(self.tree, peer));
+            Effect::RouteAgain(top) => {
+                let is_behind = |agent| self.tree.subtree_contains(top, agent);
+                let has_moved = is_behind(self.me);
+                self.links.direct.route_again(|peer| has_moved || is_behind(peer));
                 self.links.settle_direct(routes, &mut self.out);
             }
             Effect::ForgetDirect(jobs) => {
@@ -315,14 +334,18 @@ impl Agent {
             Effect::UseTransport(point) => self.links.on_decided(routes, point, &mut self.out),
 
             Effect::Starter(input) => {
-                let early = || (self.early.newest(), self.early.live());
-                let kin = |child| self.membership.kin_of(self.tree, self.me, self.policy, early(), child);
+                let live = || live_jobs(self.me, &self.launchers, &self.early);
+                let kin = || self.membership.kin(self.policy, &live);
                 self.starter.handle(&view, &kin, input, fx);
             }
-            Effect::Membership(input) => self.membership.handle(&view, input, fx),
+            Effect::Membership(input) => {
+                let live = || live_jobs(self.me, &self.launchers, &self.early);
+                self.membership.handle(&view, &live, input, fx);
+            }
             Effect::Launchers(input) => self.launchers.handle(&view, self.membership.nodes(), input, fx),
             Effect::Early(input) => self.early.handle(&view, input, fx),
             Effect::Agreement(input) => self.agreement.handle(&view, input, fx),
+            Effect::Heartbeat(input) => self.heartbeat.handle(&view, input, fx),
             Effect::AskClock { only_profiled } => {
                 if !only_profiled || self.jobs.all().any(Job::is_profiled) {
                     self.clock.ask_parent(&view, fx);
@@ -357,18 +380,25 @@ impl Agent {
         }
     }
 
-    fn on_link_up(&mut self, now: Instant, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
+    fn on_link_up(&mut self, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
         let is_expected = match peer {
             // A second dial, or one after its time: whoever that is, it is not needed.
             Peer::Child(agent) => self.starter.is_starting(agent) && self.links.neighbours.expects(agent),
             Peer::Direct(agent) => self.links.direct.expects(agent),
-            Peer::Orphan { agent, life } => {
-                let input = membership::Input::Orphan { link, agent, life };
-                return self.membership.handle(&view!(self, now), input, fx);
+            Peer::Orphan { agent, orphan } => {
+                return fx.push(Effect::Membership(membership::Input::Orphan { link, agent, orphan }));
+            }
+            Peer::Parent if self.membership.is_seeking() => {
+                self.links.on_reached(link);
+                return fx.push(Effect::Membership(membership::Input::RootReached(link)));
             }
             Peer::Parent | Peer::Launcher => true,
         };
         if !is_expected {
+            if matches!(peer, Peer::Child(_)) && self.policy.survives_losses() {
+                // Another copy of it is wanted: this one must not take that for the loss of its parent.
+                fx.answer(link, &Control::Log(Log::unfit()));
+            }
             return fx.close(link);
         }
         self.links.on_up(link, peer, &mut self.out);
@@ -380,11 +410,7 @@ impl Agent {
             Peer::Launcher if self.policy.has_many_launchers() => {
                 fx.push(Effect::Launchers(launchers::Input::Up(link)));
             }
-            Peer::Parent => {
-                fx.push(Effect::Membership(membership::Input::ParentUp));
-                fx.jobs(self.jobs.ids(), || JobInput::Linked);
-                fx.push(Effect::AskClock { only_profiled: true });
-            }
+            Peer::Parent => self.on_parent_up(fx),
             Peer::Launcher | Peer::Direct(_) | Peer::Orphan { .. } => {}
         }
     }
@@ -408,14 +434,21 @@ impl Agent {
         }
     }
 
+    /// The way up is there: for the first time, or again.
+    fn on_parent_up(&self, fx: &mut Effects) {
+        fx.push(Effect::Membership(membership::Input::ParentUp));
+        fx.jobs(self.jobs.ids(), || JobInput::Linked);
+        fx.push(Effect::AskClock { only_profiled: true });
+    }
+
     /// An agent that has lost its parent becomes a child; what waited for it comes after what it must know.
-    fn take_in(&mut self, link: LinkId, child: AgentId, fx: &mut Effects) {
+    fn take_in(&mut self, link: LinkId, child: AgentId, missed: Log, fx: &mut Effects) {
         let waiting = self.links.neighbours.forget(child);
         self.links.on_up(link, Peer::Child(child), &mut self.out);
         fx.push(Effect::Starter(starter::Input::Adopted(child)));
-        fx.push(Effect::Membership(membership::Input::TellState(child)));
-        let waiting = waiting.into_iter().filter(|frame| !is_state(frame));
-        waiting.for_each(|frame| fx.push(Effect::ChildFrame(child, frame)));
+        fx.child(child, Control::Log(missed));
+        fx.push(Effect::Membership(membership::Input::Linked(child)));
+        waiting.into_iter().for_each(|frame| fx.push(Effect::ChildFrame(child, frame)));
     }
 
     /// One frame of what came over a link, then the rest.
@@ -531,6 +564,7 @@ impl Agent {
         let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
         self.jobs.begin(id, job);
+        fx.push(Effect::Heartbeat(heartbeat::Input::JobBegun));
         let missing = |agent| MissingAgent { agent, problem: LOST_BEFORE.into() };
         fx.push(Effect::Job(id, JobInput::Begin { lost: lost.into_iter().map(missing).collect() }));
         if asks_clock {
@@ -587,10 +621,12 @@ impl Agent {
     }
 }
 
-/// Whether a frame tells what a child that links is told, or told before it.
-fn is_state(frame: &Frame) -> bool {
-    let is_of_session = frame.kind == Kind::Control && frame.job == 0;
-    is_of_session && matches!(peer::decode(&frame.payload), Ok(Control::Lost { .. } | Control::Return { .. }))
+/// The last job's number, and those that may still have something to say: the root's launchers know, others as they were told.
+fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<JobId>) {
+    match me {
+        AgentId(0) => launchers.live(),
+        _ => (early.newest(), early.live()),
+    }
 }
 
 #[cfg(test)]

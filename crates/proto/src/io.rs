@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::job::{BindTo, Limit, StdinTarget};
-use wireup_wire::peer::{Bootstrap, SpawnError};
+use wireup_wire::peer::{Bootstrap, Orphan, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
-use wireup_wire::session::Ancestor;
 
 /// A link as the agent's driver numbers it. Never used again after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -44,8 +43,8 @@ pub enum Peer {
     Direct(AgentId),
     /// A launcher attached to this agent, which is the root. A standing session has any number of them.
     Launcher,
-    /// An agent further down in a standing session whose parent is gone: it looks for a new one, in this of its lives.
-    Orphan { agent: AgentId, life: u32 },
+    /// An agent of a standing session whose parent is gone: the root is to be its parent.
+    Orphan { agent: AgentId, orphan: Orphan },
 }
 
 /// Standard output or standard error; the numbers of their descriptors.
@@ -117,10 +116,6 @@ pub enum Input {
         shell: ShellId,
         agent: AgentId,
         problem: Option<String>,
-    },
-    /// Where those above this agent's parent listen, the nearest first; told again when more of them are known.
-    Ancestors {
-        ancestors: Vec<Ancestor>,
     },
     /// The batch system wants this agent to end, and says so by this signal.
     ToldToEnd {
@@ -196,7 +191,7 @@ pub enum Input {
     KeeperLost {
         job: JobId,
     },
-    /// No ancestor could be reached at the addresses that `Rejoin` named; for a person.
+    /// The root could not be reached at the addresses that `Rejoin` named; for a person.
     RejoinFailed {
         problem: String,
     },
@@ -253,11 +248,10 @@ pub enum Output {
         /// To be tried first.
         point: Option<Point>,
     },
-    /// The parent is gone: dial one of these, in turn, as an orphan that lives this of its lives. `LinkUp` with `Peer::Parent` or
-    /// `RejoinFailed` says what came of it.
+    /// The parent is gone: dial the root, which listens there. `LinkUp` with `Peer::Parent` or `RejoinFailed` says what came of it.
     Rejoin {
-        ancestors: Vec<Ancestor>,
-        life: u32,
+        root: Vec<String>,
+        orphan: Orphan,
     },
     /// Open the session's transport that all agents must have, and tell where this agent is reached by it.
     OpenTransport,

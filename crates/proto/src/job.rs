@@ -509,6 +509,8 @@ impl Job {
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
+            | Control::AreYouAlive
+            | Control::Alive
             | Control::Ended(_)
             | Control::Welcome(_)
             | Control::Refused { .. }
@@ -522,9 +524,8 @@ impl Job {
             | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
-            | Control::Lost { .. }
-            | Control::Return { .. }
-            | Control::Moved { .. } => {}
+            | Control::Gone(_)
+            | Control::Log(_) => {}
         }
     }
 
@@ -558,6 +559,8 @@ impl Job {
             | Control::UseTransport { .. }
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
+            | Control::AreYouAlive
+            | Control::Alive
             | Control::Ended(_)
             | Control::Welcome(_)
             | Control::Refused { .. }
@@ -572,9 +575,8 @@ impl Job {
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)
-            | Control::Lost { .. }
-            | Control::Return { .. }
-            | Control::Moved { .. } => {}
+            | Control::Gone(_)
+            | Control::Log(_) => {}
         }
     }
 

@@ -1,13 +1,11 @@
 //! How the machines under test come into being: the one place that knows their constructors.
 
 use crate::spec::WorldSpec;
-use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{AppSpec, JobOptions, JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
-use wireup_wire::session::{Ancestor, Kin};
 
 /// The job of every world.
 pub const JOB: JobId = JobId(1);
@@ -25,12 +23,7 @@ pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
 
 /// What an agent is told at birth that a step has brought: all are told the same, and each takes its part.
 pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
-    let tree = Tree::new(bootstrap.session.agents.len() as u32, bootstrap.session.fanout);
-    let parent = tree.parent(me).unwrap_or_default();
-    let root = Ancestor { agent: AgentId(0), addresses: bootstrap.parent.clone() };
-    let ancestors = if parent == AgentId(0) { Vec::new() } else { vec![root] };
-    let kin = Kin { parent, ancestors, ..bootstrap.kin.clone() };
-    child(Bootstrap { agent: me, kin, ..bootstrap }, now)
+    child(Bootstrap { agent: me, ..bootstrap }, now)
 }
 
 /// What an agent is told at birth whom its parent started by this message, with the jobs that it begins with.

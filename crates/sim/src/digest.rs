@@ -86,7 +86,6 @@ impl Digest {
             | Input::Shared { .. }
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }
-            | Input::Ancestors { .. }
             | Input::ToldToEnd { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }

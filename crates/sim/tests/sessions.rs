@@ -1,9 +1,11 @@
 //! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000` (or a count)
-//! asks for others.
+//! asks for others; `WIREUP_SIM_SHRINK=fierce:1234` makes a session that breaks a rule as small as it still does, and prints it;
+//! `WIREUP_SIM_TRACE=fierce:1234` says what happens in one.
 
 mod seeds;
 
-use wireup_sim::session::random::{calm, stormy, wild};
+use wireup_sim::session::random::{calm, fierce, stormy, wild};
+use wireup_sim::session::shrink::{as_rust, shrink};
 use wireup_sim::session::spec::{Fault, JobPlan};
 use wireup_sim::session::{SessionSpec, run};
 use wireup_wire::peer::AgentTransport;
@@ -26,6 +28,69 @@ fn every_rule_holds_in_every_session() {
         }
     }
     println!("{succeeded} of {launched} jobs succeeded, {torn} lost a node; {lost} nodes were lost at the end");
+}
+
+#[test]
+fn every_rule_holds_in_fierce_sessions() {
+    let (mut launched, mut succeeded, mut torn, mut lost) = (0, 0, 0, 0);
+    for seed in seeds::seeds(100) {
+        // Shown only if this seed panics.
+        println!("seed {seed}");
+        let report = run(fierce(seed)).expect_good();
+        launched += report.launched;
+        succeeded += report.succeeded;
+        torn += report.torn;
+        lost += report.nodes.1;
+    }
+    println!("{succeeded} of {launched} jobs succeeded, {torn} lost a node; {lost} nodes were lost at the end");
+}
+
+/// Which sessions break a rule: all of them, not only the first.
+#[test]
+#[ignore = "asked for by hand: lists the fierce sessions that break a rule"]
+fn which_fierce_sessions_break_a_rule() {
+    for seed in seeds::seeds(100) {
+        match std::panic::catch_unwind(|| run(fierce(seed))) {
+            Err(_) => println!("seed {seed}: panics, or has no end"),
+            Ok(report) if !report.problems.is_empty() => println!("seed {seed}: {}", report.problems.join("; ")),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Which rules a session breaks: the beginnings of its problems, without numbers.
+fn broken_rules(spec: &SessionSpec) -> Vec<String> {
+    let Ok(report) = std::panic::catch_unwind(|| run(spec.clone())) else { return vec!["panics".into()] };
+    let is_plain = |word: &&str| word.chars().all(char::is_alphabetic);
+    let rule = |problem: &String| problem.split_whitespace().filter(is_plain).take(4).collect::<Vec<_>>().join(" ");
+    report.problems.iter().map(rule).collect()
+}
+
+/// The session that a variable names, as `fierce:1234`.
+fn named(variable: &str) -> Option<SessionSpec> {
+    let text = std::env::var(variable).ok()?;
+    let (generator, seed) = text.split_once(':').expect("a generator and a seed, as in fierce:1234");
+    let seed = seed.parse().expect("a number after the colon");
+    Some(match generator {
+        "calm" => calm(seed),
+        "stormy" => stormy(seed),
+        "wild" => wild(seed),
+        "fierce" => fierce(seed),
+        other => panic!("{variable}: {other} is none of calm, stormy, wild, fierce"),
+    })
+}
+
+/// Does nothing unless it is asked to.
+#[test]
+fn a_session_that_breaks_a_rule_is_made_small() {
+    if let Some(spec) = named("WIREUP_SIM_TRACE") {
+        println!("{:?}", run(SessionSpec { trace: true, ..spec }).problems);
+    }
+    let Some(spec) = named("WIREUP_SIM_SHRINK") else { return };
+    let Some(rule) = broken_rules(&spec).first().cloned() else { return println!("it breaks no rule") };
+    let small = shrink(spec, |spec| broken_rules(spec).contains(&rule));
+    println!("{}", as_rust(&small));
+    println!("{:?}", run(SessionSpec { trace: true, ..small }).problems);
 }
 
 /// What seeds have found.
@@ -152,4 +217,114 @@ fn frames_of_another_life_are_void() {
         let report = run(spec).expect_good();
         assert_eq!((report.succeeded, report.nodes), (2, (7, 0)));
     }
+}
+
+/// The same, with addresses, copies and dials as they really are.
+fn real(spec: SessionSpec) -> SessionSpec {
+    SessionSpec { new_addresses: true, two_copies: true, silent_dials: true, ..spec }
+}
+
+/// A chain: 1, 2 and 3 lose power at once, and stay lost; a job on 4 and 5 goes on, and others begin there.
+#[test]
+fn a_healthy_agent_outlives_all_three_above_it() {
+    for transport in [AgentTransport::Auto, AgentTransport::Tree] {
+        let faults = [(SECOND, Fault::PowerLoss { agent: 3, above: 2, off_ns: u64::MAX })];
+        let mut spec = chain(6, &[(SECOND / 2, &[4, 5]), (2 * SECOND, &[4, 5]), (40 * SECOND, &[0, 4, 5])], &faults);
+        spec.jobs[0].work_ns = 30 * SECOND;
+        let report = run(SessionSpec { transport, ..real(spec) }).expect_good();
+        assert_eq!((report.launched, report.succeeded, report.nodes), (3, 3, (3, 3)));
+    }
+}
+
+/// Somebody wants all nodes while it is not known yet, or not to all, which are lost; at the end all are there.
+#[test]
+fn a_revival_may_come_during_a_failure() {
+    let off_ns = SECOND / 10;
+    for fault in [Fault::KillAgent { agent: 1 }, Fault::PowerLoss { agent: 3, above: 1, off_ns }] {
+        for after_ms in [0, 1, 10, 100, 1000, 3000, 3500, 4000, 8000, 12_000] {
+            let revive = (SECOND + after_ms * 1_000_000, Fault::Revive);
+            let jobs: [(u64, &[u32]); 2] = [(SECOND / 2, &[5, 6]), (40 * SECOND, &[1, 2, 3, 4, 5, 6])];
+            let mut spec = chain(7, &jobs, &[(SECOND, fault), revive, (30 * SECOND, Fault::Revive)]);
+            spec.jobs[0].work_ns = 20 * SECOND;
+            let report = run(SessionSpec { fanout: 2, ..real(spec) }).expect_good();
+            assert_eq!((report.succeeded, report.nodes), (2, (7, 0)), "{fault:?}, revived after {after_ms} ms");
+        }
+    }
+}
+
+/// Nobody hears agent 3 for some seconds, nor does it reach the root; it is started again, and leaves when it hears of that. Those below
+/// it stay, with their job.
+#[test]
+fn of_two_living_copies_the_older_one_leaves() {
+    let faults = [
+        (SECOND, Fault::SilenceLink { agent: 3 }),
+        (SECOND, Fault::Wall { from: 3, to: 0, is_both: false, for_ns: 6 * SECOND }),
+        (SECOND * 15 / 2, Fault::Revive),
+    ];
+    let mut spec = chain(15, &[(SECOND / 2, &[7, 8]), (40 * SECOND, &[1, 3, 7, 8])], &faults);
+    spec.jobs[0].work_ns = 20 * SECOND;
+    let report = run(SessionSpec { fanout: 2, ..real(spec) }).expect_good();
+    assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 2, (15, 0)));
+}
+
+/// The same, and it does not reach the root for longer than the root waits for those below it: these find the root in time.
+#[test]
+fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
+    let faults = [
+        (SECOND, Fault::SilenceLink { agent: 3 }),
+        (SECOND, Fault::Wall { from: 3, to: 0, is_both: false, for_ns: 60 * SECOND }),
+    ];
+    let mut spec = chain(15, &[(SECOND / 2, &[7, 8])], &faults);
+    spec.jobs[0].work_ns = 20 * SECOND;
+    let report = run(SessionSpec { fanout: 2, ..real(spec) }).expect_good();
+    assert_eq!((report.succeeded, report.nodes), (1, (14, 1)));
+}
+
+/// The shell that brings agent 2 breaks at its birth, and another one brings it once more: one of the two goes on, and nobody is lost.
+#[test]
+fn of_two_newborn_copies_one_stays() {
+    for transport in [AgentTransport::Auto, AgentTransport::Tree] {
+        for seed in 0..20 {
+            let mut spec = chain(4, &[(SECOND / 2, &[1, 2, 3])], &[]);
+            spec.jobs[0].work_ns = 20 * SECOND;
+            let spec = SessionSpec { seed, transport, remote: true, broken_shells: vec![(2, 1)], ..real(spec) };
+            let report = run(spec).expect_good();
+            assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 1, (4, 0)), "seed {seed}");
+        }
+    }
+}
+
+/// Agent 5 hears that it is lost and leaves; 16, below it, says what may be lost again, over the link that it still has to 5.
+#[test]
+fn what_goes_again_waits_for_the_new_parent() {
+    let mut spec = chain(17, &[], &[(1_869_716_325, Fault::SilenceLink { agent: 5 })]);
+    let agents = [16, 13, 12, 9, 4, 1];
+    spec.jobs = vec![JobPlan { work_ns: 705_117_011, lines: 1, ..JobPlan::plain(1_815_677_093, agents, 3) }];
+    let spec = SessionSpec { seed: 2042, fanout: 3, transport: AgentTransport::Tree, ..real(spec) };
+    assert_eq!(run(spec).expect_good().succeeded, 1);
+}
+
+/// The end of a job goes to agent 9 by way of 4, which has no power; nobody knows that yet. Then 9 is taken in by the root.
+#[test]
+fn who_is_taken_in_ends_jobs_that_are_over() {
+    let faults = [
+        (200_000_000, Fault::PowerLoss { agent: 12, above: 2, off_ns: u64::MAX }),
+        (2_823_564_009, Fault::CutLink { agent: 10 }),
+        (3_681_840_821, Fault::PowerLoss { agent: 4, above: 0, off_ns: u64::MAX }),
+    ];
+    let agents = [0, 5, 6, 7, 8, 9, 10, 13, 18];
+    let job =
+        JobPlan { wait_ns: 403_722_788, work_ns: 1_716_535, lines: 1, ..JobPlan::plain(2_264_739_141, agents, 2) };
+    let spec = SessionSpec { seed: 1246, fanout: 2, jobs: vec![job], ..real(chain(19, &[], &faults)) };
+    run(spec).expect_good();
+}
+
+/// Agent 1 is stopped for good: its links look well, and it is lost all the same.
+#[test]
+fn a_stopped_agent_is_lost() {
+    let faults = [(SECOND, Fault::Stop { agent: 1, for_ns: u64::MAX })];
+    let mut spec = chain(7, &[(SECOND / 2, &[3, 4]), (20 * SECOND, &[0, 3, 4])], &faults);
+    spec.jobs[0].work_ns = 15 * SECOND;
+    let report = run(SessionSpec { fanout: 2, stops: true, ..real(spec) }).expect_good();
+    assert_eq!((report.succeeded, report.nodes), (2, (6, 1)));
 }

@@ -20,7 +20,7 @@ pub use transport::AgentTransport;
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
-use crate::session::{JobEntry, Kin, NodeState, Standing, Welcome};
+use crate::session::{JobEntry, Kin, Log, NodeState, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
-pub const PROTOCOL_VERSION: u16 = 8;
+pub const PROTOCOL_VERSION: u16 = 9;
 
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +98,28 @@ pub enum Role {
     Child,
     /// Any other agent of the session: a link beside the tree.
     Direct,
-    /// An agent further down whose parent is gone: the one that listens is to be its parent. It lives this of its lives.
-    Orphan { life: u32 },
+    /// An agent whose parent is gone: the root is to be its parent.
+    Orphan(Orphan),
+}
+
+/// What an agent without a parent says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Orphan {
+    /// Its incarnation.
+    pub life: u32,
+    /// How much it has of the root's log.
+    pub at: u32,
+}
+
+/// An agent that is gone, as one of those above it saw it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Gone {
+    /// Who saw it.
+    pub by: AgentId,
+    pub agent: AgentId,
+    /// The incarnation that is gone.
+    pub life: u32,
+    pub problem: String,
 }
 
 /// An agent that is not there: it could not be started, or did not link back.
@@ -258,24 +278,18 @@ pub enum Control {
     Over {
         agents: Vec<AgentId>,
     },
-    /// ↑ These agents of the subtree are linked. With their new parent agents say it again.
-    Here(Vec<AgentId>),
-    /// ↓ An agent is lost, with its ranks. To the agent itself: others take it for lost, so it is to leave.
-    Lost {
-        agent: AgentId,
-    },
-    /// ↓ These lost agents are started again by those above them, to live this of their lives.
-    Return {
-        agents: Vec<AgentId>,
-        life: u32,
-    },
-    /// ↓ These agents have another way to the root than before: what was on its way to them, or from them, goes again. Jobs as in
-    /// `Start`.
-    Moved {
-        agents: Vec<AgentId>,
-        newest: JobId,
-        live: Vec<JobId>,
-    },
+    /// ↑ These agents of the subtree are linked, with their incarnations. To a new parent agents say it again.
+    Here(Vec<(AgentId, u32)>),
+    /// ↑ Agents of the subtree are gone. Said again to a new parent, until the root has decided.
+    Gone(Vec<Gone>),
+    /// ↓ What the root has decided.
+    Log(Log),
+
+    // Of all sessions.
+    /// ↑ and ↓ between neighbours: somebody waits for you.
+    AreYouAlive,
+    /// The answer.
+    Alive,
 }
 
 /// Which PMIx library a node has opened.

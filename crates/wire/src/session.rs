@@ -74,27 +74,63 @@ pub enum JobState {
     Ending,
 }
 
-/// What an agent of a standing session must know to find its way when others are lost.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Kin {
-    /// Whom it dials first. Where its parent in the tree is lost, somebody further up.
+/// One decision of the root about who is in the session. An agent knows the others by a beginning of the root's log of these.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Entry {
+    /// These agents are lost. The children of each are the root's from now on.
+    Lost(Vec<AgentId>),
+    /// These lost agents are started again, each by the parent that the tree was drawn with, if that is one of them, else by the root.
+    Return(Vec<AgentId>),
+}
+
+/// Where an agent is, if it is not where the tree was drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Its incarnation: how long the log was when it was last started; 0: with the session.
+    pub life: u32,
     pub parent: AgentId,
-    /// Those above its parent, the nearest first: it dials them in turn when its parent is gone.
-    pub ancestors: Vec<Ancestor>,
-    /// Agents of its subtree that are there already: it starts the others.
-    pub there: Vec<AgentId>,
-    /// Agents of its subtree that are lost: it starts those below them in their place.
-    pub lost: Vec<AgentId>,
-    /// Which of their lives agents live; 0 where it is not said.
-    pub lives: Vec<(AgentId, u32)>,
+    /// This is not the parent that it was started for.
+    pub is_adopted: bool,
+    pub is_lost: bool,
+}
+
+/// A part of the root's log.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Log {
+    /// So many entries come before these.
+    pub at: u32,
+    pub entries: Vec<Entry>,
+    /// The way to the root is another one than before: what went by it may be lost.
+    pub has_moved: bool,
     /// Of jobs up to `newest` only those of `live` may still have something to say.
     pub newest: JobId,
     pub live: Vec<JobId>,
 }
 
-/// An agent further up, and where it listens (`ip:port`, best first).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ancestor {
-    pub agent: AgentId,
-    pub addresses: Vec<String>,
+impl Log {
+    /// A log that follows on none: whoever gets it cannot go on, and leaves.
+    pub fn unfit() -> Log {
+        Log { at: u32::MAX, ..Log::default() }
+    }
+}
+
+/// What an agent of a standing session is told at its birth.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Kin {
+    /// Where the root listens (`ip:port`, best first): an agent whose parent is gone dials it. Empty for the root's own children, whose
+    /// parent it is.
+    pub root: Vec<String>,
+    /// How long the log was, and what it had made of the tree.
+    pub at: u32,
+    pub places: Vec<(AgentId, Place)>,
+    /// Jobs as in [`Log`].
+    pub newest: JobId,
+    pub live: Vec<JobId>,
+}
+
+impl Kin {
+    /// The parent of an agent, if it is not the one that the tree was drawn with.
+    pub fn new_parent(&self, of: AgentId) -> Option<AgentId> {
+        self.places.iter().find(|(agent, _)| *agent == of).map(|(_, place)| place.parent)
+    }
 }

@@ -8,11 +8,11 @@ use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PtySpec, Resource, StdinTarget};
 use wireup_wire::peer::{
-    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, GroupStall,
-    Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret, SessionSpec, SpawnError,
-    SpawnStep, StallReport, TracePart, Traffic, encode, probe,
+    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
+    GroupStall, Hello, MissingAgent, Note, Opened, Orphan, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret,
+    SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
-use wireup_wire::session::{Ancestor, JobEntry, JobState, Kin, NodeState, Presence, Standing, Welcome};
+use wireup_wire::session::{Entry, JobEntry, JobState, Kin, Log, NodeState, Place, Presence, Standing, Welcome};
 
 fn job() -> JobSpec {
     JobSpec {
@@ -61,16 +61,19 @@ fn session() -> SessionSpec {
 }
 
 fn kin() -> Kin {
-    let ancestors = vec![Ancestor { agent: AgentId(0), addresses: vec!["10.0.0.1:5000".into()] }];
+    let place = Place { life: 3, parent: AgentId(0), is_adopted: true, is_lost: false };
     Kin {
-        parent: AgentId(1),
-        ancestors,
-        there: vec![AgentId(5)],
-        lost: vec![AgentId(6)],
-        lives: vec![(AgentId(5), 1)],
+        root: vec!["10.0.0.1:5000".into()],
+        at: 4,
+        places: vec![(AgentId(5), place)],
         newest: JobId(5),
         live: vec![JobId(4)],
     }
+}
+
+fn log() -> Log {
+    let entries = vec![Entry::Lost(vec![AgentId(5)]), Entry::Return(vec![AgentId(5)])];
+    Log { at: 2, entries, has_moved: true, newest: JobId(5), live: vec![JobId(4)] }
 }
 
 fn welcome() -> Welcome {
@@ -225,10 +228,11 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("end-session", Control::EndSession { kill: true }),
         ("start", Control::Start { spec: job().into(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
         ("over", Control::Over { agents: vec![agent] }),
-        ("here", Control::Here(vec![agent, asker])),
-        ("lost", Control::Lost { agent }),
-        ("return", Control::Return { agents: vec![agent], life: 2 }),
-        ("moved", Control::Moved { agents: vec![agent], newest: JobId(5), live: vec![JobId(4)] }),
+        ("here", Control::Here(vec![(agent, 0), (asker, 2)])),
+        ("gone", Control::Gone(vec![Gone { by: asker, agent, life: 2, problem: "its link broke".into() }])),
+        ("log", Control::Log(log())),
+        ("are-you-alive", Control::AreYouAlive),
+        ("alive", Control::Alive),
     ]
 }
 
@@ -258,9 +262,11 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ..TracePart::default()
     };
     all.push(("control", "trace", encode(&trace)));
-    for (name, role) in
-        [("hello", Role::Child), ("hello-direct", Role::Direct), ("hello-orphan", Role::Orphan { life: 1 })]
-    {
+    for (name, role) in [
+        ("hello", Role::Child),
+        ("hello-direct", Role::Direct),
+        ("hello-orphan", Role::Orphan(Orphan { life: 1, at: 4 })),
+    ] {
         let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7, role };
         all.push(("control", name, encode(&hello)));
     }

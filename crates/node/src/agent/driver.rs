@@ -91,10 +91,7 @@ impl AgentDriver {
         };
         let me = config.agent;
         let mut links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
-        if config.session.standing.is_some() {
-            // Its parent in the tree may be lost.
-            links.parent = config.kin.parent;
-        }
+        links.parent = config.kin.new_parent(me).unwrap_or(links.parent);
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             agent: Agent::new(config),

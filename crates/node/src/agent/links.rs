@@ -23,7 +23,6 @@ use crate::transport::attempts::Attempt;
 use crate::transport::link::{Link, LinkError, Received};
 use delay::DelayLine;
 use dialling::Dial;
-use rejoin::Rejoin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
@@ -32,7 +31,7 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::{AgentTransport, Secret};
+use wireup_wire::peer::{AgentTransport, Orphan, Secret};
 use wireup_wire::route::Point;
 
 /// The launcher in this very process: a link without a socket.
@@ -54,8 +53,8 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
-    /// The parent is gone, another one is looked for.
-    rejoin: Option<Rejoin>,
+    /// The parent is gone, the root is to be it.
+    rejoins: Option<Orphan>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
     /// Where links are to seem slower than they are.
@@ -96,7 +95,7 @@ impl LinkSet {
             hot: None,
             dirty: Vec::new(),
             unreachable: None,
-            rejoin: None,
+            rejoins: None,
             look_ns: None,
         }
     }

@@ -99,20 +99,18 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
 
 /// Is an agent until its session ends. `by_step`: a batch system has brought it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
-    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, mut kin } = bootstrap;
-    if by_step {
-        kin = step::own_kin(me, &session, kin, &parent);
-    }
+    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, kin } = bootstrap;
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
     // What those below this agent are told of its parent.
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
+    let new_parent = kin.new_parent(me);
     let config = AgentConfig { parent: known, kin, ..AgentConfig::new(me, session, born) };
     let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;
     if by_step {
-        called = Some(Called::begin(me, &mut driver, &parent, start_timeout_ns)?);
+        called = Some(Called::begin(me, new_parent, &mut driver, &parent, start_timeout_ns)?);
     } else {
         driver.dial(&parent, by_parent)?;
     }

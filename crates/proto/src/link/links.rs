@@ -13,7 +13,7 @@ use crate::session::{Effect, Effects, Policy, Routes};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Frame, FrameError, FrameReader, Kind};
+use wireup_wire::frame::{Frame, FrameError, FrameReader};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::peer::{AgentTransport, Note, PeerError};
@@ -61,6 +61,16 @@ impl Links {
             Peer::Direct(agent) => return self.direct.on_up(agent, link, out),
         };
         waited.into_iter().for_each(|frame| out.send(link, frame));
+    }
+
+    /// The root is linked, and has not said yet that it is the parent: nothing is sent.
+    pub fn on_reached(&mut self, link: LinkId) {
+        self.open.insert(link, OpenLink { peer: Peer::Parent, reader: FrameReader::new() });
+    }
+
+    /// It is: what waited for the way up goes.
+    pub fn on_taken_in(&mut self, link: LinkId, out: &mut Outbox) {
+        self.neighbours.on_up(link).into_iter().for_each(|frame| out.send(link, frame));
     }
 
     /// Forgets a link; says who was there.
@@ -122,26 +132,14 @@ impl Links {
 
     /// Towards these agents, down the session's tree; each child gets it once.
     pub fn pass_on(&mut self, routes: &Routes, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
-        for child in routes.branches_to(&self.neighbours, agents) {
+        for child in routes.branches_to(agents) {
             self.send_child(child, frame.clone(), out);
-        }
-    }
-
-    /// A child is not waited for any more; what was for those behind it may find another way.
-    pub fn reroute(&mut self, routes: &Routes, child: AgentId, out: &mut Outbox) {
-        for frame in self.neighbours.forget(child) {
-            // What the session says is known to whoever has taken the orphan in, or is said again when it has moved.
-            if frame.kind == Kind::Routed
-                && let Some((to, _)) = route::ends(&frame)
-            {
-                self.route(routes, to, frame, out);
-            }
         }
     }
 
     /// Passes a frame on towards an agent, hop by hop.
     pub fn route(&mut self, routes: &Routes, to: AgentId, frame: Frame, out: &mut Outbox) {
-        let hop = routes.next_hop(&self.neighbours, to);
+        let hop = routes.next_hop(to);
         self.send_hop(hop, frame, out);
     }
 
@@ -256,12 +254,11 @@ impl Links {
         fx: &mut Effects,
     ) -> Result<(), PeerError> {
         let (to, from) = route::ends(&frame).ok_or(PeerError::Malformed)?;
-        if !routes.is_on_its_way(&self.neighbours, branch, from, to) {
+        if !routes.is_on_its_way(branch, from, to) {
             return Ok(());
         }
         if to != self.me {
-            let hop = routes.hop_of_routed(&self.neighbours, branch, from, to);
-            self.send_hop(hop, frame, out);
+            self.route(routes, to, frame, out);
             return Ok(());
         }
         let job = JobId(frame.job);

@@ -47,6 +47,11 @@ impl Neighbours {
         self.children.is_empty() && self.expected.is_empty()
     }
 
+    /// The way up.
+    pub fn up(&self) -> Option<LinkId> {
+        self.up
+    }
+
     /// Whether there is a way up.
     pub fn has_up(&self) -> bool {
         self.up.is_some()

@@ -2,14 +2,14 @@
 //!
 //! What comes in the wrong direction, or is of a standing session and this is none, comes from no agent of ours: it changes nothing.
 
-use super::inputs::{agreement, early, membership, starter};
+use super::inputs::{agreement, early, heartbeat, membership, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Control, MissingAgent};
+use wireup_wire::peer::Control;
 
 /// From where a message comes.
 #[derive(Clone, Copy)]
@@ -18,6 +18,12 @@ pub struct From {
     pub branch: Option<AgentId>,
     /// The agent at the other end, if it is a neighbour as the tree was drawn.
     pub neighbour: Option<AgentId>,
+}
+
+impl From {
+    fn side(self) -> heartbeat::Side {
+        self.branch.map_or(heartbeat::Side::Above, heartbeat::Side::Below)
+    }
 }
 
 pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, message: Control, fx: &mut Effects) {
@@ -50,6 +56,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(child), Control::ClockAsk { asked_ns }) => {
             fx.child(child, Control::ClockTell { asked_ns, told_ns: view.now.0 });
         }
+        (_, Control::AreYouAlive) => fx.push(Effect::Heartbeat(heartbeat::Input::Asked(from.side()))),
+        (_, Control::Alive) => fx.push(Effect::Heartbeat(heartbeat::Input::Answered(from.side()))),
         // Of standing sessions.
         (None, Control::Start { spec, newest, live }) if survives => {
             on_start(view, routes, frame, *spec, newest, live, fx);
@@ -58,19 +66,10 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(branch), Control::Here(agents)) if survives => {
             fx.push(Effect::Membership(membership::Input::Here { branch, agents }));
         }
-        (None, Control::Here(agents)) if survives => {
-            fx.push(Effect::Membership(membership::Input::Elsewhere(agents)));
+        (Some(branch), Control::Gone(gone)) if survives => {
+            fx.push(Effect::Membership(membership::Input::Gone { branch, gone }));
         }
-        (None, Control::Moved { agents, newest, live }) if survives => {
-            fx.push(Effect::Membership(membership::Input::Moved { agents, newest, live }));
-        }
-        (Some(branch), Control::Missing(missing)) if survives && job == JobId(0) => {
-            on_missing(view, branch, missing, fx);
-        }
-        (None, Control::Lost { agent }) if survives => fx.push(Effect::Membership(membership::Input::Lost(agent))),
-        (None, Control::Return { agents, life }) if survives => {
-            fx.push(Effect::Membership(membership::Input::Return { agents, life }));
-        }
+        (None, Control::Log(log)) if survives => fx.push(Effect::Membership(membership::Input::Log(log))),
         // A job's own.
         (
             _,
@@ -113,9 +112,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
-            | Control::Lost { .. }
-            | Control::Return { .. }
-            | Control::Moved { .. },
+            | Control::Gone(_)
+            | Control::Log(_),
         ) => {}
     }
 }
@@ -150,12 +148,4 @@ fn on_over(view: &View<'_>, agents: Vec<AgentId>, frame: &Frame, fx: &mut Effect
         true => Effect::Job(job, JobInput::Abandon),
         false => Effect::Early(early::Input::Over(job)),
     });
-}
-
-fn on_missing(view: &View<'_>, branch: AgentId, missing: Vec<MissingAgent>, fx: &mut Effects) {
-    for missing in missing {
-        if view.tree.subtree_contains(branch, missing.agent) {
-            fx.push(Effect::Membership(membership::Input::ReportLost(missing)));
-        }
-    }
 }

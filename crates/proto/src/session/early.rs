@@ -49,6 +49,11 @@ impl Early {
         match input {
             Input::Frame { from, frame } => self.on_frame(view, from, frame, fx),
             Input::Live { newest, live } => {
+                if newest >= self.newest {
+                    // Of jobs that are over everybody was told, this agent perhaps while it was out of reach.
+                    let is_over = |id: &JobId| *id <= newest && !live.contains(id);
+                    fx.jobs(view.jobs.ids().into_iter().filter(is_over), || JobInput::Abandon);
+                }
                 let pruned = self.on_live(newest, &live);
                 fx.push(Effect::ForgetDirect(pruned));
             }

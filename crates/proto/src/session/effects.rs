@@ -1,7 +1,8 @@
 //! What a part wants done, by links, by the driver, by the jobs, or by another part.
 
-use super::inputs::{agreement, early, launchers, membership, starter};
-use super::{Begin, Whom};
+use super::Begin;
+use super::inputs::heartbeat::Side;
+use super::inputs::{agreement, early, heartbeat, launchers, membership, starter};
 use crate::io::{LinkId, Output};
 use crate::job::JobInput;
 use crate::outbox::control_frame;
@@ -11,6 +12,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Control, Note};
 use wireup_wire::route::Point;
+use wireup_wire::session::Log;
 
 pub enum Effect {
     // Frames.
@@ -32,20 +34,26 @@ pub enum Effect {
     /// What came over a link and is not read yet.
     Bytes(LinkId, Bytes),
     LinkDown(LinkId, String),
+    /// This neighbour does nothing any more, for the reason: its link is given up as if it were broken.
+    GiveUp(Side, String),
     /// A child was started: what is sent to it waits for its link.
     Expect(AgentId),
     /// A child will not link back: what waits for it is dropped.
     Forget(AgentId),
-    /// The same, but what is for agents behind it may find another way.
-    Reroute(AgentId),
     /// A child is none any more, whatever its link still does.
     Cut(AgentId),
-    /// An agent that has lost its parent becomes a child.
-    TakeIn(LinkId, AgentId),
+    /// An agent that has lost its parent becomes a child, and hears what it has missed.
+    TakeIn {
+        link: LinkId,
+        agent: AgentId,
+        missed: Log,
+    },
+    /// The root, at the other end of this link, is this agent's parent.
+    TakenIn(LinkId),
     /// Nothing is for an agent, or from it, any more.
     LoseDirect(AgentId),
-    /// What went through the tree to these agents, or by way of them, may be lost.
-    RouteAgain(Whom),
+    /// What went through the tree to this agent or those that were drawn below it, or came from them, may be lost.
+    RouteAgain(AgentId),
     /// Of these jobs frames had come that nobody will want.
     ForgetDirect(Vec<JobId>),
     /// Frames of an agent that had waited for the one before them.
@@ -60,6 +68,7 @@ pub enum Effect {
     Launchers(launchers::Input),
     Early(early::Input),
     Agreement(agreement::Input),
+    Heartbeat(heartbeat::Input),
     /// The parent is asked for its clock, once. `only_profiled`: if a job here wants to know.
     AskClock {
         only_profiled: bool,

@@ -6,12 +6,12 @@
 
 mod agreement;
 mod begin;
-mod below;
 mod clock;
 mod config;
 mod control;
 mod early;
 mod effects;
+mod heartbeat;
 pub mod inputs;
 mod jobs;
 mod launchers;
@@ -19,29 +19,29 @@ mod leaving;
 pub mod membership;
 mod placement;
 mod policy;
+mod roster;
 mod routes;
 pub mod starter;
 pub mod starts;
 mod view;
-mod whom;
 
 pub use agreement::Agreement;
 pub use begin::Begin;
-pub use below::Below;
 pub use clock::Clock;
 pub use config::{AgentConfig, Holds};
 pub use control::{From, on_control};
 pub use early::Early;
 pub use effects::{Effect, Effects};
+pub use heartbeat::Heartbeat;
 pub use jobs::Jobs;
 pub use launchers::Launchers;
 pub use leaving::Leaving;
 pub use membership::Membership;
 pub use placement::placement;
 pub use policy::Policy;
-pub use routes::{Keeper, Routes};
+pub use roster::Roster;
+pub use routes::Routes;
 pub use starter::Starter;
 pub use view::View;
 #[cfg(test)]
 pub use view::tests::Scene;
-pub use whom::Whom;

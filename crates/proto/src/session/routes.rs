@@ -1,13 +1,13 @@
-//! The way of a frame from agent to agent, as the links are now.
+//! The way of a frame from agent to agent, as the tree is now.
 //!
-//! In a session of one run it is the tree's. In a standing session a frame goes to the child that the agent is linked through, as far as
-//! that is known; else to the deepest child whose subtree it was drawn in, which may wait for it; else up, and down once on the way. What
-//! comes from above never goes up again: where two agents know different things, for as long as a message needs, a frame is dropped
-//! rather than sent around. It goes again when all know the same (`Control::Moved`).
+//! In a session of one run it is the tree as it was drawn. In a standing session it is what the root's log has made of it (`Roster`), as
+//! far as each hop has that log. A hop has at least as much of it as the one before: what an agent knows came to it by its parent, and
+//! goes on to its children before anything else does. So a frame goes up, then down, and never round: what comes from above and
+//! does not lead down is dropped. Who has sent it learns by the log that it may be lost, and sends it again.
 
-use super::{Below, Policy};
+use super::{Policy, Roster};
 use crate::link::Neighbours;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;
 use wireup_wire::route::Lives;
@@ -17,127 +17,45 @@ pub struct Routes {
     me: AgentId,
     tree: Tree,
     policy: Policy,
-    /// The way up does not lead to the agent that the tree says.
-    pub is_adopted: bool,
-    /// Agents of the subtree.
-    pub below: Below,
-    /// Agents that nothing is sent to, and nothing taken from.
-    lost: BTreeSet<AgentId>,
-    /// Which of its lives an agent lives, where it is not the first.
-    lives: BTreeMap<AgentId, u32>,
-}
-
-/// Who looks after an agent of the subtree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeper {
-    /// That child, or whoever is below it.
-    Child(AgentId),
-    /// Somebody further up.
-    Above,
-    /// Nobody between the agent and this one is there.
-    Nobody,
+    pub roster: Roster,
 }
 
 impl Routes {
     /// With what the agent is told at its birth.
     pub fn new(me: AgentId, tree: Tree, policy: Policy, kin: &Kin) -> Self {
-        let mut routes = Routes {
-            me,
-            tree,
-            policy,
-            is_adopted: false,
-            below: Below::default(),
-            lost: BTreeSet::new(),
-            lives: BTreeMap::new(),
-        };
-        if policy.survives_losses() {
-            routes.is_adopted = tree.parent(me).is_some_and(|parent| parent != kin.parent);
-            routes.below = Below::new(kin.there.iter().copied());
-            routes.lost = kin.lost.iter().copied().collect();
-            routes.lives = kin.lives.iter().copied().collect();
-        }
-        routes
+        Routes { me, tree, policy, roster: Roster::new(tree, kin) }
     }
 
     /// The next step of the way to an agent.
-    pub fn next_hop(&self, neighbours: &Neighbours, to: AgentId) -> Hop {
-        if !self.policy.survives_losses() {
-            return self.tree.next_hop(self.me, to);
-        }
-        if to == self.me {
-            return Hop::Here;
-        }
-        match self.branch_of(neighbours, to).map_or_else(|| self.keeper(neighbours, to), Keeper::Child) {
-            Keeper::Child(child) => Hop::Child(child),
-            Keeper::Above | Keeper::Nobody => Hop::Parent,
-        }
-    }
-
-    /// The same for a frame that a child passes on: who cannot do better, or has passed it on before, does not get it back.
-    fn next_hop_from(&self, neighbours: &Neighbours, branch: AgentId, from: AgentId, to: AgentId) -> Hop {
-        let origin = self.next_hop(neighbours, from);
-        match self.next_hop(neighbours, to) {
-            hop @ Hop::Child(child) if child == branch || hop == origin => Hop::Parent,
-            hop => hop,
-        }
-    }
-
-    /// The next step of a frame of another agent.
-    pub fn hop_of_routed(&self, neighbours: &Neighbours, branch: Option<AgentId>, from: AgentId, to: AgentId) -> Hop {
-        match branch.filter(|_| self.policy.survives_losses()) {
-            Some(branch) => self.next_hop_from(neighbours, branch, from, to),
-            None => self.next_hop(neighbours, to),
+    pub fn next_hop(&self, to: AgentId) -> Hop {
+        match self.policy.survives_losses() {
+            true => self.roster.next_hop(self.me, to),
+            false => self.tree.next_hop(self.me, to),
         }
     }
 
     /// Whether a routed frame can have come from there and goes on to somewhere else. `branch`: the child that passes it on.
-    pub fn is_on_its_way(&self, neighbours: &Neighbours, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
-        let (me, below) = (self.me, |top, agent| self.tree.subtree_contains(top, agent));
+    pub fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
+        let below = |top, agent| self.tree.subtree_contains(top, agent);
         if from.0 >= self.tree.count() || to.0 >= self.tree.count() {
             return false;
         }
-        if self.policy.survives_losses() {
-            // Adopted agents are not where the tree was drawn, but none is above those that it was below.
-            let has_way = branch.is_some() || self.next_hop(neighbours, to) != Hop::Parent;
-            return branch.is_none_or(|branch| below(branch, from)) && has_way && !self.is_lost(from);
-        }
-        match branch {
-            Some(branch) => below(branch, from) && !below(branch, to),
-            None => !below(me, from) && below(me, to),
+        match (self.policy.survives_losses(), branch) {
+            // What the agents know of each other may differ for a moment, but none is above those that it was drawn below.
+            (true, Some(branch)) => below(branch, from) && !self.roster.is_lost(from),
+            (true, None) => self.next_hop(to) != Hop::Parent && !self.roster.is_lost(from),
+            (false, Some(branch)) => below(branch, from) && !below(branch, to),
+            (false, None) => !below(self.me, from) && below(self.me, to),
         }
     }
 
     /// The children that lead to some of these agents, each once.
-    pub fn branches_to(&self, neighbours: &Neighbours, agents: &[AgentId]) -> BTreeSet<AgentId> {
-        let below = agents.iter().filter(|agent| **agent != self.me && self.tree.subtree_contains(self.me, **agent));
-        let hop = |agent: &AgentId| match self.next_hop(neighbours, *agent) {
+    pub fn branches_to(&self, agents: &[AgentId]) -> BTreeSet<AgentId> {
+        let hop = |agent: &AgentId| match self.next_hop(*agent) {
             Hop::Child(child) => Some(child),
             Hop::Here | Hop::Parent => None,
         };
-        below.filter_map(hop).collect()
-    }
-
-    /// The child that an agent is linked through, or will be.
-    pub fn branch_of(&self, neighbours: &Neighbours, agent: AgentId) -> Option<AgentId> {
-        let branches = || self.below.branches_of(agent).rev();
-        let linked = branches().find(|branch| neighbours.child(*branch).is_some());
-        linked.or_else(|| branches().find(|branch| neighbours.expects(*branch)))
-    }
-
-    /// Who looks after an agent, as the tree was drawn: the first of it and those above it that is somebody's.
-    pub fn keeper(&self, neighbours: &Neighbours, of: AgentId) -> Keeper {
-        let mut at = of;
-        while at > self.me {
-            if neighbours.has_child(at) {
-                return Keeper::Child(at);
-            }
-            if self.below.is_elsewhere(at) {
-                return Keeper::Above;
-            }
-            let Some(parent) = self.tree.parent(at) else { break };
-            at = parent;
-        }
-        Keeper::Nobody
+        agents.iter().filter_map(hop).collect()
     }
 
     /// Whether an agent is reached by a link of the tree: this one's parent or child. Those that were adopted reach their new
@@ -150,58 +68,32 @@ impl Routes {
         self.parent() == Some(agent)
     }
 
-    /// The parent, where it is the one that the tree says.
+    /// The parent, where it is the one that this agent was started for.
     pub fn parent(&self) -> Option<AgentId> {
-        self.tree.parent(self.me).filter(|_| !self.is_adopted)
+        self.roster.parent(self.me).filter(|_| !self.roster.is_adopted(self.me))
     }
 
     pub fn is_own_child(&self, neighbours: &Neighbours, agent: AgentId) -> bool {
         let is_there = || neighbours.has_child(agent);
-        self.tree.parent(agent) == Some(self.me) && (!self.policy.survives_losses() || is_there())
+        self.roster.parent(agent) == Some(self.me)
+            && !self.roster.is_adopted(agent)
+            && !self.roster.is_lost(agent)
+            && (!self.policy.survives_losses() || is_there())
     }
 
-    /// An agent is lost. True if that is news.
-    pub fn lose(&mut self, agent: AgentId) -> bool {
-        self.lost.insert(agent)
-    }
-
-    /// A lost agent is started again, to live that life.
-    pub fn find(&mut self, agent: AgentId, life: u32) {
-        self.lost.remove(&agent);
-        self.lives.insert(agent, life);
-    }
-
-    /// Which of its lives an agent lives.
-    pub fn life(&self, agent: AgentId) -> u32 {
-        self.lives.get(&agent).copied().unwrap_or(0)
+    /// Whether nothing is sent to an agent, and nothing taken from it.
+    pub fn is_lost(&self, agent: AgentId) -> bool {
+        self.roster.is_lost(agent)
     }
 
     /// Of both ends of a frame from here.
     pub fn lives_to(&self, to: AgentId) -> Lives {
-        Lives { to: self.life(to), from: self.life(self.me) }
+        Lives { to: self.roster.life(to), from: self.roster.life(self.me) }
     }
 
     /// Of both ends of a frame to here.
     pub fn lives_from(&self, from: AgentId) -> Lives {
-        Lives { to: self.life(self.me), from: self.life(from) }
-    }
-
-    /// The lives of all agents that do not live their first.
-    pub fn lives(&self) -> impl Iterator<Item = (AgentId, u32)> {
-        self.lives.iter().map(|(agent, life)| (*agent, *life))
-    }
-
-    pub fn lost(&self) -> impl Iterator<Item = AgentId> {
-        self.lost.iter().copied()
-    }
-
-    pub fn is_lost(&self, agent: AgentId) -> bool {
-        self.lost.contains(&agent)
-    }
-
-    /// Entries, for the simulator's checkers.
-    pub fn len(&self) -> usize {
-        self.below.len() + self.lives.len()
+        Lives { to: self.roster.life(self.me), from: self.roster.life(from) }
     }
 }
 
@@ -209,6 +101,7 @@ impl Routes {
 mod tests {
     use super::*;
     use crate::io::LinkId;
+    use wireup_wire::session::Entry;
 
     /// Agent 1 of fifteen, fan-out 2: its children are 3, which is linked, and 4.
     fn routes(policy: Policy) -> (Routes, Neighbours) {
@@ -222,46 +115,43 @@ mod tests {
     fn in_one_run_frames_go_where_the_tree_was_drawn() {
         let (routes, mut neighbours) = routes(Policy::OneRun);
         neighbours.on_child_down(AgentId(3));
-        assert_eq!(routes.next_hop(&neighbours, AgentId(7)), Hop::Child(AgentId(3)), "it ends there");
-        assert_eq!(routes.next_hop(&neighbours, AgentId(2)), Hop::Parent);
+        assert_eq!(routes.next_hop(AgentId(7)), Hop::Child(AgentId(3)), "it ends there");
+        assert_eq!(routes.next_hop(AgentId(2)), Hop::Parent);
         assert!(routes.is_own_child(&neighbours, AgentId(3)));
     }
 
     #[test]
-    fn an_adopted_grandchild_has_a_way_of_its_own() {
-        let (mut routes, mut neighbours) = routes(Policy::Standing);
-        assert_eq!(routes.next_hop(&neighbours, AgentId(7)), Hop::Child(AgentId(3)));
+    fn the_adopted_are_below_the_root_and_numbered_as_any_other_agent() {
+        let (mut routes, neighbours) = routes(Policy::Standing);
+        assert_eq!(routes.next_hop(AgentId(7)), Hop::Child(AgentId(3)));
+        routes.roster.apply(&Entry::Lost(vec![AgentId(3)]));
+        assert_eq!(routes.next_hop(AgentId(7)), Hop::Parent);
+        assert!(!routes.is_own_child(&neighbours, AgentId(3)));
+        let mut root = Routes::new(AgentId(0), Tree::new(15, 2), Policy::Standing, &Kin::default());
+        root.roster.apply(&Entry::Lost(vec![AgentId(3)]));
+        assert_eq!(root.next_hop(AgentId(7)), Hop::Child(AgentId(7)));
+        let mut neighbours = Neighbours::default();
         neighbours.on_child_up(AgentId(7), LinkId(7));
-        routes.below.on_linked(AgentId(7));
-        assert_eq!(routes.next_hop(&neighbours, AgentId(7)), Hop::Child(AgentId(7)));
-        assert!(!routes.is_neighbour(&neighbours, AgentId(7)), "its frames are numbered as any other agent's");
+        assert!(!root.is_neighbour(&neighbours, AgentId(7)));
+        assert_eq!(root.branches_to(&[AgentId(7), AgentId(4), AgentId(9)]), [AgentId(1), AgentId(7)].into());
     }
 
     #[test]
-    fn behind_a_child_that_is_gone_is_nobody_until_somebody_further_up_has_adopted() {
-        let (mut routes, mut neighbours) = routes(Policy::Standing);
-        neighbours.on_child_down(AgentId(3));
-        assert_eq!(routes.keeper(&neighbours, AgentId(7)), Keeper::Nobody);
-        routes.below.on_elsewhere(AgentId(7));
-        assert_eq!(routes.keeper(&neighbours, AgentId(7)), Keeper::Above);
-        assert_eq!(routes.next_hop(&neighbours, AgentId(7)), Hop::Parent);
-        assert_eq!(routes.keeper(&neighbours, AgentId(9)), Keeper::Child(AgentId(4)));
-    }
-
-    #[test]
-    fn a_frame_is_never_passed_back() {
-        let (routes, neighbours) = routes(Policy::Standing);
-        let hop = |branch, from, to| routes.next_hop_from(&neighbours, AgentId(branch), AgentId(from), AgentId(to));
-        assert_eq!(hop(3, 7, 8), Hop::Parent);
-        assert_eq!(hop(3, 7, 9), Hop::Child(AgentId(4)));
-        assert!(!routes.is_on_its_way(&neighbours, Some(AgentId(3)), AgentId(9), AgentId(7)), "9 is not below 3");
+    fn what_comes_from_above_goes_down_or_nowhere() {
+        let (routes, _) = routes(Policy::Standing);
+        assert!(
+            routes.is_on_its_way(None, AgentId(2), AgentId(7)) && !routes.is_on_its_way(None, AgentId(2), AgentId(5))
+        );
+        assert!(!routes.is_on_its_way(Some(AgentId(3)), AgentId(9), AgentId(7)), "9 is not below 3");
+        assert!(routes.is_on_its_way(Some(AgentId(3)), AgentId(7), AgentId(9)));
     }
 
     #[test]
     fn the_lost_that_return_live_another_life() {
         let (mut routes, _) = routes(Policy::Standing);
-        assert!(routes.lose(AgentId(3)) && !routes.lose(AgentId(3)));
-        routes.find(AgentId(3), 2);
+        routes.roster.apply(&Entry::Lost(vec![AgentId(3)]));
+        assert!(routes.is_lost(AgentId(3)));
+        routes.roster.apply(&Entry::Return(vec![AgentId(3)]));
         assert!(!routes.is_lost(AgentId(3)));
         assert_eq!(routes.lives_to(AgentId(3)), Lives { to: 2, from: 0 });
     }

@@ -41,11 +41,6 @@ impl View<'_> {
         self.session.agents.get(self.me.index()).map_or("its parent", |agent| agent.host.as_str())
     }
 
-    /// Whether an agent is below this one, or is this one.
-    pub fn is_below_here(&self, agent: AgentId) -> bool {
-        self.tree.subtree_contains(self.me, agent)
-    }
-
     pub fn is_strictly_below(&self, branch: AgentId, agent: AgentId) -> bool {
         agent != branch && self.tree.subtree_contains(branch, agent)
     }

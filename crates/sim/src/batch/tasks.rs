@@ -8,10 +8,9 @@ use crate::hosts::Life;
 use crate::remote::{Pace, Program};
 use crate::world::World;
 use wireup_coll::tree::Tree;
-use wireup_proto::io::{ExitStatus, How, Input};
+use wireup_proto::io::{ExitStatus, How};
 use wireup_proto::{NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
-use wireup_wire::session::Ancestor;
 
 /// Exit code of a task whose program cannot be executed.
 const NO_EXEC: u8 = 2;
@@ -118,16 +117,9 @@ impl World {
         if !self.hosts[host as usize].is_alive() {
             return;
         }
-        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
-        if self.hosts[host as usize].parent == Some(at) {
-            if self.hosts[host as usize].dials.is_none() {
-                self.task_dials(host, at);
-            }
-        } else if tree.subtree_contains(AgentId(at), AgentId(host)) && at != host {
-            let above = std::iter::successors(tree.parent(AgentId(host)), |above| tree.parent(*above)).skip(1);
-            let known = above.filter(|above| above.0 == 0 || self.batch.known.contains(&above.0));
-            let ancestors = known.map(|agent| Ancestor { agent, addresses: vec![format!("agent {agent}")] }).collect();
-            self.tell_agent(host, Input::Ancestors { ancestors });
+        let host_of = &self.hosts[host as usize];
+        if host_of.parent == Some(at) && host_of.dials.is_none() {
+            self.task_dials(host, at);
         }
     }
 

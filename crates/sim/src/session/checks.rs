@@ -3,16 +3,16 @@
 //! - A job that nobody disturbs succeeds, with the right values and all of its output; one that is disturbed fails for that reason and
 //!   no other: a lost node is named, and it is one of the job's.
 //! - When nothing is planned any more, no agent holds anything of a job, and (since nothing happens) no deadline is armed.
-//! - The root knows exactly who is there; nobody is lost who was not struck.
+//! - The root knows exactly who is there, and each lives once; nobody is lost who was not struck since it last returned.
 //! - When the session is ended, nothing is left.
 
 use super::spec::{Mischief, SessionSpec};
 use super::world::World;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_proto::Holds;
-use wireup_wire::ids::JobId;
+use wireup_proto::{Holds, Instant};
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Cause, Ended};
-use wireup_wire::session::{NodeState, Presence};
+use wireup_wire::session::{Entry, NodeState, Presence};
 
 /// Bytes that one agent may keep for each other one between jobs: some small frames that were not acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
@@ -25,8 +25,14 @@ pub struct Checks {
     plans: BTreeMap<JobId, usize>,
     /// The spec's job and the number of ranks, as its ranks were told.
     shapes: BTreeMap<JobId, (usize, u32)>,
-    struck: BTreeSet<u32>,
+    /// Agents to which something was done since they last returned, and until when it goes on.
+    struck: BTreeMap<u32, Instant>,
+    /// Those to which something was ever done.
+    were_struck: BTreeSet<u32>,
+    /// Agents that were lost with others, for nothing else: they return at once.
+    unheard: BTreeSet<u32>,
     nodes: Option<(usize, usize)>,
+    copies_most: usize,
     holds: Vec<Holds>,
 }
 
@@ -54,6 +60,8 @@ pub struct Report {
     pub torn: u32,
     /// Nodes up, and lost, at the end.
     pub nodes: (usize, usize),
+    /// How many copies of one agent lived at the same time.
+    pub copies_most: usize,
     /// What agents held when nothing was under way.
     pub holds: Vec<Holds>,
 }
@@ -81,8 +89,42 @@ impl Checks {
     }
 
     /// Something is done to an agent by which others lose it.
-    pub fn strike(&mut self, agent: u32) {
-        self.struck.insert(agent);
+    pub fn strike(&mut self, agent: u32, until: Instant) {
+        let latest = self.struck.entry(agent).or_insert(until);
+        *latest = until.max(*latest);
+        self.were_struck.insert(agent);
+    }
+
+    /// So many copies of an agent live.
+    pub fn on_copies(&mut self, copies: usize) {
+        self.copies_most = self.copies_most.max(copies);
+    }
+
+    /// The root has decided this.
+    pub fn on_entry(&mut self, entry: &Entry, now: Instant) {
+        let unheard = std::mem::take(&mut self.unheard);
+        match entry {
+            Entry::Lost(agents) => {
+                self.causeless(unheard);
+                let (struck, others): (BTreeSet<u32>, BTreeSet<u32>) =
+                    agents.iter().map(|agent| agent.0).partition(|agent| self.struck.contains_key(agent));
+                if struck.is_empty() {
+                    self.causeless(others);
+                } else {
+                    self.unheard = others;
+                }
+            }
+            Entry::Return(agents) => {
+                self.causeless(unheard.into_iter().filter(|agent| !agents.contains(&AgentId(*agent))));
+                let returns = |agent: &u32| agents.contains(&AgentId(*agent));
+                self.struck.retain(|agent, until| !returns(agent) || *until > now);
+            }
+        }
+    }
+
+    fn causeless(&mut self, agents: impl IntoIterator<Item = u32>) {
+        let problem = |agent| format!("agent {agent} is lost, and nothing was done to it since it came");
+        self.problems.extend(agents.into_iter().map(problem));
     }
 
     pub fn on_launch(&mut self, of: usize, id: JobId, agents: Vec<u32>, ranks: u32) {
@@ -128,18 +170,20 @@ impl Checks {
     /// Whether a job ends only if somebody ends it.
     pub fn is_endless(&self, spec: &SessionSpec, id: JobId) -> bool {
         let plan = self.plans.get(&id).map(|of| &spec.jobs[*of]);
-        let is_endless = |mischief| matches!(mischief, Mischief::Floods { .. } | Mischief::Hangs { .. });
-        plan.is_some_and(|plan| plan.mischief.is_some_and(is_endless))
+        plan.is_some_and(|plan| plan.mischief.is_some_and(Mischief::is_endless))
     }
 
-    pub fn on_nodes(&mut self, nodes: &[NodeState], living: &[bool]) {
+    pub fn on_nodes(&mut self, nodes: &[NodeState], living: &[usize]) {
         let (mut up, mut lost) = (0, 0);
         for (agent, node) in nodes.iter().enumerate() {
             let problem = match &node.presence {
                 Presence::Starting => Some("is neither up nor lost".to_owned()),
-                Presence::Up if !living[agent] => Some("is gone, and not known to be lost".into()),
-                Presence::Lost { problem } if living[agent] => Some(format!("lives, and is taken for lost: {problem}")),
-                Presence::Lost { problem } if !self.struck.contains(&(agent as u32)) => {
+                Presence::Up if living[agent] == 0 => Some("is gone, and not known to be lost".into()),
+                Presence::Up if living[agent] > 1 => Some(format!("lives {} times", living[agent])),
+                Presence::Lost { problem } if living[agent] > 0 => {
+                    Some(format!("lives, and is taken for lost: {problem}"))
+                }
+                Presence::Lost { problem } if !self.struck.contains_key(&(agent as u32)) => {
                     Some(format!("is lost, and nothing was done to it: {problem}"))
                 }
                 Presence::Lost { .. } => {
@@ -179,7 +223,7 @@ impl Checks {
                 _ => self.missing_output(fate, id, plan.lines),
             },
             Some((Cause::AgentLost { agent, .. }, _)) => {
-                let is_its = fate.agents.contains(&agent.0) && self.struck.contains(&agent.0);
+                let is_its = fate.agents.contains(&agent.0) && self.were_struck.contains(&agent.0);
                 (!is_its).then(|| format!("fails since agent {agent} is lost, which is not so, or not its own"))
             }
             Some((Cause::Killed { .. }, _)) => (!fate.was_killed).then(|| "was killed by nobody".to_owned()),
@@ -211,27 +255,30 @@ impl World {
         for job in 0..self.spec.jobs.len() {
             self.checks.judge(&self.spec, job);
         }
-        for at in 0..self.hosts.len() {
-            let Some(living) = &self.hosts[at].living else { continue };
-            let holds = living.machine.holds();
-            let kept_max = KEPT_BYTES_MAX * self.hosts.len();
-            let holds_jobs = holds.jobs + holds.early_frames + holds.direct_jobs + living.jobs.len() > 0;
-            let is_due = living.machine.deadline();
-            if holds_jobs || holds.direct_bytes > kept_max {
-                self.checks.problem(format!("agent {at} still holds {holds:?}, {} sets of ranks", living.jobs.len()));
-            }
-            if let Some(due) = is_due {
-                self.checks.problem(format!("agent {at} is idle and waits for {due:?}"));
-            }
-            self.checks.holds.push(holds);
+        for copy in 0..self.copies.len() as u32 {
+            self.check_idle_copy(copy);
         }
+    }
+
+    fn check_idle_copy(&mut self, copy: u32) {
+        let Some(living) = self.living(copy).filter(|living| !living.is_stopped()) else { return };
+        let (holds, sets, is_due) = (living.machine.holds(), living.jobs.len(), living.machine.deadline());
+        let kept_max = KEPT_BYTES_MAX * self.hosts.len();
+        let holds_jobs = holds.jobs + holds.early_frames + holds.direct_jobs + sets > 0;
+        if holds_jobs || holds.direct_bytes > kept_max {
+            self.checks.problem(format!("{} still holds {holds:?}, {sets} sets of ranks", self.name(copy)));
+        }
+        if let Some(due) = is_due {
+            self.checks.problem(format!("{} is idle and waits for {due:?}", self.name(copy)));
+        }
+        self.checks.holds.push(holds);
     }
 
     /// The session was ended.
     pub(super) fn check_end(&mut self) {
-        for (at, host) in self.hosts.iter().enumerate() {
-            if host.living.is_some() {
-                self.checks.problems.push(format!("agent {at} outlives its session"));
+        for copy in 0..self.copies.len() as u32 {
+            if self.living(copy).is_some_and(|living| !living.is_stopped()) {
+                self.checks.problem(format!("{} outlives its session", self.name(copy)));
             }
         }
         if self.checks.nodes.is_none() {
@@ -252,6 +299,7 @@ impl World {
             digest: self.digest.value(),
             events: self.clock.happened(),
             nodes: self.checks.nodes.unwrap_or_default(),
+            copies_most: self.checks.copies_most,
             holds: self.checks.holds,
             problems: self.checks.problems,
         }

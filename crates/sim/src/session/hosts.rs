@@ -1,25 +1,41 @@
-//! Agents' drivers: processes that are born, dial, listen, and die.
+//! Agents' drivers: processes that are born, take turns, and die.
+//!
+//! A host may hold several copies of its agent: an older one lives on beside the one that was started again, until the protocol makes
+//! it leave.
 
 use super::processes::HostJob;
 use super::spec::SessionSpec;
+use super::words::in_words;
 use super::world::{Plan, World};
 use crate::clock::Event;
-use crate::net::{End, Sort};
-use std::collections::BTreeMap;
-use wireup_proto::io::{ExitStatus, Input, LinkId, Output, Peer, ShellId};
+use crate::net::End;
+use std::collections::{BTreeMap, VecDeque};
+use wireup_proto::io::{ExitStatus, Input, LinkId, Output, ShellId};
 use wireup_proto::{Agent, AgentConfig, Born, Instant};
-use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{self, AgentSpec, Bootstrap, Control};
-use wireup_wire::route::Routed;
-use wireup_wire::session::{Ancestor, Standing};
+use wireup_wire::peer::{self, AgentSpec, Bootstrap, RemoteShell};
+use wireup_wire::session::Standing;
+
+/// How `ssh` leaves when it fails itself.
+const SSH_FAILED: ExitStatus = ExitStatus::Exited(255);
 
 #[derive(Default)]
 pub struct Host {
     /// How many agents were born here.
+    pub lives: u32,
+    /// It has no power until then.
+    pub off_until: Instant,
+}
+
+/// One process of an agent; a world counts them, and they keep their number when they are gone.
+pub struct AgentCopy {
+    pub host: u32,
+    /// It is the host's first, second, ...
     pub life: u32,
+    /// As it was told at its birth.
+    pub incarnation: u32,
     pub living: Option<Living>,
-    /// Links by the numbers that agents here know them by, of all lives.
+    /// Links by the numbers that it knows them by.
     pub links: Vec<u32>,
 }
 
@@ -29,38 +45,22 @@ pub struct Living {
     /// The link towards the root.
     pub up: Option<u32>,
     /// Whose shell brought it.
-    shell: Option<((u32, u32), ShellId)>,
+    shell: Option<(u32, ShellId)>,
     turn_is_due: bool,
     tick_at: Option<Instant>,
+    /// What it would have heard since it was stopped.
+    unheard: Option<VecDeque<Input>>,
 }
 
-pub fn address(host: u32) -> String {
-    format!("agent {host}")
-}
-
-/// A frame as a trace shows it.
-fn in_words(frame: &Frame) -> String {
-    let Frame { kind, stream, job, arg, payload, .. } = frame;
-    match kind {
-        Kind::Control => match peer::decode(payload) {
-            Ok(Control::Start { newest, live, .. }) => format!("job {job} Start, newest {newest}, live {live:?}"),
-            Ok(message) => format!("job {job} {message:?}"),
-            Err(error) => format!("job {job} {error}"),
-        },
-        Kind::Routed => match Routed::unwrap(frame.clone()) {
-            Ok(Routed { to, from, lives: _, endpoint, frame }) => {
-                let offers = if endpoint.is_some() { ", an endpoint" } else { "" };
-                let frame = frame.map(|(number, frame)| format!("number {number}: {}", in_words(&frame)));
-                format!("job {job} Routed {from} -> {to}{offers} {}", frame.unwrap_or_default())
-            }
-            Err(error) => format!("job {job} {error}"),
-        },
-        kind => format!("job {job} {kind:?} {stream} {arg}"),
+impl Living {
+    /// Whether it has heard all that reached it, and has done what it wants.
+    pub fn is_settled(&self) -> bool {
+        !self.turn_is_due && self.unheard.is_none()
     }
-}
 
-fn host_of(address: &str) -> Option<u32> {
-    address.strip_prefix("agent ")?.parse().ok()
+    pub fn is_stopped(&self) -> bool {
+        self.unheard.is_some()
+    }
 }
 
 pub fn root_config(spec: &SessionSpec, now: Instant) -> AgentConfig {
@@ -70,6 +70,7 @@ pub fn root_config(spec: &SessionSpec, now: Instant) -> AgentConfig {
         agents: (0..spec.agents).map(|agent| AgentSpec { host: format!("node{agent}") }).collect(),
         shells_max: 64,
         program: "wireup".into(),
+        remote_shell: if spec.remote { RemoteShell::Ssh(vec!["ssh".into()]) } else { RemoteShell::default() },
         node_timeout_ns: spec.node_timeout_ns,
         start_timeout_ns: 20_000_000_000,
         transport: spec.transport,
@@ -80,231 +81,297 @@ pub fn root_config(spec: &SessionSpec, now: Instant) -> AgentConfig {
 }
 
 impl World {
-    pub(super) fn come_alive(&mut self, at: u32, config: AgentConfig, shell: Option<((u32, u32), ShellId)>) {
-        let host = &mut self.hosts[at as usize];
-        host.life += 1;
+    pub(super) fn come_alive(&mut self, config: AgentConfig, shell: Option<(u32, ShellId)>) -> u32 {
+        let (copy, host) = (self.copies.len() as u32, config.agent.0);
+        let at = &mut self.hosts[host as usize];
+        at.lives += 1;
+        let life = at.lives;
+        let told = config.kin.places.iter().find(|(agent, _)| *agent == config.agent);
+        let incarnation = told.map_or(0, |(_, place)| place.life);
         let mut machine = Agent::new(config);
         machine.begin(self.clock.now());
         let (jobs, up) = (BTreeMap::new(), None);
-        host.living = Some(Living { machine, jobs, up, shell, turn_is_due: false, tick_at: None });
-        self.turn_soon(at);
+        let living = Living { machine, jobs, up, shell, turn_is_due: false, tick_at: None, unheard: None };
+        self.copies.push(AgentCopy { host, life, incarnation, living: Some(living), links: Vec::new() });
+        self.checks.on_copies(self.living_at(host).len());
+        if self.spec.remote {
+            // Before its first remote shell can end.
+            let input = Input::Listening { addresses: vec![self.address(copy)] };
+            self.plan(0, Plan::Hears { copy, input });
+        }
+        self.turn_soon(copy);
+        copy
     }
 
-    pub(super) fn on_born(&mut self, starter: (u32, u32), shell: ShellId, mut bootstrap: Bootstrap) {
+    /// Those that live on a host, the oldest first.
+    pub(super) fn living_at(&self, host: u32) -> Vec<u32> {
+        let is_here = |copy: &AgentCopy| copy.host == host && copy.living.is_some();
+        (0..self.copies.len() as u32).filter(|copy| is_here(&self.copies[*copy as usize])).collect()
+    }
+
+    pub(super) fn newest_at(&self, host: u32) -> Option<u32> {
+        self.living_at(host).last().copied()
+    }
+
+    pub(super) fn living(&self, copy: u32) -> Option<&Living> {
+        self.copies[copy as usize].living.as_ref()
+    }
+
+    pub(super) fn living_mut(&mut self, copy: u32) -> Option<&mut Living> {
+        self.copies[copy as usize].living.as_mut()
+    }
+
+    pub(super) fn host_of(&self, copy: u32) -> u32 {
+        self.copies[copy as usize].host
+    }
+
+    pub(super) fn name(&self, copy: u32) -> String {
+        let AgentCopy { host, life, .. } = self.copies[copy as usize];
+        if life == 1 { format!("agent {host}") } else { format!("agent {host} life {life}") }
+    }
+
+    pub(super) fn is_off(&self, host: u32) -> bool {
+        self.hosts[host as usize].off_until > self.clock.now()
+    }
+
+    pub(super) fn on_born(&mut self, starter: u32, shell: ShellId, mut bootstrap: Bootstrap) {
         let at = bootstrap.agent.0;
-        if !self.of_life(starter.0, starter.1) {
+        if self.living(starter).is_none() || !self.is_startable(starter, shell, at) {
             return;
         }
-        let (life, host) = (starter.1, starter.0);
-        if let Some((_, times)) = self.spec.no_start.iter_mut().find(|(agent, times)| *agent == at && *times > 0) {
-            *times -= 1;
-            self.checks.strike(at);
-            let (status, words) = (ExitStatus::Exited(1), "No route to host".to_owned());
-            return self.plan(1000, Plan::ShellEnds { host, life, shell, status, words });
-        }
-        if self.hosts[at as usize].living.is_some() {
-            // An older one that nobody hears, on the same host: it keeps its own life.
-            self.agent_dies(at);
+        if !self.spec.two_copies {
+            // An older one that nobody hears is gone.
+            self.living_at(at).into_iter().for_each(|older| self.agent_dies(older));
         }
         if bootstrap.parent.is_empty() {
-            bootstrap.parent = vec![address(starter.0)];
+            bootstrap.parent = vec![self.address(starter)];
         }
-        self.trace(|| format!("agent {at} is born of {} with {:?}", starter.0, bootstrap.kin));
-        let parent = bootstrap.parent.first().and_then(|address| host_of(address)).unwrap_or(0);
+        let parent = bootstrap.parent.first().cloned().unwrap_or_default();
         let now = self.clock.now();
         let Bootstrap { agent, session, parent: addresses, kin, .. } = bootstrap;
         let born = Born { process_ns: now.0, bootstrap_ns: now.0 };
         let config = AgentConfig { parent: addresses, kin, ..AgentConfig::new(agent, session, born) };
-        self.come_alive(at, config, Some((starter, shell)));
-        let life = self.hosts[at as usize].life;
+        let shell = self.shell_of(at, starter, shell);
+        let copy = self.come_alive(config.clone(), shell);
+        self.trace(|| format!("{} is born of {} with {:?}", self.name(copy), self.name(starter), config.kin));
         let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-        self.plan(delay_ns, Plan::Dials { host: at, life, parent });
+        self.plan(delay_ns, Plan::Dials { copy, parent });
     }
 
-    pub(super) fn on_dials(&mut self, host: u32, parent: u32) {
-        if self.hosts[parent as usize].living.is_none() {
-            return self.agent_dies(host);
+    /// Whether a remote shell leads to a host; else it says so in its time.
+    fn is_startable(&mut self, starter: u32, shell: ShellId, at: u32) -> bool {
+        let refuses = self.spec.no_start.iter_mut().find(|(agent, times)| *agent == at && *times > 0);
+        let (delay_ns, status, words) = if let Some((_, times)) = refuses {
+            *times -= 1;
+            (1000, if self.spec.remote { SSH_FAILED } else { ExitStatus::Exited(1) }, "No route to host")
+        } else if self.is_off(at) {
+            (self.spec.node_timeout_ns, SSH_FAILED, "Connection timed out")
+        } else {
+            return true;
+        };
+        self.checks.strike(at, self.clock.now());
+        self.trace(|| format!("no shell of {} leads to host {at}: {words}", self.name(starter)));
+        self.shell_ends(delay_ns, starter, shell, status, words);
+        false
+    }
+
+    /// A remote shell that only asks whether a host answers.
+    fn on_probes(&mut self, copy: u32, shell: ShellId, at: u32) {
+        let (delay_ns, status, words) = match self.is_off(at) {
+            true => (self.spec.node_timeout_ns, SSH_FAILED, "Connection timed out"),
+            false => (1_000_000, ExitStatus::Exited(0), ""),
+        };
+        self.shell_ends(delay_ns, copy, shell, status, words);
+    }
+
+    /// The shell that an agent is born of, unless it breaks at that moment: then it says that, and its agent goes on without it.
+    fn shell_of(&mut self, at: u32, starter: u32, shell: ShellId) -> Option<(u32, ShellId)> {
+        let breaks = self.spec.broken_shells.iter_mut().find(|(agent, times)| *agent == at && *times > 0);
+        let Some((_, times)) = breaks else { return Some((starter, shell)) };
+        *times -= 1;
+        self.checks.strike(at, self.clock.now());
+        self.shell_ends(1000, starter, shell, SSH_FAILED, "Broken pipe");
+        None
+    }
+
+    fn shell_ends(&mut self, delay_ns: u64, starter: u32, shell: ShellId, status: ExitStatus, words: &str) {
+        let input = Input::ShellExited { shell, status, stderr: words.to_owned() };
+        self.plan(delay_ns, Plan::Hears { copy: starter, input });
+    }
+
+    pub(super) fn tell(&mut self, copy: u32, input: Input) {
+        let AgentCopy { host, living, .. } = &mut self.copies[copy as usize];
+        let Some(living) = living else { return };
+        if let Some(unheard) = &mut living.unheard {
+            return unheard.push_back(input);
         }
-        let peers = [Peer::Child(AgentId(host)), Peer::Parent];
-        let link = self.connect(parent, host, peers, Sort::Tree);
-        self.on_way_up(host, link);
-    }
-
-    fn on_way_up(&mut self, host: u32, link: u32) {
-        if let Some(living) = &mut self.hosts[host as usize].living {
-            living.up = Some(link);
-        }
-    }
-
-    pub(super) fn on_dials_direct(&mut self, host: u32, target: u32) {
-        if self.hosts[target as usize].living.is_none() {
-            let problem = "Connection refused".into();
-            return self.tell(host, Input::DialFailed { agent: AgentId(target), problem });
-        }
-        let peers = [Peer::Direct(AgentId(host)), Peer::Direct(AgentId(target))];
-        self.connect(target, host, peers, Sort::Direct);
-    }
-
-    pub(super) fn on_rejoins(&mut self, host: u32, ancestors: &[Ancestor], life: u32) {
-        let reached = ancestors.iter().filter_map(|ancestor| host_of(ancestor.addresses.first()?));
-        let alive = reached.into_iter().find(|target| self.hosts[*target as usize].living.is_some());
-        self.trace(|| format!("agent {host} rejoins at {alive:?}"));
-        match alive {
-            Some(target) => {
-                let peers = [Peer::Orphan { agent: AgentId(host), life }, Peer::Parent];
-                let link = self.connect(target, host, peers, Sort::Tree);
-                self.on_way_up(host, link);
-            }
-            None => self.tell(host, Input::RejoinFailed { problem: "Connection refused".into() }),
-        }
-    }
-
-    fn connect(&mut self, listener: u32, dialler: u32, peers: [Peer; 2], sort: Sort) -> u32 {
-        let link = self.net.next_link();
-        let ends = [self.new_end(listener, link), self.new_end(dialler, link)];
-        self.peers.push(peers);
-        self.net.connect(&mut self.clock, ends, sort);
-        link
-    }
-
-    pub(super) fn new_end(&mut self, host: u32, link: u32) -> End {
-        let links = &mut self.hosts[host as usize].links;
-        links.push(link);
-        End::Agent(host, LinkId(links.len() as u32 - 1))
-    }
-
-    pub(super) fn tell(&mut self, at: u32, input: Input) {
-        let Some(living) = &mut self.hosts[at as usize].living else { return };
-        self.digest.number(u64::from(at));
+        self.digest.number(u64::from(*host));
         self.digest.input(&input);
         living.machine.handle(self.clock.now(), input);
-        self.turn_soon(at);
+        self.turn_soon(copy);
     }
 
-    fn turn_soon(&mut self, at: u32) {
-        let Some(living) = &mut self.hosts[at as usize].living else { return };
+    fn turn_soon(&mut self, copy: u32) {
+        let Some(living) = self.living_mut(copy) else { return };
         if !std::mem::replace(&mut living.turn_is_due, true) {
-            self.clock.after(0, Event::AgentTurn(at));
+            self.clock.after(0, Event::AgentTurn(copy));
         }
     }
 
-    pub(super) fn on_turn(&mut self, at: u32) {
-        let life = self.hosts[at as usize].life;
-        if let Some(living) = &mut self.hosts[at as usize].living {
-            living.turn_is_due = false;
+    pub(super) fn on_turn(&mut self, copy: u32) {
+        let Some(living) = self.living_mut(copy) else { return };
+        living.turn_is_due = false;
+        if living.is_stopped() {
+            return;
         }
-        while self.of_life(at, life)
-            && let Some(output) = self.hosts[at as usize].living.as_mut().and_then(|living| living.machine.poll())
-        {
-            self.carry_out(at, life, output);
+        while let Some(output) = self.living_mut(copy).and_then(|living| living.machine.poll()) {
+            self.carry_out(copy, output);
         }
-        let Some(living) = &mut self.hosts[at as usize].living else { return };
+        let Some(living) = &mut self.copies[copy as usize].living else { return };
         let due = living.machine.deadline();
         if let Some(due) = due.filter(|due| living.tick_at.is_none_or(|at| *due < at)) {
             living.tick_at = Some(due);
-            self.clock.at(due, Event::AgentTick(at));
+            self.clock.at(due, Event::AgentTick(copy));
         }
     }
 
-    pub(super) fn on_tick(&mut self, at: u32) {
+    pub(super) fn on_tick(&mut self, copy: u32) {
         let now = self.clock.now();
-        let Some(living) = &mut self.hosts[at as usize].living else { return };
+        let Some(living) = self.living_mut(copy) else { return };
         if living.tick_at.take_if(|due| *due <= now).is_none() {
             return;
         }
-        if living.machine.deadline().is_some_and(|due| due <= now) {
-            self.tell(at, Input::Tick);
+        if !living.is_stopped() && living.machine.deadline().is_some_and(|due| due <= now) {
+            self.tell(copy, Input::Tick);
         }
-        self.turn_soon(at);
+        self.turn_soon(copy);
     }
 
-    fn carry_out(&mut self, at: u32, life: u32, output: Output) {
+    /// It handles nothing; what reaches it waits.
+    pub(super) fn stop(&mut self, copy: u32) {
+        let Some(living) = self.living_mut(copy) else { return };
+        living.unheard.get_or_insert_default();
+    }
+
+    pub(super) fn on_continues(&mut self, copy: u32) {
+        let unheard = self.living_mut(copy).and_then(|living| living.unheard.take());
+        unheard.into_iter().flatten().for_each(|input| self.tell(copy, input));
+        self.turn_soon(copy);
+    }
+
+    fn carry_out(&mut self, copy: u32, output: Output) {
         match output {
-            Output::StartAgent { shell, bootstrap, .. } => {
-                let Some(bootstrap) = bootstrap else { return };
-                self.trace(|| format!("agent {at} calls for agent {}", bootstrap.agent));
+            Output::StartAgent { shell, agent, bootstrap: None, .. } => self.on_probes(copy, shell, agent.0),
+            Output::StartAgent { shell, bootstrap: Some(bootstrap), .. } => {
+                self.on_calls(copy, &bootstrap);
                 let delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
-                self.plan(delay_ns, Plan::Born { starter: (at, life), shell, bootstrap });
+                self.plan(delay_ns, Plan::Born { starter: copy, shell, bootstrap });
             }
             Output::StopShell { shell } => {
-                let is_it = |plan: &Option<Plan>| matches!(plan, Some(Plan::Born { starter, shell: of, .. }) if *starter == (at, life) && *of == shell);
+                let is_it = |plan: &Option<Plan>| matches!(plan, Some(Plan::Born { starter, shell: of, .. }) if *starter == copy && *of == shell);
                 if let Some(plan) = self.plans.iter_mut().find(|plan| is_it(plan)) {
                     *plan = None;
                 }
             }
             Output::Listen => {
                 let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-                self.plan(delay_ns, Plan::Listens { host: at, life });
+                let input = Input::Listening { addresses: vec![self.address(copy)] };
+                self.plan(delay_ns, Plan::Hears { copy, input });
             }
             Output::Dial { agent, addresses, .. } => {
-                let target = addresses.first().and_then(|address| host_of(address)).unwrap_or(agent.0);
                 let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-                self.plan(delay_ns, Plan::DialsDirect { host: at, life, target });
+                self.plan(delay_ns, Plan::DialsDirect { copy, agent, addresses });
             }
-            Output::Rejoin { ancestors, life: as_life } => {
+            Output::Rejoin { root, orphan } => {
+                self.on_seeks(copy);
                 let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-                self.plan(delay_ns, Plan::Rejoins { host: at, life, ancestors, as_life });
+                self.plan(delay_ns, Plan::Rejoins { copy, root, orphan });
             }
-            Output::OpenTransport => self.tell(at, Input::TransportOpened { result: Err("there is none".into()) }),
+            Output::OpenTransport => self.tell(copy, Input::TransportOpened { result: Err("there is none".into()) }),
             Output::Send { link, frame } => {
-                let link = self.hosts[at as usize].links[link.0 as usize];
-                let from = self.end_of(link, at);
+                let link = self.link_of(copy, link);
+                let from = self.end_of(link, copy);
                 self.trace(|| {
-                    let to = self.net.ends(link)[1 - from];
-                    format!("agent {at} sends to {to:?}: {}", in_words(&frame))
+                    let to = self.end_in_words(self.net.ends(link)[1 - from]);
+                    format!("{} sends to {to}: {}", self.name(copy), in_words(&frame))
                 });
+                self.on_sends(copy, link, &frame);
                 self.net.send(&mut self.clock, link, from, frame);
             }
             Output::CloseLink { link } => {
-                let link = self.hosts[at as usize].links[link.0 as usize];
-                let from = self.end_of(link, at);
+                let link = self.link_of(copy, link);
+                self.on_closes(copy, link);
+                let from = self.end_of(link, copy);
                 self.net.close(&mut self.clock, link, from);
             }
-            Output::Spawn(plan) => self.spawn(at, life, &plan),
-            Output::Signal { job, target, signal } => self.signal(at, job, target, signal),
-            Output::Sweep { job } => self.sweep(at, job),
-            Output::Reply { job, local, bytes, .. } => self.reply(at, job, local, &bytes),
-            Output::CloseClient { job, local } => self.close_client(at, job, local),
-            Output::ReadStdio { job, on, .. } => self.read_stdio(at, job, on),
+            Output::Spawn(plan) => self.spawn(copy, &plan),
+            Output::Signal { job, target, signal } => self.signal(copy, job, target, signal),
+            Output::Sweep { job } => self.sweep(copy, job),
+            Output::Reply { job, local, bytes, .. } => self.reply(copy, job, local, &bytes),
+            Output::CloseClient { job, local } => self.close_client(copy, job, local),
+            Output::ReadStdio { job, on, .. } => self.read_stdio(copy, job, on),
             Output::Write { .. } | Output::Resize { .. } => {}
             Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
             Output::Share { .. } | Output::WriteSlot { .. } | Output::Unshare { .. } => {
                 panic!("ranks of standing sessions speak text here, and read no memory")
             }
             Output::StartStep { .. } => panic!("agents of standing sessions are called one by one"),
-            Output::JobGone { job } => self.job_gone(at, job),
-            Output::Exit => self.agent_leaves(at),
+            Output::JobGone { job } => self.job_gone(copy, job),
+            Output::Exit => self.agent_leaves(copy),
         }
     }
 
-    fn end_of(&self, link: u32, host: u32) -> usize {
-        usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == host))
+    fn link_of(&self, copy: u32, link: LinkId) -> u32 {
+        self.copies[copy as usize].links[link.0 as usize]
+    }
+
+    pub(super) fn end_of(&self, link: u32, copy: u32) -> usize {
+        usize::from(matches!(self.net.ends(link)[1], End::Agent(at, _) if at == copy))
+    }
+
+    fn end_in_words(&self, end: End) -> String {
+        match end {
+            End::Agent(copy, _) => self.name(copy),
+            End::Launcher(LinkId(number)) => format!("launcher {number}"),
+        }
     }
 
     /// It closes what it has and goes; so do its ranks.
-    fn agent_leaves(&mut self, at: u32) {
-        self.trace(|| format!("agent {at} leaves"));
-        for link in self.hosts[at as usize].links.clone() {
-            let from = self.end_of(link, at);
+    fn agent_leaves(&mut self, copy: u32) {
+        self.trace(|| format!("{} leaves", self.name(copy)));
+        self.check_leaves(copy);
+        for link in self.copies[copy as usize].links.clone() {
+            let from = self.end_of(link, copy);
             self.net.close(&mut self.clock, link, from);
         }
-        self.gone(at, ExitStatus::Exited(0));
+        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        self.gone(copy, delay_ns, ExitStatus::Exited(0), "");
     }
 
-    pub(super) fn agent_dies(&mut self, at: u32) {
-        self.trace(|| format!("agent {at} dies"));
-        for link in self.hosts[at as usize].links.clone() {
-            let from = self.end_of(link, at);
+    pub(super) fn agent_dies(&mut self, copy: u32) {
+        self.trace(|| format!("{} dies", self.name(copy)));
+        for link in self.copies[copy as usize].links.clone() {
+            let from = self.end_of(link, copy);
             self.net.kill_end(&mut self.clock, link, from);
         }
-        self.gone(at, ExitStatus::Signalled { signal: 9, core_dumped: false });
+        let delay_ns = self.spec.timing.report.draw(&mut self.rng);
+        self.gone(copy, delay_ns, ExitStatus::Signalled { signal: 9, core_dumped: false }, "");
     }
 
-    fn gone(&mut self, at: u32, status: ExitStatus) {
-        let Some(Living { shell, .. }) = self.hosts[at as usize].living.take() else { return };
-        if let Some(((host, life), shell)) = shell {
-            let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-            self.plan(delay_ns, Plan::ShellEnds { host, life, shell, status, words: String::new() });
+    /// Its host has no power any more: nobody hears anything of it.
+    pub(super) fn vanish(&mut self, copy: u32) {
+        self.trace(|| format!("{} vanishes", self.name(copy)));
+        for link in self.copies[copy as usize].links.clone() {
+            self.silence(link);
+        }
+        self.gone(copy, self.spec.node_timeout_ns, SSH_FAILED, "Timeout, server not responding");
+    }
+
+    fn gone(&mut self, copy: u32, delay_ns: u64, status: ExitStatus, words: &str) {
+        self.rules.on_gone(copy);
+        let Some(Living { shell, .. }) = self.copies[copy as usize].living.take() else { return };
+        if let Some((starter, shell)) = shell {
+            self.shell_ends(delay_ns, starter, shell, status, words);
         }
     }
 }

@@ -119,13 +119,19 @@ impl World {
             }
             (Wants::End, Control::Welcome(_)) => self.say(number, &Control::AskNodes),
             (Wants::End, Control::Nodes(nodes)) => {
-                let living: Vec<bool> = self.hosts.iter().map(|host| host.living.is_some()).collect();
+                let living: Vec<usize> = (0..self.spec.agents).map(|host| self.going_on_at(host)).collect();
                 self.checks.on_nodes(&nodes, &living);
                 self.say(number, &Control::EndSession { kill: true });
             }
             (Wants::End, Control::JobList(_)) | (_, Control::Granted | Control::Note(_)) => {}
             (wants, message) => self.checks.problem(format!("a launcher that wants {wants:?} hears {message:?}")),
         }
+    }
+
+    /// How many agents of a host live and were not stopped.
+    fn going_on_at(&self, host: u32) -> usize {
+        let goes_on = |copy: &u32| self.living(*copy).is_some_and(|living| !living.is_stopped());
+        self.living_at(host).iter().filter(|copy| goes_on(copy)).count()
     }
 
     fn say(&mut self, number: u32, message: &Control) {

@@ -41,8 +41,8 @@ fn shape(plan: &SpawnPlan) -> (usize, u32) {
 }
 
 impl World {
-    pub(super) fn spawn(&mut self, at: u32, life: u32, plan: &SpawnPlan) {
-        let Some(living) = &mut self.hosts[at as usize].living else { return };
+    pub(super) fn spawn(&mut self, copy: u32, plan: &SpawnPlan) {
+        let Some(living) = self.living_mut(copy) else { return };
         let proc = |rank: Rank| Proc {
             rank: rank.0,
             has_started: false,
@@ -55,24 +55,24 @@ impl World {
         let shape = shape(plan);
         let before = living.jobs.insert(plan.job, HostJob { procs, is_read: true });
         if before.is_some() {
-            self.checks.problem(format!("agent {at} spawns job {} twice", plan.job));
+            self.checks.problem(format!("{} spawns job {} twice", self.name(copy), plan.job));
         }
-        self.checks.on_spawn(plan.job, shape, at);
+        self.checks.on_spawn(plan.job, shape, self.host_of(copy));
         for local in 0..plan.ranks.len() as u16 {
             let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
-            self.plan(delay_ns, Plan::Rank { host: at, life, job: plan.job, local, doing: Doing::Starts });
+            self.plan(delay_ns, Plan::Rank { copy, job: plan.job, local, doing: Doing::Starts });
         }
     }
 
-    fn proc(&mut self, at: u32, job: JobId, local: u16) -> Option<&mut Proc> {
-        let living = self.hosts[at as usize].living.as_mut()?;
+    fn proc(&mut self, copy: u32, job: JobId, local: u16) -> Option<&mut Proc> {
+        let living = self.living_mut(copy)?;
         living.jobs.get_mut(&job)?.procs.get_mut(usize::from(local))
     }
 
-    pub(super) fn on_rank(&mut self, at: u32, job: JobId, local: u16, doing: Doing) {
+    pub(super) fn on_rank(&mut self, copy: u32, job: JobId, local: u16, doing: Doing) {
         let Some((plan_of, size)) = self.checks.shape(job) else { return };
-        let (plan, life) = (self.spec.jobs[plan_of].clone(), self.hosts[at as usize].life);
-        let Some(proc) = self.proc(at, job, local) else { return };
+        let plan = self.spec.jobs[plan_of].clone();
+        let Some(proc) = self.proc(copy, job, local) else { return };
         let (rank, is_running) = (proc.rank, proc.is_running);
         if !is_running && !matches!(doing, Doing::Dies(_)) {
             return;
@@ -83,7 +83,7 @@ impl World {
                 proc.has_started = true;
                 let input =
                     Input::ChildStarted { job, local: LocalRank(local), pid: 1 + rank, spawn_ns: 1, exec_ns: 1 };
-                self.tell(at, input);
+                self.tell(copy, input);
                 let doing = match plan.mischief {
                     Some(Mischief::Floods { rank }) if mine(rank) => Doing::Floods,
                     Some(Mischief::Hangs { rank }) if mine(rank) => return,
@@ -96,49 +96,47 @@ impl World {
                             Some(Mischief::Lies { rank }) if mine(rank) => "nonsense\n",
                             _ => "cmd=init pmi_version=1 pmi_subversion=1\n",
                         };
-                        return self.speak(at, job, local, words.into());
+                        return self.speak(copy, job, local, words.into());
                     }
                 };
-                self.plan(plan.work_ns, Plan::Rank { host: at, life, job, local, doing });
+                self.plan(plan.work_ns, Plan::Rank { copy, job, local, doing });
             }
             Doing::Hears if matches!(plan.mischief, Some(Mischief::Lies { rank }) if mine(rank)) => {}
-            Doing::Hears => self.on_hears(at, job, local, size, plan.work_ns),
+            Doing::Hears => self.on_hears(copy, job, local, size, plan.work_ns),
             Doing::Works => {
                 for line in 0..plan.lines {
                     let bytes = Bytes::from(format!("{rank} of {job}: {line}\n"));
-                    self.tell(at, Input::StdioBytes { job, local: LocalRank(local), stream: Stream::Out, bytes });
+                    self.tell(copy, Input::StdioBytes { job, local: LocalRank(local), stream: Stream::Out, bytes });
                 }
-                self.speak(at, job, local, "cmd=finalize\n".into());
+                self.speak(copy, job, local, "cmd=finalize\n".into());
             }
             Doing::Floods => {
-                let is_read = self.hosts[at as usize].living.as_ref().is_some_and(|living| living.jobs[&job].is_read);
+                let is_read = self.living(copy).is_some_and(|living| living.jobs[&job].is_read);
                 if is_read {
                     let bytes = Bytes::from(vec![b'x'; FLOOD_BYTES]);
-                    self.tell(at, Input::StdioBytes { job, local: LocalRank(local), stream: Stream::Out, bytes });
-                    self.plan(1_000_000, Plan::Rank { host: at, life, job, local, doing });
+                    self.tell(copy, Input::StdioBytes { job, local: LocalRank(local), stream: Stream::Out, bytes });
+                    self.plan(1_000_000, Plan::Rank { copy, job, local, doing });
                 }
             }
-            Doing::Dies(status) => self.die(at, job, local, status),
+            Doing::Dies(status) => self.die(copy, job, local, status),
         }
     }
 
-    fn speak(&mut self, at: u32, job: JobId, local: u16, words: String) {
-        self.tell(at, Input::ClientBytes { job, local: LocalRank(local), bytes: words.into() });
+    fn speak(&mut self, copy: u32, job: JobId, local: u16, words: String) {
+        self.tell(copy, Input::ClientBytes { job, local: LocalRank(local), bytes: words.into() });
     }
 
-    pub(super) fn reply(&mut self, at: u32, job: JobId, local: LocalRank, bytes: &Bytes) {
-        let life = self.hosts[at as usize].life;
+    pub(super) fn reply(&mut self, copy: u32, job: JobId, local: LocalRank, bytes: &Bytes) {
         let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-        if let Some(proc) = self.proc(at, job, local.0) {
+        if let Some(proc) = self.proc(copy, job, local.0) {
             proc.replies.push_back(bytes.clone());
-            self.plan(delay_ns, Plan::Rank { host: at, life, job, local: local.0, doing: Doing::Hears });
+            self.plan(delay_ns, Plan::Rank { copy, job, local: local.0, doing: Doing::Hears });
         }
     }
 
     /// The next of what the agent said: the rank goes on with its script, a request for each line.
-    fn on_hears(&mut self, at: u32, job: JobId, local: u16, size: u32, work_ns: u64) {
-        let life = self.hosts[at as usize].life;
-        let Some(proc) = self.proc(at, job, local) else { return };
+    fn on_hears(&mut self, copy: u32, job: JobId, local: u16, size: u32, work_ns: u64) {
+        let Some(proc) = self.proc(copy, job, local) else { return };
         let Some(bytes) = proc.replies.pop_front() else { return };
         proc.line.extend_from_slice(&bytes);
         // One line is one reply, and there is one at a time.
@@ -157,27 +155,26 @@ impl World {
                 if !line.contains(&format!("value=v{other}.{job}")) {
                     return self.checks.problem(format!("rank {rank} of job {job} gets {line:?}"));
                 }
-                return self.plan(work_ns, Plan::Rank { host: at, life, job, local, doing: Doing::Works });
+                return self.plan(work_ns, Plan::Rank { copy, job, local, doing: Doing::Works });
             }
             _ => {
                 let doing = Doing::Dies(ExitStatus::Exited(0));
-                return self.plan(1000, Plan::Rank { host: at, life, job, local, doing });
+                return self.plan(1000, Plan::Rank { copy, job, local, doing });
             }
         };
-        self.speak(at, job, local, next);
+        self.speak(copy, job, local, next);
     }
 
-    pub(super) fn close_client(&mut self, at: u32, job: JobId, local: LocalRank) {
-        let (life, doing) = (self.hosts[at as usize].life, Doing::Dies(ExitStatus::Exited(13)));
-        self.plan(1000, Plan::Rank { host: at, life, job, local: local.0, doing });
+    pub(super) fn close_client(&mut self, copy: u32, job: JobId, local: LocalRank) {
+        let doing = Doing::Dies(ExitStatus::Exited(13));
+        self.plan(1000, Plan::Rank { copy, job, local: local.0, doing });
     }
 
-    pub(super) fn signal(&mut self, at: u32, job: JobId, target: SignalTarget, signal: i32) {
+    pub(super) fn signal(&mut self, copy: u32, job: JobId, target: SignalTarget, signal: i32) {
         if !matches!(signal, 9 | 15) {
             return;
         }
-        let life = self.hosts[at as usize].life;
-        let Some(count) = self.hosts[at as usize].living.as_ref().and_then(|living| living.jobs.get(&job)) else {
+        let Some(count) = self.living(copy).and_then(|living| living.jobs.get(&job)) else {
             return;
         };
         let locals = match target {
@@ -189,34 +186,33 @@ impl World {
             if signal == 9 || !self.rng.chance(300) {
                 let doing = Doing::Dies(ExitStatus::Signalled { signal, core_dumped: false });
                 let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-                self.plan(delay_ns, Plan::Rank { host: at, life, job, local, doing });
+                self.plan(delay_ns, Plan::Rank { copy, job, local, doing });
             }
         }
     }
 
-    fn die(&mut self, at: u32, job: JobId, local: u16, status: ExitStatus) {
-        let Some(proc) = self.proc(at, job, local) else { return };
+    fn die(&mut self, copy: u32, job: JobId, local: u16, status: ExitStatus) {
+        let Some(proc) = self.proc(copy, job, local) else { return };
         // Who has not begun hears no signal; its agent knows that.
         if !proc.has_started || !std::mem::replace(&mut proc.is_running, false) {
             return;
         }
         let of = LocalRank(local);
-        self.tell(at, Input::ClientGone { job, local: of });
-        self.tell(at, Input::ChildExited { job, local: of, status });
-        let (life, delay_ns) = (self.hosts[at as usize].life, self.spec.timing.stdio.draw(&mut self.rng));
-        self.plan(delay_ns, Plan::Reads { host: at, life, job, local });
+        self.tell(copy, Input::ClientGone { job, local: of });
+        self.tell(copy, Input::ChildExited { job, local: of, status });
+        let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
+        self.plan(delay_ns, Plan::Reads { copy, job, local });
     }
 
     /// The driver has read to the end of what a dead rank wrote.
-    pub(super) fn on_reads(&mut self, at: u32, job: JobId, local: u16) {
+    pub(super) fn on_reads(&mut self, copy: u32, job: JobId, local: u16) {
         for stream in [Stream::Out, Stream::Err] {
-            self.tell(at, Input::StdioClosed { job, local: LocalRank(local), stream });
+            self.tell(copy, Input::StdioClosed { job, local: LocalRank(local), stream });
         }
     }
 
-    pub(super) fn read_stdio(&mut self, at: u32, job: JobId, on: bool) {
-        let life = self.hosts[at as usize].life;
-        let Some(living) = self.hosts[at as usize].living.as_mut() else { return };
+    pub(super) fn read_stdio(&mut self, copy: u32, job: JobId, on: bool) {
+        let Some(living) = self.living_mut(copy) else { return };
         let Some(host_job) = living.jobs.get_mut(&job) else { return };
         let was_read = std::mem::replace(&mut host_job.is_read, on);
         let ranks: Vec<u32> = host_job.procs.iter().map(|proc| proc.rank).collect();
@@ -226,21 +222,21 @@ impl World {
             && !was_read
             && let Some(local) = ranks.iter().position(|of| *of == rank)
         {
-            self.plan(1000, Plan::Rank { host: at, life, job, local: local as u16, doing: Doing::Floods });
+            self.plan(1000, Plan::Rank { copy, job, local: local as u16, doing: Doing::Floods });
         }
     }
 
-    pub(super) fn sweep(&mut self, at: u32, job: JobId) {
-        let living = self.hosts[at as usize].living.as_ref();
+    pub(super) fn sweep(&mut self, copy: u32, job: JobId) {
+        let living = self.living(copy);
         let running = living.and_then(|living| living.jobs.get(&job)).map_or(0, HostJob::running);
         if running > 0 {
-            self.checks.problem(format!("agent {at} sweeps job {job} while {running} ranks run"));
+            self.checks.problem(format!("{} sweeps job {job} while {running} ranks run", self.name(copy)));
         }
     }
 
-    pub(super) fn job_gone(&mut self, at: u32, job: JobId) {
-        self.sweep(at, job);
-        if let Some(living) = self.hosts[at as usize].living.as_mut() {
+    pub(super) fn job_gone(&mut self, copy: u32, job: JobId) {
+        self.sweep(copy, job);
+        if let Some(living) = self.living_mut(copy) {
             living.jobs.remove(&job);
         }
     }

@@ -60,6 +60,58 @@ fn with_faults(seed: u64, stream: &str, faults: RangeInclusive<u64>) -> SessionS
     spec
 }
 
+/// A session in which hosts lose power, do not hear each other, and agents are started beside older ones that still live.
+pub fn fierce(seed: u64) -> SessionSpec {
+    let mut spec = SessionSpec { new_addresses: true, two_copies: true, silent_dials: true, stops: true, ..calm(seed) };
+    let mut rng = Rng::stream(seed, "fierce");
+    let agents = spec.agents;
+    for _ in 0..rng.between(1, 12) {
+        let fault = fierce_fault(&mut rng, agents);
+        let at_ns = rng.below(2 * SPAN_NS).max(200_000_000);
+        spec.faults.push((at_ns, fault));
+        if rng.chance(400) {
+            // Some do not wait until the session has noticed a loss, or all of it.
+            let longest_ns = *rng.pick(&[10_000_000, 1_000_000_000, 6_000_000_000]);
+            spec.faults.push((at_ns + rng.below(longest_ns), Fault::Revive));
+        }
+    }
+    for list in [&mut spec.no_start, &mut spec.broken_shells] {
+        if rng.chance(300) {
+            list.push((rng.below(u64::from(agents)).max(1) as u32, rng.between(1, 2) as u32));
+        }
+    }
+    if rng.chance(500) {
+        spec.faults.push((4 * SPAN_NS + rng.below(4 * SPAN_NS), Fault::Revive));
+    }
+    spec.remote = rng.chance(500);
+    // Somebody ends what hangs also when all else is over.
+    spec.faults.extend([(20 * SPAN_NS, Fault::EndJobs), (40 * SPAN_NS, Fault::EndJobs)]);
+    spec
+}
+
+fn fierce_fault(rng: &mut Rng, agents: u32) -> Fault {
+    let one = |rng: &mut Rng| rng.below(u64::from(agents)) as u32;
+    let agent = one(rng);
+    let for_ns = rng.below(2 * SPAN_NS);
+    match rng.below(12) {
+        0..=1 => Fault::KillAgent { agent },
+        2 => Fault::CutLink { agent },
+        3..=4 => Fault::SilenceLink { agent },
+        5..=7 => {
+            let above = if rng.chance(500) { 2 } else { 0 };
+            let off_ns = if rng.chance(300) { u64::MAX } else { for_ns };
+            Fault::PowerLoss { agent, above, off_ns }
+        }
+        8..=9 => {
+            let to = if rng.chance(500) { 0 } else { one(rng) };
+            Fault::Wall { from: agent, to, is_both: rng.chance(500), for_ns }
+        }
+        // Nobody notices one that is stopped for ever while nobody waits for it.
+        10 => Fault::Stop { agent, for_ns: 1 + rng.below(6 * SPAN_NS) },
+        _ => Fault::Revive,
+    }
+}
+
 fn job(rng: &mut Rng, agents: u32) -> JobPlan {
     let mut chosen: Vec<u32> = (0..agents).filter(|_| rng.chance(400)).collect();
     if chosen.is_empty() {

@@ -15,6 +15,18 @@ pub struct SessionSpec {
     pub faults: Vec<(u64, Fault)>,
     /// How often in a row an agent cannot be started.
     pub no_start: Vec<(u32, u32)>,
+    /// How often in a row the remote shell of an agent breaks at its birth: the agent lives, and its starter thinks that it does not.
+    pub broken_shells: Vec<(u32, u32)>,
+    /// Agents are called over a network: who cannot reach one lets somebody above try.
+    pub remote: bool,
+    /// Each agent of a host listens at an address of its own.
+    pub new_addresses: bool,
+    /// An agent that is started again does not end the one before it on its host.
+    pub two_copies: bool,
+    /// Hosts without power do not answer; else they refuse.
+    pub silent_dials: bool,
+    /// Agents are stopped; else that fault does nothing.
+    pub stops: bool,
     /// Say what happens.
     pub trace: bool,
 }
@@ -64,6 +76,13 @@ pub enum Mischief {
     },
 }
 
+impl Mischief {
+    /// Whether the job ends only if somebody ends it.
+    pub fn is_endless(self) -> bool {
+        matches!(self, Mischief::Floods { .. } | Mischief::Hangs { .. })
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     KillAgent {
@@ -79,6 +98,24 @@ pub enum Fault {
     },
     /// A link beside the tree breaks.
     CutDirect,
+    /// The host of an agent has no power for so long, and so have so many above it as the tree was drawn.
+    PowerLoss {
+        agent: u32,
+        above: u32,
+        off_ns: u64,
+    },
+    /// For a time one host does not hear the dials of another one, or neither hears those of the other. Links that are up stay.
+    Wall {
+        from: u32,
+        to: u32,
+        is_both: bool,
+        for_ns: u64,
+    },
+    /// An agent is stopped for a time: it handles nothing, and its links look well.
+    Stop {
+        agent: u32,
+        for_ns: u64,
+    },
     /// Somebody wants all lost nodes back.
     Revive,
     /// Somebody ends what still runs after it should.
@@ -97,6 +134,12 @@ impl Default for SessionSpec {
             jobs: Vec::new(),
             faults: Vec::new(),
             no_start: Vec::new(),
+            broken_shells: Vec::new(),
+            remote: false,
+            new_addresses: false,
+            two_copies: false,
+            silent_dials: false,
+            stops: false,
             trace: false,
         }
     }

@@ -1,34 +1,36 @@
 //! The loop of a session's world: what is planned happens, until nothing is.
 
 use super::checks::{Checks, Report};
-use super::hosts::{Host, Living};
+use super::dials::Wall;
+use super::hosts::{AgentCopy, Host};
 use super::launchers::LauncherHost;
 use super::processes::Doing;
-use super::spec::{Fault, SessionSpec};
+use super::rules::Rules;
+use super::spec::SessionSpec;
 use crate::clock::{Clock, Event};
 use crate::digest::Digest;
 use crate::net::{Arrival, End, Net};
 use crate::rng::Rng;
 use wireup_proto::Instant;
-use wireup_proto::io::{ExitStatus, Input, LinkId, Peer, ShellId};
-use wireup_wire::ids::JobId;
-use wireup_wire::peer::Bootstrap;
-use wireup_wire::session::Ancestor;
+use wireup_proto::io::{Input, LinkId, Peer, ShellId};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::peer::{Bootstrap, Orphan};
 
 /// More happens in no world.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Something that will happen to somebody; `life` is the host's at the time: what was meant for an earlier one is void.
+/// Something that will happen. What was meant for a copy that is gone by then is void.
 #[derive(Clone, Debug)]
 pub enum Plan {
-    Born { starter: (u32, u32), shell: ShellId, bootstrap: Box<Bootstrap> },
-    Dials { host: u32, life: u32, parent: u32 },
-    ShellEnds { host: u32, life: u32, shell: ShellId, status: ExitStatus, words: String },
-    Listens { host: u32, life: u32 },
-    DialsDirect { host: u32, life: u32, target: u32 },
-    Rejoins { host: u32, life: u32, ancestors: Vec<Ancestor>, as_life: u32 },
-    Rank { host: u32, life: u32, job: JobId, local: u16, doing: Doing },
-    Reads { host: u32, life: u32, job: JobId, local: u16 },
+    Born { starter: u32, shell: ShellId, bootstrap: Box<Bootstrap> },
+    Dials { copy: u32, parent: String },
+    Dies { copy: u32 },
+    Hears { copy: u32, input: Input },
+    DialsDirect { copy: u32, agent: AgentId, addresses: Vec<String> },
+    Rejoins { copy: u32, root: Vec<String>, orphan: Orphan },
+    Continues { copy: u32 },
+    Rank { copy: u32, job: JobId, local: u16, doing: Doing },
+    Reads { copy: u32, job: JobId, local: u16 },
     Launcher { job: usize },
     Launches { launcher: u32 },
     LauncherDies { launcher: u32 },
@@ -42,6 +44,9 @@ pub struct World {
     pub(super) net: Net,
     pub(super) rng: Rng,
     pub(super) hosts: Vec<Host>,
+    pub(super) copies: Vec<AgentCopy>,
+    pub(super) walls: Vec<Wall>,
+    pub(super) rules: Rules,
     pub(super) launchers: Vec<LauncherHost>,
     /// Who each end of each link takes the other for.
     pub(super) peers: Vec<[Peer; 2]>,
@@ -57,6 +62,7 @@ pub fn run(spec: SessionSpec) -> Report {
     world.begin();
     world.go_on();
     world.check_idle();
+    world.rules.on_ending();
     world.attach_to_end();
     world.go_on();
     world.check_end();
@@ -70,6 +76,9 @@ impl World {
             net: Net::new(spec.seed, spec.timing.clone()),
             rng: Rng::stream(spec.seed, "session"),
             hosts: (0..spec.agents).map(|_| Host::default()).collect(),
+            copies: Vec::new(),
+            walls: Vec::new(),
+            rules: Rules::default(),
             launchers: Vec::new(),
             peers: Vec::new(),
             plans: Vec::new(),
@@ -82,7 +91,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        self.come_alive(0, super::hosts::root_config(&self.spec, self.clock.now()), None);
+        self.come_alive(super::hosts::root_config(&self.spec, self.clock.now()), None);
         for job in 0..self.spec.jobs.len() {
             self.plan_at(self.born + self.spec.jobs[job].at_ns, Plan::Launcher { job });
         }
@@ -100,6 +109,7 @@ impl World {
                 return self.checks.problem("no end in sight".into());
             }
             self.on_event(event);
+            self.check_rules();
         }
     }
 
@@ -125,8 +135,8 @@ impl World {
                     self.on_plan(plan);
                 }
             }
-            Event::AgentTurn(host) => self.on_turn(host),
-            Event::AgentTick(host) => self.on_tick(host),
+            Event::AgentTurn(copy) => self.on_turn(copy),
+            Event::AgentTick(copy) => self.on_tick(copy),
             Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_arrive(link, usize::from(lane)),
             Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.clock, link, usize::from(lane)),
@@ -137,97 +147,66 @@ impl World {
     fn on_plan(&mut self, plan: Plan) {
         match plan {
             Plan::Born { starter, shell, bootstrap } => self.on_born(starter, shell, *bootstrap),
-            Plan::Dials { host, life, parent } => {
-                self.of_life(host, life).then(|| self.on_dials(host, parent));
-            }
-            Plan::ShellEnds { host, life, shell, status, words } => {
-                if self.of_life(host, life) {
-                    self.tell(host, Input::ShellExited { shell, status, stderr: words });
-                }
-            }
-            Plan::Listens { host, life } => {
-                if self.of_life(host, life) {
-                    self.tell(host, Input::Listening { addresses: vec![super::hosts::address(host)] });
-                }
-            }
-            Plan::DialsDirect { host, life, target } => {
-                self.of_life(host, life).then(|| self.on_dials_direct(host, target));
-            }
-            Plan::Rejoins { host, life, ancestors, as_life } => {
-                self.of_life(host, life).then(|| self.on_rejoins(host, &ancestors, as_life));
-            }
-            Plan::Rank { host, life, job, local, doing } => {
-                self.of_life(host, life).then(|| self.on_rank(host, job, local, doing));
-            }
-            Plan::Reads { host, life, job, local } => {
-                self.of_life(host, life).then(|| self.on_reads(host, job, local));
-            }
             Plan::Launcher { job } => self.on_launcher(Some(job)),
             Plan::Launches { launcher } => self.on_launches(launcher),
             Plan::LauncherDies { launcher } => self.on_launcher_dies(launcher),
             Plan::LauncherWrites { launcher } => self.on_launcher_writes(launcher),
             Plan::Fault { index } => self.on_fault(self.spec.faults[index].1),
+            Plan::Dials { copy, .. }
+            | Plan::Dies { copy }
+            | Plan::Hears { copy, .. }
+            | Plan::DialsDirect { copy, .. }
+            | Plan::Rejoins { copy, .. }
+            | Plan::Continues { copy }
+            | Plan::Rank { copy, .. }
+            | Plan::Reads { copy, .. } => {
+                self.living(copy).is_some().then(|| self.on_plan_of(plan));
+            }
         }
     }
 
-    /// Whether a host's agent is the one that something was planned for.
-    pub(super) fn of_life(&self, host: u32, life: u32) -> bool {
-        let host = &self.hosts[host as usize];
-        host.life == life && host.living.is_some()
+    /// Of an agent that lives.
+    fn on_plan_of(&mut self, plan: Plan) {
+        match plan {
+            Plan::Dials { copy, parent } => self.on_dials(copy, parent),
+            Plan::Dies { copy } => self.agent_dies(copy),
+            Plan::Hears { copy, input } => self.tell(copy, input),
+            Plan::DialsDirect { copy, agent, addresses } => self.on_dials_direct(copy, agent, addresses),
+            Plan::Rejoins { copy, root, orphan } => self.on_rejoins(copy, &root, orphan),
+            Plan::Continues { copy } => self.on_continues(copy),
+            Plan::Rank { copy, job, local, doing } => self.on_rank(copy, job, local, doing),
+            Plan::Reads { copy, job, local } => self.on_reads(copy, job, local),
+            plan => self.checks.problem(format!("{plan:?} is no agent's")),
+        }
     }
 
     fn on_arrive(&mut self, link: u32, lane: usize) {
         let Some(arrival) = self.net.on_arrive(link, lane) else { return };
         match self.net.ends(link)[1 - lane] {
             End::Launcher(LinkId(launcher)) => self.launcher_hears(launcher, arrival),
-            End::Agent(host, at) => {
+            End::Agent(copy, at) => {
                 let peer = self.peers[link as usize][1 - lane];
                 match arrival {
-                    Arrival::Up => self.tell(host, Input::LinkUp { link: at, peer, local: String::new() }),
+                    Arrival::Up => {
+                        if matches!(peer, Peer::Child(_)) {
+                            self.on_child_link(link);
+                        }
+                        self.tell(copy, Input::LinkUp { link: at, peer, local: String::new() });
+                    }
                     Arrival::Bytes(head, body) => {
-                        self.tell(host, Input::LinkBytes { link: at, bytes: head });
+                        self.tell(copy, Input::LinkBytes { link: at, bytes: head });
                         if !body.is_empty() {
-                            self.tell(host, Input::LinkBytes { link: at, bytes: body });
+                            self.tell(copy, Input::LinkBytes { link: at, bytes: body });
                         }
                     }
-                    Arrival::Down(problem) => self.tell(host, Input::LinkDown { link: at, problem: problem.into() }),
+                    Arrival::Down(problem) => {
+                        if lane == 1 {
+                            self.rules.on_unlinked(link);
+                        }
+                        self.tell(copy, Input::LinkDown { link: at, problem: problem.into() });
+                    }
                 }
             }
         }
-    }
-
-    fn on_fault(&mut self, fault: Fault) {
-        self.trace(|| format!("fault {fault:?}"));
-        match fault {
-            Fault::KillAgent { agent } => {
-                if agent != 0 && self.hosts[agent as usize].living.is_some() {
-                    self.checks.strike(agent);
-                    self.agent_dies(agent);
-                }
-            }
-            Fault::CutLink { agent } => {
-                if let Some(link) = self.link_up_of(agent) {
-                    self.checks.strike(agent);
-                    self.net.cut(&mut self.clock, link);
-                }
-            }
-            Fault::SilenceLink { agent } => {
-                if let Some(link) = self.link_up_of(agent) {
-                    self.checks.strike(agent);
-                    self.net.silence(&mut self.clock, link, self.spec.node_timeout_ns);
-                }
-            }
-            Fault::CutDirect => {
-                let open = self.net.first_open_direct_link();
-                open.into_iter().for_each(|link| self.net.cut(&mut self.clock, link));
-            }
-            Fault::Revive | Fault::EndJobs => self.on_helper(fault),
-        }
-    }
-
-    /// The link of an agent towards the root, if it has one.
-    fn link_up_of(&self, agent: u32) -> Option<u32> {
-        let Living { up, .. } = self.hosts[agent as usize].living.as_ref()?;
-        *up
     }
 }

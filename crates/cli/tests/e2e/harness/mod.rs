@@ -235,7 +235,9 @@ impl Running {
 
     /// Types into an open stdin.
     pub fn write(&mut self, bytes: &[u8]) {
-        self.stdin.as_mut().expect("stdin_open").write_all(bytes).expect("write to the launcher");
+        if let Err(error) = self.stdin.as_mut().expect("stdin_open").write_all(bytes) {
+            self.fail(&format!("takes no input: {error}"));
+        }
     }
 
     pub fn close_stdin(&mut self) {

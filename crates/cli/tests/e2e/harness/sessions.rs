@@ -14,7 +14,7 @@ use wireup_testbed::Testbed;
 /// Where the product looks for sessions.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
 /// What is waited for comes within moments, or never.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session, or the place for one.
 pub struct Session {
@@ -53,13 +53,23 @@ impl Session {
 
     /// `wireup up FLAGS`, whatever comes of it.
     pub fn again(&self, line: &str) -> Outcome {
+        self.again_later(line).finish()
+    }
+
+    /// The same, not begun yet.
+    pub fn again_later(&self, line: &str) -> Run {
         let run = Run::wireup(["up"]).args(line.split_whitespace());
-        self.placed(run).leaving(self.mark.clone()).finish()
+        self.placed(run).leaving(self.mark.clone())
     }
 
     /// `wireup run FLAGS`.
     pub fn job(&self, line: &str) -> Run {
         self.placed(Run::job(line))
+    }
+
+    /// The same, where processes of the job may outlive the command: they are the session's.
+    pub fn job_leaving(&self, line: &str) -> Run {
+        self.job(line).leaving(self.mark.clone())
     }
 
     /// `wireup WORDS`.

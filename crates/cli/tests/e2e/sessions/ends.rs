@@ -95,6 +95,67 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
     session.down("");
 }
 
+/// Its links look well: only that it does nothing tells.
+#[test]
+fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
+    let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
+    let mut elsewhere =
+        session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
+    let mut there = session.job_leaving("-n 4").sh("echo ready; exec sleep 1000").start();
+    elsewhere.await_out("ready\n", 2);
+    there.await_out("ready\n", 4);
+    let mut agents = session.agents();
+    agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
+    // The third of a chain of four, and what is below it is healthy.
+    kill_process(agents[1].pid, Signal::STOP).expect("it lives");
+    there.finish().expect_code(125).expect_err_line(&["node2", "done nothing"]);
+    session.await_that("that the others are known", || {
+        let status = session.wireup("status").finish();
+        status.out().contains("lost  node2") && !status.out().contains("lost  node3")
+    });
+    elsewhere.write(b"goes on\n");
+    assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
+    assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
+    kill_process(agents[1].pid, Signal::CONT).expect("it lives");
+    session.await_that("its end", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
+    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default stands again: 4 nodes\n");
+    session.job("-n 4 true").succeed().expect_quiet();
+    session.down("");
+}
+
+#[test]
+fn agents_that_are_wanted_back_while_others_are_lost_come_in_the_end() {
+    let session = Session::up("--virtual-nodes 6 --fanout 1");
+    for _ in 0..3 {
+        let mut agents = session.agents();
+        agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
+        session.kill(agents[1].pid);
+        let up = session.again_later("").start();
+        session.kill(agents[3].pid);
+        up.finish();
+    }
+    // A loss is told a fifth of a second after it.
+    session.await_that("a job on all nodes", || {
+        let all = session.again("").code() == 0;
+        all && session.job("-n 6").sh("echo $WIREUP_NODE").finish().sorted_lines() == ["0", "1", "2", "3", "4", "5"]
+    });
+    session.down("");
+}
+
+#[test]
+fn a_killed_keeper_and_then_a_killed_daemon_leave_nothing() {
+    let session = Session::up("--virtual-nodes 2");
+    let mut running = session.job("-n 2").sh(SLEEPERS).start();
+    running.await_out("ready\n", 2);
+    let mut keepers = session.named("wireup-keeper");
+    keepers.sort_by_key(|keeper| keeper.pid.as_raw_nonzero());
+    session.kill(keepers[0].pid);
+    session.kill(session.daemon());
+    running.finish().expect_code(125);
+    session.await_that("the end of all processes", || session.processes().is_empty());
+    session.wireup("down").finish();
+}
+
 #[test]
 fn a_killed_keeper_ends_the_job_that_it_had() {
     let session = Session::up("--virtual-nodes 2");

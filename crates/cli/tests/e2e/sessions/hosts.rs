@@ -53,3 +53,28 @@ fn a_host_that_is_not_there_is_named_and_the_session_stands_without_it() {
     assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n2", "n3"]);
     session.down("");
 }
+
+/// Three hosts below one another lose power at the same moment; those below them are healthy.
+#[test]
+fn hosts_below_three_that_lose_power_go_on() {
+    let Some(machines) = machines::own(6, |_| ()) else { return };
+    let session = Session::on(&machines, "--fanout 1 --node-timeout 1 --hosts n[0-5]");
+    let mut healthy = session.job("--hosts n0,n4,n5 -n 3").sh("echo ready; read line; echo $line").stdin_open().start();
+    let mut hit = session.job("--hosts n0,n2,n5 -n 3").sh("echo ready; exec sleep 1000").start();
+    healthy.await_out("ready\n", 3);
+    hit.await_out("ready\n", 3);
+    for host in [1, 2, 3] {
+        machines.power_off(host).expect("switch a node off");
+    }
+    hit.finish().expect_code(125);
+    session.await_that("that all is known", || {
+        let status = session.wireup("status").finish();
+        ["n1", "n2", "n3"].iter().all(|host| status.out().contains(&format!("lost  {host}")))
+    });
+    healthy.write(b"goes on\n");
+    assert!(healthy.finish().expect_code(0).out().contains("goes on"));
+    let outcome = session.job("").sh("hostname").succeed();
+    assert_eq!(outcome.sorted_lines(), ["n0", "n4", "n5"]);
+    outcome.expect_err_line(&["left out", "n[1-3]"]);
+    session.down("");
+}

@@ -85,15 +85,16 @@ impl LinkSet {
             false
         });
         self.dials = dials;
-        self.dial_next_ancestor(reactor, inputs);
     }
 
     /// No way led to this agent.
     fn on_dialled_in_vain(&mut self, target: AgentId, problem: String, inputs: &mut Vec<Input>) {
-        match &mut self.rejoin {
-            _ if target != self.config.parent => inputs.push(Input::DialFailed { agent: target, problem }),
-            Some(rejoin) => rejoin.on_failure(problem),
-            None => self.unreachable = Some(problem),
+        if target != self.config.parent {
+            inputs.push(Input::DialFailed { agent: target, problem });
+        } else if self.rejoins.is_some() {
+            inputs.push(Input::RejoinFailed { problem });
+        } else {
+            self.unreachable = Some(problem);
         }
     }
 
@@ -123,9 +124,9 @@ impl LinkSet {
 
     /// What this agent says of itself to one that it dials.
     fn hello(&self, target: AgentId) -> Hello {
-        let role = match &self.rejoin {
+        let role = match self.rejoins {
             _ if target != self.config.parent => Role::Direct,
-            Some(rejoin) => Role::Orphan { life: rejoin.life() },
+            Some(orphan) => Role::Orphan(orphan),
             None => Role::Child,
         };
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -73,11 +73,11 @@ impl LinkSet {
         let peer = match (hello, kind) {
             (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
-            (Some(Hello { agent, role: Role::Orphan { life }, .. }), _) => Peer::Orphan { agent, life },
+            (Some(Hello { agent, role: Role::Orphan(orphan), .. }), _) => Peer::Orphan { agent, orphan },
             (None, Kind::Dialled { target, .. }) => {
                 self.end_dial(target, turn.reactor);
                 if target == self.config.parent {
-                    self.rejoin = None;
+                    self.rejoins = None;
                     Peer::Parent
                 } else {
                     Peer::Direct(target)

@@ -13,7 +13,6 @@ use wireup_os::reactor::Interest;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
-use wireup_wire::session::{Ancestor, Kin};
 
 const SIGTERM: i32 = 15;
 /// What a batch system, or a user by it, sends to all processes of a step: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, TSTP. The
@@ -29,8 +28,6 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 pub struct Called {
     parent: AgentId,
-    /// Those above the parent, the nearest first; where they listen, once that is known.
-    ancestors: Vec<Ancestor>,
     signals: SignalFd,
     lines: Lines,
     /// The parent is still to be heard of, until then (ns).
@@ -46,24 +43,6 @@ pub fn find_self(system: &dyn BatchSystem, session: &SessionSpec) -> Result<Agen
     let name = system.own_node()?;
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
     found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not one of the run's"))
-}
-
-/// An agent's part of what the step's message says of all. `root`: where the root listens.
-pub fn own_kin(me: AgentId, session: &SessionSpec, of_all: Kin, root: &[String]) -> Kin {
-    let tree = tree_of(session);
-    let is_below = |agent: &AgentId| tree.subtree_contains(me, *agent);
-    let there = of_all.there.iter().copied().filter(|agent| *agent != me && is_below(agent)).collect();
-    let lost = of_all.lost.iter().copied().filter(|agent| *agent != me && is_below(agent)).collect();
-    let known = ancestors(me, tree, root).into_iter().filter(|ancestor| !ancestor.addresses.is_empty());
-    Kin { parent: tree.parent(me).unwrap_or_default(), ancestors: known.collect(), there, lost, ..of_all }
-}
-
-/// Those above the parent. It is known where the root listens.
-fn ancestors(me: AgentId, tree: Tree, root: &[String]) -> Vec<Ancestor> {
-    let above =
-        std::iter::successors(tree.parent(me).and_then(|parent| tree.parent(parent)), |agent| tree.parent(*agent));
-    let addresses = |agent| if agent == AgentId(0) { root.to_vec() } else { Vec::new() };
-    above.map(|agent| Ancestor { agent, addresses: addresses(agent) }).collect()
 }
 
 fn tree_of(session: &SessionSpec) -> Tree {
@@ -86,12 +65,13 @@ impl Called {
     /// `root`.
     pub fn begin(
         me: AgentId,
+        new_parent: Option<AgentId>,
         driver: &mut AgentDriver,
         root: &[String],
         start_timeout_ns: u64,
     ) -> Result<Called, BeginError> {
         let tree = tree_of(driver.session());
-        let parent = tree.parent(me).unwrap_or_default();
+        let parent = new_parent.or(tree.parent(me)).unwrap_or_default();
         let mut addresses = Vec::new();
         if !tree.children(me).is_empty() {
             addresses = driver.listen().map_err(|error| BeginError::Listen(error.to_string()))?;
@@ -107,8 +87,7 @@ impl Called {
         } else {
             waiting_until = Some(monotonic_ns().saturating_add(start_timeout_ns));
         }
-        let ancestors = ancestors(me, tree, root);
-        Ok(Called { parent, ancestors, signals, lines: Lines::default(), waiting_until, problem: None })
+        Ok(Called { parent, signals, lines: Lines::default(), waiting_until, problem: None })
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
@@ -154,10 +133,6 @@ impl Called {
             let Some((agent, addresses)) = read_at(&line) else { continue };
             if agent == self.parent && self.waiting_until.take().is_some() {
                 self.problem = driver.dial(&addresses, false).err();
-            } else if let Some(ancestor) = self.ancestors.iter_mut().find(|ancestor| ancestor.agent == agent) {
-                ancestor.addresses = addresses;
-                let known = self.ancestors.iter().filter(|ancestor| !ancestor.addresses.is_empty());
-                driver.handle(Input::Ancestors { ancestors: known.cloned().collect() });
             }
         }
     }

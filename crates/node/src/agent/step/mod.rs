@@ -14,7 +14,7 @@ mod calling;
 mod lines;
 pub mod srun;
 
-pub use called::{Called, SILENCE_MAX, announce_problem, find_self, own_kin};
+pub use called::{Called, SILENCE_MAX, announce_problem, find_self};
 pub use calling::Steps;
 
 /// What a task executes, which no log-in shell reads: a line for one gets a shell.

@@ -4,6 +4,8 @@ use super::standing::{LAUNCHER, attach, kill, small, standing};
 use super::starting::{SECOND, T, UP, hear, link_child, outputs, sent};
 use super::*;
 use wireup_wire::job::{Block, NodeSpec};
+use wireup_wire::peer::Orphan;
+use wireup_wire::session::{Entry, Log};
 
 /// One rank on each of these agents.
 fn on(id: u32, agents: &[u32]) -> JobSpec {
@@ -20,7 +22,7 @@ fn root() -> Agent {
     let mut root = standing(0, RemoteShell::Local);
     for (child, below) in [(1, [1, 3, 4]), (2, [2, 5, 6])] {
         let link = link_child(&mut root, T, child);
-        hear(&mut root, T, link, 0, &Control::Here(below.map(AgentId).to_vec()));
+        hear(&mut root, T, link, 0, &Control::Here(below.map(|agent| (AgentId(agent), 0)).to_vec()));
     }
     outputs(&mut root);
     root
@@ -37,7 +39,11 @@ fn come_back(root: &mut Agent, agent: u32, life: u32) -> (Vec<Control>, bool) {
     let link = LinkId(200 + agent);
     root.handle(
         T + SECOND,
-        Input::LinkUp { link, peer: Peer::Orphan { agent: AgentId(agent), life }, local: String::new() },
+        Input::LinkUp {
+            link,
+            peer: Peer::Orphan { agent: AgentId(agent), orphan: Orphan { life, at: 0 } },
+            local: String::new(),
+        },
     );
     let done = outputs(root);
     (sent(&done, link), done.contains(&Output::CloseLink { link }))
@@ -47,7 +53,8 @@ fn come_back(root: &mut Agent, agent: u32, life: u32) -> (Vec<Control>, bool) {
 fn a_job_with_a_lost_agent_does_not_begin() {
     for (nodes, begun) in [([1, 3], 0), ([1, 4], 1)] {
         let mut agent = standing(1, RemoteShell::Local);
-        hear(&mut agent, T, UP, 0, &Control::Lost { agent: AgentId(3) });
+        let log = Log { at: 0, entries: vec![Entry::Lost(vec![AgentId(3)])], ..Log::default() };
+        hear(&mut agent, T, UP, 0, &Control::Log(log));
         outputs(&mut agent);
         let spec = on(5, &nodes);
         hear(&mut agent, T, UP, 5, &Control::Start { spec: spec.into(), newest: JobId(5), live: vec![JobId(5)] });
@@ -70,17 +77,4 @@ fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
         let starts = said.iter().filter(|message| matches!(message, Control::Start { .. })).count();
         assert_eq!((starts, closed), (usize::from(!ends), false), "{said:?}");
     }
-}
-
-#[test]
-fn a_copy_of_another_life_is_not_taken_in() {
-    let mut root = root();
-    lose(&mut root, 1);
-    let (said, closed) = come_back(&mut root, 1, 0);
-    assert!(closed && said == [Control::Lost { agent: AgentId(1) }], "{said:?}");
-    // Of a life that nobody has told of yet: it may ask again.
-    let (said, closed) = come_back(&mut root, 3, 1);
-    assert!(closed && said.is_empty(), "{said:?}");
-    let (said, closed) = come_back(&mut root, 4, 0);
-    assert!(!closed && !said.contains(&Control::Lost { agent: AgentId(4) }), "{said:?}");
 }

@@ -95,7 +95,7 @@ fn questions_that_come_together_are_answered_once() {
     hear(&mut root, T, LAUNCHER, 0, &Control::AskNodes);
     for agent in [1, 2] {
         let link = super::starting::link_child(&mut root, T, agent);
-        let here = Control::Here((0..7).map(AgentId).collect());
+        let here = Control::Here((0..7).map(|agent| (AgentId(agent), 0)).collect());
         hear(&mut root, T, link, 0, &here);
     }
     outputs(&mut root);
@@ -247,7 +247,7 @@ fn an_agent_that_is_told_to_end_leaves_when_its_jobs_are_over() {
 #[test]
 fn an_orphan_that_was_not_taken_in_leaves_nothing_behind() {
     let mut agent = standing(1, RemoteShell::Local);
-    let (link, orphan) = (LinkId(9), Peer::Orphan { agent: AgentId(3), life: 0 });
+    let (link, orphan) = (LinkId(9), Peer::Orphan { agent: AgentId(3), orphan: peer::Orphan { life: 0, at: 0 } });
     agent.links.on_up(link, orphan, &mut agent.out);
     outputs(&mut agent);
     agent.handle(T, Input::LinkDown { link, problem: "closed".into() });

@@ -1,7 +1,6 @@
 //! What the part that hears the launchers of a standing session is told.
 
 use crate::io::LinkId;
-use crate::session::Whom;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
@@ -26,12 +25,10 @@ pub enum Input {
         link: LinkId,
         problem: String,
     },
-    /// All nodes may be up or known to be missing.
-    TellIfSettled,
-    /// These agents may not have heard of jobs that began before.
-    StartAgain(Whom),
-    /// Agents that were there have a new way.
-    Moved(Vec<AgentId>),
+    /// Nodes are up or lost that were not.
+    NodesChanged,
+    /// Those that were drawn below this agent may not have heard of jobs that began before.
+    StartAgain(AgentId),
     /// A job is over everywhere. `traces`: agents that may hold something of it.
     JobOver {
         job: JobId,

@@ -4,6 +4,7 @@
 
 pub mod agreement;
 pub mod early;
+pub mod heartbeat;
 pub mod launchers;
 pub mod membership;
 pub mod starter;

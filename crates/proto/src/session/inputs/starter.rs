@@ -15,8 +15,6 @@ pub enum Input {
     },
     /// A child is wanted.
     Start(AgentId),
-    /// A whole start time from now, at least: children of a lost agent are started.
-    Extend,
     /// A new start time: a job was launched.
     NewTime,
     /// The same, and children may ask again: lost agents are started.

@@ -3,13 +3,12 @@
 
 use super::Launchers;
 use super::attached::Asks;
+use super::entry::jobs_entry;
 use crate::io::LinkId;
 use crate::session::inputs::membership;
 use crate::session::membership::Nodes;
 use crate::session::{Effect, Effects, View};
-use crate::text;
 use wireup_wire::ids::JobId;
-use wireup_wire::limits::LISTED_NAME_LEN_MAX;
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState};
 
@@ -60,27 +59,20 @@ impl Launchers {
     }
 
     pub(super) fn tell_jobs(&self, view: &View<'_>, link: LinkId, fx: &mut Effects) {
-        let entries = view.jobs.ids().into_iter().filter_map(|id| self.entry(view, id)).collect();
+        let entries = view.jobs.ids().into_iter().filter_map(|id| self.entry(view, id));
+        let entries = entries.chain(self.held_entries(view)).collect();
         fx.answer(link, &Control::JobList(entries));
     }
 
     fn entry(&self, view: &View<'_>, id: JobId) -> Option<JobEntry> {
         let (job, spec) = (view.jobs.get(id)?, view.jobs.spec(id)?);
-        let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
-        let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
-        Some(JobEntry {
-            job: id,
-            nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
-            program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
-            ranks: spec.job_size(),
-            nodes: job.agents(),
-            age_ns: self.begun.get(&id).map_or(0, |since| view.now - *since),
-            state: match job.has_started() {
-                _ if job.is_ending() => JobState::Ending,
-                true => JobState::Running,
-                false => JobState::Starting,
-            },
-        })
+        let age_ns = self.begun.get(&id).map_or(0, |since| view.now - *since);
+        let state = match job.has_started() {
+            _ if job.is_ending() => JobState::Ending,
+            true => JobState::Running,
+            false => JobState::Starting,
+        };
+        Some(jobs_entry(spec, job.agents(), age_ns, state))
     }
 }
 

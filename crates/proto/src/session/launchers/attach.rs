@@ -31,6 +31,7 @@ impl Launchers {
 
     pub(super) fn on_down(&mut self, link: LinkId, fx: &mut Effects) {
         self.owners.forget_link(link);
+        self.forget_held_of(link);
         if let Some(attached) = self.attached.remove(&link) {
             fx.push(Effect::Job(attached.job, JobInput::LauncherGone));
         }

@@ -3,13 +3,14 @@
 //! `Start` is passed on towards the job's nodes, also by agents that have none of it; these keep nothing. It names the jobs that
 //! may still have something to say, so that agents know what came too late from what came too early.
 
+use super::held::are_up;
 use super::{Launchers, refuse_launch, start_frame};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
 use crate::session::inputs::early;
 use crate::session::membership::Nodes;
-use crate::session::{Begin, Effect, Effects, View, Whom, placement};
+use crate::session::{Begin, Effect, Effects, View, placement};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
@@ -17,8 +18,10 @@ use wireup_wire::peer::{Cause, Control};
 
 impl Launchers {
     /// The last job's number, and those that may still have something to say.
-    pub(super) fn live(&self) -> (JobId, Vec<JobId>) {
-        let reserved = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
+    pub fn live(&self) -> (JobId, Vec<JobId>) {
+        let is_to_come = |job: &JobId| !self.begun.contains_key(job);
+        let may_launch = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
+        let reserved = may_launch.chain(self.held.keys().copied()).filter(is_to_come);
         let mut live: Vec<JobId> = self.begun.keys().copied().chain(reserved).collect();
         live.sort_unstable();
         (self.newest, live)
@@ -35,7 +38,21 @@ impl Launchers {
             return fx.answer(link, &Control::Refused { problem });
         }
         attached.has_launched = true;
+        self.begin_or_hold(view, nodes, link, spec, fx);
+    }
+
+    /// Begins a job, or waits until it is known of its nodes whether they are up.
+    pub(super) fn begin_or_hold(
+        &mut self,
+        view: &View<'_>,
+        nodes: &Nodes,
+        link: LinkId,
+        spec: JobSpec,
+        fx: &mut Effects,
+    ) {
+        let id = spec.job;
         match self.look_at(view, nodes, &spec) {
+            Ok((_, agents)) if !are_up(nodes, &agents) => self.hold(view, link, spec),
             Ok((mapping, agents)) => {
                 self.begun.insert(id, view.now);
                 self.owners.own(id, link);
@@ -46,7 +63,7 @@ impl Launchers {
     }
 
     /// Where a job's ranks go, and which agents they are; or which host is in the way, if one is, and why.
-    fn look_at(
+    pub(super) fn look_at(
         &self,
         view: &View<'_>,
         nodes: &Nodes,
@@ -75,12 +92,12 @@ impl Launchers {
     }
 
     /// Jobs that have not begun everywhere are started again where they may not have been heard of.
-    pub(super) fn start_again(&self, view: &View<'_>, whom: &Whom, fx: &mut Effects) {
+    pub(super) fn start_again(&self, view: &View<'_>, top: AgentId, fx: &mut Effects) {
         for spec in view.jobs.specs() {
             let is_open = |job: &&Job| !job.is_ending() && !job.has_started();
             let Some(job) = view.jobs.get(spec.job).filter(is_open) else { continue };
             let mut agents = job.agents();
-            agents.retain(|agent| whom.has(view.tree, *agent));
+            agents.retain(|agent| view.tree.subtree_contains(top, *agent));
             if !agents.is_empty() {
                 let (newest, live) = self.live();
                 fx.push(Effect::PassOn(agents, start_frame(spec, newest, live)));

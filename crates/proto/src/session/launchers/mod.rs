@@ -9,21 +9,24 @@
 mod asks;
 mod attach;
 mod attached;
+mod entry;
+mod held;
+mod holding;
 mod jobs;
 mod owners;
 #[cfg(test)]
 mod tests;
 
 use super::inputs::launchers::Input;
-use super::inputs::membership;
 use super::membership::Nodes;
-use super::{Effect, Effects, View, Whom};
+use super::{Effect, Effects, View};
 use crate::io::LinkId;
 use crate::job::JobInput;
 use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
 use attached::Attached;
+use held::Held;
 use owners::Owners;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
@@ -43,6 +46,8 @@ pub struct Launchers {
     owners: Owners,
     /// Jobs under way, and since when.
     begun: BTreeMap<JobId, Instant>,
+    /// Jobs that wait for their nodes.
+    held: BTreeMap<JobId, Held>,
     /// The session is to end, and why.
     ending: Option<String>,
 }
@@ -60,7 +65,7 @@ impl Launchers {
 
     /// Entries of all tables that grow, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.attached.len() + self.begun.len()
+        self.attached.len() + self.begun.len() + self.held.len()
     }
 
     /// `nodes`: what the root knows of all; only the root has launchers.
@@ -83,14 +88,11 @@ impl Launchers {
             Input::Said { link, job, message } => self.on_said(view, nodes, link, job, *message, fx),
             Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
             Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
-            Input::TellIfSettled => self.tell_if_settled(nodes, fx),
-            Input::StartAgain(whom) => self.start_again(view, &whom, fx),
-            Input::Moved(agents) if agents.is_empty() => {}
-            Input::Moved(agents) => {
-                let (newest, live) = self.live();
-                self.start_again(view, &Whom::These(agents.clone()), fx);
-                fx.push(Effect::Membership(membership::Input::Moved { agents, newest, live }));
+            Input::NodesChanged => {
+                self.look_at_held(view, nodes, fx);
+                self.tell_if_settled(nodes, fx);
             }
+            Input::StartAgain(top) => self.start_again(view, top, fx),
             Input::JobOver { job, traces } => self.on_job_over(job, traces, fx),
             Input::EndSession { reason } => self.end(view, reason, fx),
             Input::EndIfIdle => {
@@ -116,7 +118,10 @@ impl Launchers {
             Control::AskNodes => self.note(link, |asks| asks.nodes = true),
             Control::AskJobs => self.note(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(link, fx),
-            Control::KillJob { job, signal, by } => on_kill_job(view, link, job, signal, &by, fx),
+            Control::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
+            Control::Kill { .. } if self.held.contains_key(&job) && job == own => {
+                self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
+            }
             Control::EndSession { kill } => self.on_end_session(view, link, kill, fx),
             message @ (Control::Signal { .. }
             | Control::Kill { .. }
@@ -148,6 +153,8 @@ impl Launchers {
             | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
+            | Control::AreYouAlive
+            | Control::Alive
             | Control::Ended(_)
             | Control::Welcome(_)
             | Control::Refused { .. }
@@ -157,9 +164,8 @@ impl Launchers {
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)
-            | Control::Lost { .. }
-            | Control::Return { .. }
-            | Control::Moved { .. } => {
+            | Control::Gone(_)
+            | Control::Log(_) => {
                 let problem = format!("no launcher says this of job {job}");
                 fx.answer(link, &Control::Refused { problem });
             }
@@ -168,7 +174,7 @@ impl Launchers {
 
     fn on_end_session(&mut self, view: &View<'_>, link: LinkId, kill: bool, fx: &mut Effects) {
         self.tell_jobs(view, link, fx);
-        if !kill && self.ending.is_none() && !view.jobs.is_empty() {
+        if !kill && self.ending.is_none() && !(view.jobs.is_empty() && self.held.is_empty()) {
             return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
         }
         fx.answer(link, &Control::Granted);
@@ -177,24 +183,40 @@ impl Launchers {
 
     fn end(&mut self, view: &View<'_>, reason: String, fx: &mut Effects) {
         self.ending.get_or_insert_with(|| reason.clone());
-        fx.jobs(view.jobs.ids(), || JobInput::FailBy(Cause::SessionEnded { reason: reason.clone() }));
+        let cause = Cause::SessionEnded { reason };
+        self.end_all_held(&cause, fx);
+        fx.jobs(view.jobs.ids(), || JobInput::FailBy(cause.clone()));
     }
-}
 
-fn on_kill_job(view: &View<'_>, link: LinkId, id: JobId, signal: Option<i32>, by: &str, fx: &mut Effects) {
-    if !view.jobs.has(id) {
-        let problem = format!("there is no job {id}; wireup jobs lists them");
-        return fx.answer(link, &Control::Refused { problem });
-    }
-    let input = match signal {
-        Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
-            return fx.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
+    fn on_kill_job(
+        &mut self,
+        view: &View<'_>,
+        link: LinkId,
+        id: JobId,
+        signal: Option<i32>,
+        by: &str,
+        fx: &mut Effects,
+    ) {
+        let is_held = self.held.contains_key(&id);
+        if !view.jobs.has(id) && !is_held {
+            let problem = format!("there is no job {id}; wireup jobs lists them");
+            return fx.answer(link, &Control::Refused { problem });
         }
-        Some(signal) => JobInput::ControlDown(Control::Signal { signal }),
-        None => JobInput::FailBy(Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) }),
-    };
-    fx.push(Effect::Job(id, input));
-    fx.answer(link, &Control::Granted);
+        let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };
+        match signal {
+            Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
+                return fx.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
+            }
+            // It has no ranks yet.
+            Some(_) if is_held => {}
+            None if is_held => {
+                self.end_held(id, killed(), fx);
+            }
+            Some(signal) => fx.push(Effect::Job(id, JobInput::ControlDown(Control::Signal { signal }))),
+            None => fx.push(Effect::Job(id, JobInput::FailBy(killed()))),
+        }
+        fx.answer(link, &Control::Granted);
+    }
 }
 
 fn refuse_launch(link: LinkId, job: JobId, host: String, cause: Cause, fx: &mut Effects) {

@@ -73,6 +73,7 @@ fn each_launcher_has_a_job_of_its_own() {
 #[test]
 fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     let mut bench = bench();
+    bench.nodes.on_up(AgentId(14));
     bench.tell(Input::Up(LINK));
     let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
     let passed = |effect: &Effect| matches!(effect, Effect::PassOn(agents, _) if agents == &[AgentId(14)]);
@@ -82,6 +83,28 @@ fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     assert_eq!(bench.launchers.live(), (JobId(1), vec![JobId(1)]));
     bench.tell(Input::JobOver { job: JobId(1), traces: None });
     assert_eq!(bench.launchers.live(), (JobId(1), Vec::new()));
+}
+
+#[test]
+fn nobody_hears_of_a_job_before_its_nodes_are_up() {
+    let starts = |fx: &Effects| fx.iter().filter(|effect| matches!(effect, Effect::PassOn(..))).count();
+    let mut bench = bench();
+    for link in [LINK, OTHER] {
+        bench.tell(Input::Up(link));
+    }
+    for (link, id) in [(LINK, 1), (OTHER, 2)] {
+        assert_eq!(starts(&bench.says(link, id, Control::Launch(job(id).into()))), 0);
+    }
+    let fx = bench.tell(Input::Answer(LINK));
+    assert!(told(&fx, LINK).is_empty() && bench.launchers.live() == (JobId(2), vec![JobId(1), JobId(2)]));
+    bench.says(LINK, 0, Control::AskJobs);
+    let listed = told(&bench.tell(Input::Answer(LINK)), LINK);
+    assert!(matches!(&listed[..], [Control::JobList(jobs)] if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
+    let fx = bench.says(OTHER, 2, Control::Kill { grace_ns: 0 });
+    assert!(matches!(&told(&fx, OTHER)[..], [Control::Ended(_)]));
+    bench.nodes.on_up(AgentId(14));
+    assert_eq!(starts(&bench.tell(Input::NodesChanged)), 1);
+    assert_eq!(starts(&bench.tell(Input::NodesChanged)), 0);
 }
 
 #[test]
@@ -113,9 +136,9 @@ fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
     bench.says(LINK, 0, Control::Revive);
     assert!(bench.tell(Input::Answer(LINK)).is_empty(), "some are on their way");
     assert_eq!(bench.launchers.links_of(JobId(0)), [LINK], "it hears notes meanwhile");
-    bench.nodes.on_here(&(1..15).map(AgentId).collect::<Vec<_>>());
-    assert!(matches!(&told(&bench.tell(Input::TellIfSettled), LINK)[..], [Control::Nodes(_)]));
-    assert!(bench.tell(Input::TellIfSettled).is_empty());
+    (1..15).for_each(|agent| bench.nodes.on_up(AgentId(agent)));
+    assert!(matches!(&told(&bench.tell(Input::NodesChanged), LINK)[..], [Control::Nodes(_)]));
+    assert!(bench.tell(Input::NodesChanged).is_empty());
 }
 
 #[test]

@@ -8,8 +8,6 @@ pub struct Nodes {
     nodes: Vec<NodeState>,
     /// Nodes of which it is not known yet whether they come.
     starting: usize,
-    /// The last life that lost agents were started to.
-    life: u32,
 }
 
 impl Nodes {
@@ -20,7 +18,7 @@ impl Nodes {
             slots: slots(index).unwrap_or(1),
             presence: if index == 0 { Presence::Up } else { Presence::Starting },
         });
-        Nodes { nodes: nodes.collect(), starting: session.agents.len().saturating_sub(1), life: 0 }
+        Nodes { nodes: nodes.collect(), starting: session.agents.len().saturating_sub(1) }
     }
 
     pub fn all(&self) -> &[NodeState] {
@@ -32,38 +30,30 @@ impl Nodes {
         self.starting == 0
     }
 
-    /// These agents are linked; handed back are those that were before.
-    pub fn on_here(&mut self, agents: &[AgentId]) -> Vec<AgentId> {
-        let mut before = Vec::new();
-        for &agent in agents {
-            let Some(node) = self.nodes.get_mut(agent.index()) else { continue };
-            match node.presence {
-                Presence::Starting => {
-                    node.presence = Presence::Up;
-                    self.starting -= 1;
-                }
-                Presence::Up => before.push(agent),
-                Presence::Lost { .. } => {}
-            }
-        }
-        before
+    /// Whether an agent is linked, as far as is known.
+    pub fn is_up(&self, agent: AgentId) -> bool {
+        self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Up)
     }
 
-    /// True if that is news.
-    pub fn on_lost(&mut self, agent: AgentId, problem: &str) -> bool {
-        let Some(node) = self.nodes.get_mut(agent.index()).filter(|_| agent != AgentId(0)) else { return false };
-        let before = std::mem::replace(&mut node.presence, Presence::Lost { problem: problem.to_owned() });
-        match before {
-            Presence::Lost { .. } => {
-                node.presence = before;
-                false
-            }
-            Presence::Starting => {
-                self.starting -= 1;
-                true
-            }
-            Presence::Up => true,
-        }
+    /// An agent is linked.
+    pub fn on_up(&mut self, agent: AgentId) {
+        self.change(agent, Presence::Up);
+    }
+
+    /// An agent is started again.
+    pub fn on_return(&mut self, agent: AgentId) {
+        self.change(agent, Presence::Starting);
+    }
+
+    pub fn on_lost(&mut self, agent: AgentId, problem: &str) {
+        self.change(agent, Presence::Lost { problem: problem.to_owned() });
+    }
+
+    fn change(&mut self, agent: AgentId, to: Presence) {
+        let Some(node) = self.nodes.get_mut(agent.index()) else { return };
+        let is_starting = to == Presence::Starting;
+        let was_starting = std::mem::replace(&mut node.presence, to) == Presence::Starting;
+        self.starting = self.starting + usize::from(is_starting) - usize::from(was_starting);
     }
 
     /// Why a node is lost, if it is.
@@ -74,22 +64,10 @@ impl Nodes {
         }
     }
 
-    /// All that are lost: they are being started from now on.
-    pub fn take_lost(&mut self) -> Vec<AgentId> {
-        let mut lost = Vec::new();
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            if matches!(node.presence, Presence::Lost { .. }) {
-                node.presence = Presence::Starting;
-                self.starting += 1;
-                lost.push(AgentId(index as u32));
-            }
-        }
-        lost
-    }
-
-    pub fn next_life(&mut self) -> u32 {
-        self.life += 1;
-        self.life
+    /// All that are lost.
+    pub fn lost(&self) -> Vec<AgentId> {
+        let agents = (0..self.nodes.len() as u32).map(AgentId);
+        agents.filter(|agent| self.problem(*agent).is_some()).collect()
     }
 }
 
@@ -101,20 +79,14 @@ mod tests {
     #[test]
     fn it_is_settled_when_each_is_there_or_known_to_be_missing() {
         let mut nodes = Nodes::new(&Scene::standing(0).session);
-        assert!(nodes.on_here(&(1..14).map(AgentId).collect::<Vec<_>>()).is_empty());
-        assert!(!nodes.is_settled());
-        assert!(nodes.on_lost(AgentId(14), "no route") && !nodes.on_lost(AgentId(14), "something else"));
+        (1..14).map(AgentId).for_each(|agent| nodes.on_up(agent));
+        nodes.on_up(AgentId(3));
+        assert!(!nodes.is_settled() && nodes.is_up(AgentId(3)) && !nodes.is_up(AgentId(14)));
+        nodes.on_lost(AgentId(14), "no route");
+        nodes.on_up(AgentId(99));
         assert!(nodes.is_settled());
-        assert_eq!(nodes.problem(AgentId(14)), Some("no route"), "what was said first");
-        assert_eq!(nodes.on_here(&[AgentId(3)]), [AgentId(3)], "it was there before");
-    }
-
-    #[test]
-    fn the_lost_are_started_once() {
-        let mut nodes = Nodes::new(&Scene::standing(0).session);
-        nodes.on_lost(AgentId(2), "its link broke");
-        assert_eq!(nodes.take_lost(), [AgentId(2)]);
-        assert!(nodes.take_lost().is_empty() && nodes.problem(AgentId(2)).is_none());
-        assert!(!nodes.on_lost(AgentId(0), "the root is never lost"));
+        assert_eq!((nodes.problem(AgentId(14)), nodes.lost()), (Some("no route"), vec![AgentId(14)]));
+        nodes.on_return(AgentId(14));
+        assert!(!nodes.is_settled() && nodes.lost().is_empty());
     }
 }

@@ -1,20 +1,45 @@
-//! How long an agent looks for a new parent, and how often.
+//! How long an agent without a parent looks for the root, and how often; how long the root waits for it.
 
+use crate::io::LinkId;
+use crate::session::View;
 use crate::time::Instant;
 
-/// How long an agent without a parent looks for one (ns). Chosen: some attempts at each of its ancestors.
+/// An agent that has not heard the root for so long does not dial it again (ns). Chosen: some attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
-/// The pause between two rounds (ns). Chosen: ancestors notice a loss within that, where it is noticed at once.
-pub const PAUSE_NS: u64 = 200_000_000;
+/// An attempt may take as long again, and those below the agent notice only then that they are without a parent too (ns).
+const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
+/// The first pause between two attempts, and the longest (ns); each is twice the one before. Chosen: the root hears of most losses
+/// within the first.
+const PAUSE_NS: u64 = 100_000_000;
+const PAUSE_NS_MAX: u64 = 1_600_000_000;
 
-/// This agent has no parent.
+/// How long the root waits for an agent without a parent (ns): it notices as late as may be that the parent is gone, after the parent has
+/// looked for the root in vain, and then takes some attempts.
+pub fn lease_ns(view: &View<'_>) -> u64 {
+    view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
+}
+
 pub struct Seeking {
-    pub by: Instant,
+    /// When the root was last heard, or the parent lost.
+    pub heard: Instant,
     pub again_at: Option<Instant>,
+    pause_ns: u64,
+    /// The link to the root, which has not said yet whether it is the parent.
+    pub link: Option<LinkId>,
 }
 
 impl Seeking {
+    /// The parent is gone.
+    pub fn new(now: Instant) -> Seeking {
+        Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
         self.again_at
+    }
+
+    pub fn pause(&mut self, now: Instant) {
+        self.again_at = Some(now + self.pause_ns);
+        self.pause_ns = PAUSE_NS_MAX.min(2 * self.pause_ns);
     }
 }

@@ -1,21 +1,28 @@
 use super::*;
 use crate::io::{LinkId, Output};
-use crate::session::Scene;
 use crate::session::inputs::{launchers, starter};
-use crate::session::view::tests::{said_to, said_up};
-use wireup_wire::peer::MissingAgent;
+use crate::session::view::tests::said_up;
+use crate::session::{Effect, Scene};
+use wireup_wire::peer::{Control, MissingAgent, Orphan};
+use wireup_wire::session::{Entry, Log};
 
 struct Bench {
     scene: Scene,
     members: Membership,
 }
 
-/// Agent `me` of a standing session; its children are linked.
+/// Agent `me` of fifteen in a standing session, fan-out 2; all are there.
 fn bench(me: u32) -> Bench {
-    of(Scene::standing(me), Kin::default())
+    let mut bench = of(Scene::standing(me), &Kin::default());
+    let children: Vec<AgentId> = bench.members.routes.roster.children(AgentId(me));
+    for child in children {
+        let here = bench.members.routes.roster.subtree(child).into_iter().map(|agent| (agent, 0)).collect();
+        bench.tell(Input::Here { branch: child, agents: here });
+    }
+    bench
 }
 
-fn of(mut scene: Scene, kin: Kin) -> Bench {
+fn of(mut scene: Scene, kin: &Kin) -> Bench {
     let children: Vec<AgentId> = scene.tree().children(scene.me).map(AgentId).collect();
     for child in children {
         scene.neighbours.on_child_up(child, LinkId(child.0));
@@ -23,6 +30,10 @@ fn of(mut scene: Scene, kin: Kin) -> Bench {
     scene.neighbours.on_up(LinkId(0));
     let members = Membership::new(scene.me, scene.tree(), &scene.session, vec!["10.0.0.1:1".into()], kin);
     Bench { scene, members }
+}
+
+fn nothing_live() -> (JobId, Vec<JobId>) {
+    (JobId(4), vec![JobId(2)])
 }
 
 impl Bench {
@@ -34,12 +45,16 @@ impl Bench {
             match effect {
                 Effect::Membership(input) => {
                     let mut fx = Effects::default();
-                    self.members.handle(&self.scene.view(), input, &mut fx);
+                    self.members.handle(&self.scene.view(), &nothing_live, input, &mut fx);
                     stack.extend(fx.reversed());
                     continue;
                 }
-                Effect::Cut(child) => drop(neighbours.on_child_down(child)),
+                Effect::Cut(child) => {
+                    neighbours.forget(child);
+                    neighbours.on_child_down(child);
+                }
                 Effect::Expect(child) | Effect::Starter(starter::Input::Start(child)) => neighbours.expect(child),
+                Effect::TakeIn { link, agent, .. } => drop(neighbours.on_child_up(agent, link)),
                 _ => {}
             }
             all.push(effect);
@@ -47,150 +62,246 @@ impl Bench {
         all
     }
 
-    fn here(&mut self, branch: u32, agents: &[u32]) -> Effects {
-        let agents = agents.iter().copied().map(AgentId).collect();
-        self.tell(Input::Here { branch: AgentId(branch), agents })
+    fn log(&mut self, at: u32, entry: Entry) -> Effects {
+        self.tell(Input::Log(Log {
+            at,
+            entries: vec![entry],
+            has_moved: false,
+            newest: JobId(4),
+            live: vec![JobId(2)],
+        }))
+    }
+
+    fn gone(&mut self, by: u32, agent: u32, life: u32) -> Effects {
+        let gone = Gone { by: AgentId(by), agent: AgentId(agent), life, problem: "its link broke".into() };
+        // Of the root's two children one is on the way to each.
+        let branch = [1, 2].map(AgentId).into_iter().find(|top| self.scene.tree().subtree_contains(*top, gone.by));
+        self.tell(Input::Gone { branch: branch.unwrap_or(AgentId(0)), gone: vec![gone] })
+    }
+
+    fn orphan(&mut self, agent: u32, life: u32, at: u32) -> Effects {
+        self.tell(Input::Orphan { link: LinkId(90 + agent), agent: AgentId(agent), orphan: Orphan { life, at } })
+    }
+
+    fn wait_until_due(&mut self) -> Effects {
+        self.scene.now = self.members.deadline().expect("there is no end to it");
+        self.tell(Input::Tick)
     }
 }
 
-fn missing(agent: u32) -> MissingAgent {
-    MissingAgent { agent: AgentId(agent), problem: "its link broke".into() }
+fn ids<const N: usize>(agents: [u32; N]) -> Vec<AgentId> {
+    agents.map(AgentId).to_vec()
 }
 
-fn started(fx: &Effects) -> Vec<u32> {
+/// The decisions that go to all.
+fn decided(fx: &Effects) -> Vec<Entry> {
+    let entries = |effect: &Effect| match effect {
+        Effect::Children(Control::Log(log)) => log.entries.clone(),
+        _ => Vec::new(),
+    };
+    fx.iter().flat_map(entries).collect()
+}
+
+fn started(fx: &Effects) -> Vec<AgentId> {
     let child = |effect: &Effect| match effect {
-        Effect::Starter(starter::Input::Start(child)) => Some(child.0),
+        Effect::Starter(starter::Input::Start(child)) => Some(*child),
         _ => None,
     };
     fx.iter().filter_map(child).collect()
 }
 
-fn awaited(fx: &Effects) -> Vec<u32> {
-    let child = |effect: &Effect| if let Effect::Expect(child) = effect { Some(child.0) } else { None };
-    fx.iter().filter_map(child).collect()
+fn leaves(fx: &Effects) -> bool {
+    fx.iter().any(|effect| matches!(effect, Effect::Leave))
 }
 
-#[test]
-fn those_below_a_lost_child_are_awaited_if_they_were_there_and_started_else() {
-    let mut bench = bench(1);
-    bench.tell(Input::Linked(AgentId(3)));
-    bench.here(3, &[7]);
-    let fx = bench.tell(Input::Lost(AgentId(3)));
-    assert_eq!((awaited(&fx), started(&fx)), (vec![7], vec![8]));
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::Cut(AgentId(3)))));
-    assert!(bench.tell(Input::Lost(AgentId(3))).is_empty(), "that is known");
-}
-
-#[test]
-fn an_orphan_that_does_not_come_is_lost_too() {
-    let mut bench = bench(1);
-    bench.here(3, &[7]);
-    bench.tell(Input::Lost(AgentId(3)));
-    bench.scene.now = bench.members.deadline().expect("it is not awaited for ever");
-    let fx = bench.tell(Input::Tick);
-    let said = said_up(&fx);
-    assert!(matches!(&said[..], [Control::Missing(lost)] if lost[0].agent == AgentId(7)), "{said:?}");
-    assert_eq!(started(&fx), [] as [u32; 0], "nobody was drawn below agent 7");
-}
-
-#[test]
-fn an_orphan_is_taken_in_and_other_children_hear_that_it_is_not_theirs() {
-    let mut bench = bench(0);
-    let fx = bench.tell(Input::Orphan { link: LinkId(9), agent: AgentId(7), life: 0 });
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::TakeIn(LinkId(9), AgentId(7)))));
-    assert_eq!(said_to(&fx, 1), [&Control::Here(vec![AgentId(7)])]);
-    assert!(said_to(&fx, 2).is_empty(), "it was never below agent 2");
-}
-
-#[test]
-fn an_orphan_that_is_taken_for_lost_is_told_so_and_one_of_a_later_life_may_ask_again() {
-    let mut bench = bench(0);
-    bench.tell(Input::Lost(AgentId(7)));
-    let mut answers = |life| {
-        let fx = bench.tell(Input::Orphan { link: LinkId(9), agent: AgentId(7), life });
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::CloseLink { link: LinkId(9) }))));
-        fx.iter().filter(|effect| matches!(effect, Effect::Send(..))).count()
-    };
-    assert_eq!((answers(0), answers(1)), (1, 0));
-}
-
-#[test]
-fn what_was_said_of_a_loss_is_said_again_over_the_next_link_up() {
-    let mut bench = bench(1);
-    bench.scene.neighbours.on_up_lost();
-    assert!(said_up(&bench.tell(Input::ReportLost(missing(7)))).is_empty());
-    let fx = bench.tell(Input::ParentUp);
-    assert_eq!(said_up(&fx), [&Control::Here(vec![AgentId(1)]), &Control::Missing(vec![missing(7)])]);
-    bench.tell(Input::Lost(AgentId(7)));
-    assert_eq!(said_up(&bench.tell(Input::ParentUp)).len(), 1, "the root has told it");
-}
-
-#[test]
-fn the_root_tells_a_loss_once_to_everybody() {
-    let mut bench = bench(0);
-    let fx = bench.tell(Input::ReportLost(missing(7)));
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::Children(Control::Lost { agent: AgentId(7) }))));
-    assert!(bench.tell(Input::ReportLost(missing(7))).is_empty());
-}
-
-#[test]
-fn an_agent_without_parent_dials_its_ancestors_for_a_while() {
-    let ancestor = |agent| Ancestor { agent: AgentId(agent), addresses: vec!["10.0.0.9:1".into()] };
-    let mut bench = of(Scene::standing(7), Kin { ancestors: vec![ancestor(1), ancestor(0)], ..Kin::default() });
-    bench.tell(Input::Lost(AgentId(1)));
-    let dials = |fx: &Effects| {
-        fx.iter().find_map(|effect| match effect {
-            Effect::Do(Output::Rejoin { ancestors, .. }) => Some(ancestors.clone()),
-            _ => None,
-        })
-    };
-    assert_eq!(dials(&bench.tell(Input::ParentLost)), Some(vec![ancestor(0)]), "agent 1 is lost");
-    bench.tell(Input::RejoinFailed);
-    bench.scene.now = bench.members.deadline().expect("it tries again");
-    assert_eq!(dials(&bench.tell(Input::Tick)), Some(vec![ancestor(0)]));
-    bench.scene.now = bench.scene.now + seeking::REJOIN_NS_MAX;
-    assert!(bench.tell(Input::RejoinFailed).iter().any(|effect| matches!(effect, Effect::Leave)));
-}
-
-#[test]
-fn in_one_run_an_agent_without_parent_leaves() {
-    let mut bench = of(Scene::one_run(1), Kin::default());
-    assert!(bench.tell(Input::ParentLost).iter().all(|effect| matches!(effect, Effect::Leave)));
-}
-
-#[test]
-fn lost_agents_are_started_by_their_parents_in_another_life() {
-    let mut bench = bench(0);
-    for agent in [1, 7] {
-        bench.tell(Input::ReportLost(missing(agent)));
+/// What becomes of an orphan: it is taken in after so many entries, told to leave, or may come again.
+fn fate(fx: &Effects) -> &'static str {
+    let taken = fx.iter().any(|effect| matches!(effect, Effect::TakeIn { .. }));
+    let told = fx.iter().any(|effect| matches!(effect, Effect::Send(..)));
+    let closed = fx.iter().any(|effect| matches!(effect, Effect::Do(Output::CloseLink { .. })));
+    match (taken, told, closed) {
+        (true, false, false) => "taken in",
+        (false, true, true) => "told to leave",
+        (false, false, true) => "later",
+        _ => "unclear",
     }
-    let fx = bench.tell(Input::Revive);
-    assert_eq!(started(&fx), [1], "agent 7 is started by those above it");
-    let returned = Control::Return { agents: vec![AgentId(1), AgentId(7)], life: 1 };
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::Children(message) if *message == returned)));
-    assert_eq!(bench.members.routes().life(AgentId(1)), 1);
 }
 
 #[test]
-fn an_agent_that_moved_is_told_of_by_the_root() {
-    let mut bench = bench(0);
-    bench.here(1, &[1, 3, 7]);
-    let moved = |fx: &Effects| {
-        fx.iter().find_map(|effect| match effect {
-            Effect::Launchers(launchers::Input::Moved(agents)) => Some(agents.clone()),
-            _ => None,
-        })
+fn the_root_decides_a_loss_once_and_tells_all() {
+    let mut root = bench(0);
+    let fx = root.gone(1, 3, 0);
+    assert_eq!(decided(&fx), [Entry::Lost(ids([3]))]);
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Launchers(launchers::Input::StartAgain(AgentId(3))))));
+    assert!(root.gone(1, 3, 0).is_empty());
+}
+
+#[test]
+fn a_report_of_an_earlier_incarnation_says_nothing_of_the_next() {
+    let mut root = bench(0);
+    root.gone(1, 3, 0);
+    let fx = root.tell(Input::Revive);
+    assert_eq!((decided(&fx), started(&fx)), (vec![Entry::Return(ids([3]))], ids([3])));
+    assert!(decided(&root.gone(1, 3, 0)).is_empty(), "that was the one before");
+    assert!(decided(&root.gone(1, 3, 2)).is_empty(), "agent 1 is not its parent any more");
+    let missing = MissingAgent { agent: AgentId(3), problem: "its link broke".into() };
+    assert_eq!(decided(&root.tell(Input::ReportLost(missing))), [Entry::Lost(ids([3]))]);
+}
+
+#[test]
+fn children_of_a_lost_agent_come_to_the_root_in_time_or_are_lost() {
+    let mut root = bench(0);
+    assert_eq!(fate(&root.orphan(7, 0, 0)), "later", "its parent may be there");
+    root.gone(1, 3, 0);
+    let fx = root.orphan(7, 0, 0);
+    let missed = fx.iter().find_map(|effect| match effect {
+        Effect::TakeIn { missed, .. } => Some((missed.at, missed.entries.clone())),
+        _ => None,
+    });
+    assert_eq!(missed, Some((0, vec![Entry::Lost(ids([3]))])));
+    assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([8]))]);
+    assert_eq!(root.members.deadline(), None);
+}
+
+#[test]
+fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
+    // 1, 3 and 7 are out of power. Below 7 there is nobody; 8 and 4 are healthy.
+    let mut root = bench(0);
+    root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
+    assert_eq!(fate(&root.orphan(4, 0, 0)), "taken in");
+    assert_eq!(fate(&root.orphan(8, 0, 0)), "later", "agent 3 may come");
+    assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([3]))]);
+    assert_eq!(fate(&root.orphan(8, 0, 0)), "taken in");
+    assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([7]))]);
+    assert_eq!((root.members.deadline(), root.members.nodes().unwrap().lost()), (None, ids([1, 3, 7])));
+}
+
+#[test]
+fn who_dials_though_its_parent_is_there_is_lost_when_the_lease_ends() {
+    let mut root = bench(0);
+    assert_eq!(fate(&root.orphan(7, 0, 0)), "later");
+    assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([7]))]);
+    assert_eq!(fate(&root.orphan(7, 0, 0)), "told to leave");
+    // One that is linked here: its end of that link is gone.
+    let fx = root.orphan(2, 0, 0);
+    assert_eq!((fate(&fx), decided(&fx)), ("told to leave", vec![Entry::Lost(ids([2]))]));
+}
+
+#[test]
+fn strangers_and_copies_of_another_incarnation_are_told_to_leave() {
+    let mut root = bench(0);
+    root.gone(1, 3, 0);
+    root.tell(Input::Revive);
+    for (agent, life, at) in [(3, 0, 0), (3, 1, 1), (7, 1, 0), (7, 0, 3)] {
+        assert_eq!(fate(&root.orphan(agent, life, at)), "told to leave", "{agent} {life} {at}");
+    }
+    assert!(decided(&root.orphan(99, 0, 0)).is_empty());
+    assert_eq!(fate(&bench(1).orphan(7, 0, 0)), "later", "only the root takes in");
+}
+
+#[test]
+fn who_was_not_heard_of_when_its_starter_went_is_started_anew() {
+    let mut root = of(Scene::standing(0), &Kin::default());
+    root.tell(Input::Here { branch: AgentId(1), agents: vec![(AgentId(1), 0), (AgentId(3), 0)] });
+    let fx = root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
+    // 3 is up and awaited; of 7, 8 below it nothing was heard, but 3 starts them.
+    let unheard = ids([4, 7, 8, 9, 10]);
+    let mut lost = unheard.clone();
+    lost.insert(0, AgentId(1));
+    assert_eq!(decided(&fx), [Entry::Lost(lost), Entry::Return(unheard)]);
+    assert_eq!(started(&fx), ids([4, 7, 8]));
+    assert_eq!(root.members.routes.roster.children(AgentId(4)), ids([9, 10]));
+}
+
+#[test]
+fn each_agent_follows_the_log_once_and_passes_it_on_first() {
+    let mut agent = bench(1);
+    let fx = agent.log(0, Entry::Lost(ids([3])));
+    assert!(matches!(
+        fx.iter().find(|effect| !matches!(effect, Effect::Early(_))),
+        Some(Effect::Children(Control::Log(_)))
+    ));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Cut(AgentId(3)))));
+    assert!(decided(&agent.log(0, Entry::Lost(ids([3])))).is_empty(), "that is known");
+    assert!(leaves(&agent.log(2, Entry::Lost(ids([5])))), "something is left out");
+    assert!(leaves(&agent.log(1, Entry::Lost(ids([1])))), "the others go on without it");
+}
+
+#[test]
+fn parents_start_those_that_return_together_below_them() {
+    let mut root = bench(0);
+    root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
+    root.wait_until_due();
+    let fx = root.tell(Input::Revive);
+    assert_eq!((decided(&fx), started(&fx)), (vec![Entry::Return(ids([1, 3, 4]))], ids([1])));
+    let kin = root.members.kin(Policy::Standing, &nothing_live);
+    assert_eq!(
+        (kin.newest, kin.live.clone(), kin.new_parent(AgentId(3))),
+        (JobId(4), vec![JobId(2)], Some(AgentId(1)))
+    );
+    let mut child = of(Scene::standing(1), &kin);
+    assert_eq!(started(&child.tell(Input::Begin)), ids([3, 4]));
+}
+
+#[test]
+fn what_was_said_is_said_again_to_a_new_parent_until_it_is_decided() {
+    let mut agent = bench(1);
+    agent.scene.neighbours.on_up_lost();
+    let missing = MissingAgent { agent: AgentId(3), problem: "its link broke".into() };
+    assert!(said_up(&agent.tell(Input::ReportLost(missing))).is_empty());
+    agent.scene.neighbours.on_up(LinkId(1));
+    let gone = Gone { by: AgentId(1), agent: AgentId(3), life: 0, problem: "its link broke".into() };
+    let here = [1, 4, 7, 8, 9, 10].map(|agent| (AgentId(agent), 0)).to_vec();
+    let fx = agent.tell(Input::ParentUp);
+    assert_eq!(said_up(&fx), [&Control::Here(here), &Control::Gone(vec![gone])]);
+    agent.log(0, Entry::Lost(ids([3])));
+    let here = [1, 4, 9, 10].map(|agent| (AgentId(agent), 0)).to_vec();
+    assert_eq!(said_up(&agent.tell(Input::ParentUp)), [&Control::Here(here)]);
+}
+
+#[test]
+fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
+    let mut agent = of(Scene::standing(7), &Kin { root: vec!["10.0.0.9:1".into()], ..Kin::default() });
+    let dialled = |fx: &Effects| {
+        fx.iter().any(|effect| matches!(effect, Effect::Do(Output::Rejoin { root, orphan: Orphan { life: 0, at: 0 } }) if root[0] == "10.0.0.9:1"))
     };
-    assert_eq!(moved(&bench.here(1, &[7, 2])), Some(vec![AgentId(7)]), "agent 2 is not below agent 1");
+    assert!(dialled(&agent.tell(Input::ParentLost)));
+    agent.tell(Input::RootReached(LinkId(5)));
+    assert!(!dialled(&agent.tell(Input::ParentLost)), "it is told to come again");
+    assert!(dialled(&agent.wait_until_due()));
+    agent.tell(Input::RootReached(LinkId(6)));
+    let fx = agent.log(0, Entry::Lost(ids([3])));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::TakenIn(LinkId(6)))));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::RouteAgain(AgentId(3)))));
+    assert!(!agent.members.is_seeking() && leaves(&agent.tell(Input::ParentLost)), "now it is the root's own child");
+}
+
+/// It has heard of the loss by way of the lost one, which was still linked: what it sent again then went nowhere.
+#[test]
+fn who_is_taken_in_sends_again_and_so_do_those_below() {
+    let mut agent = bench(3);
+    agent.log(0, Entry::Lost(ids([1])));
+    agent.tell(Input::ParentLost);
+    agent.tell(Input::RootReached(LinkId(6)));
+    let fx = agent.tell(Input::Log(Log { at: 1, has_moved: true, ..Log::default() }));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Children(Control::Log(log)) if log.has_moved)));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::RouteAgain(AgentId(3)))));
 }
 
 #[test]
-fn a_child_is_told_who_is_around_it() {
-    let mut bench = bench(0);
-    bench.here(1, &[3, 7]);
-    bench.tell(Input::ReportLost(missing(8)));
-    let view = bench.scene.view();
-    let kin = bench.members.kin_of(view.tree, view.me, view.policy, (JobId(4), vec![JobId(2)]), AgentId(3));
-    assert_eq!((kin.there, kin.lost), (vec![AgentId(7)], vec![AgentId(8)]));
-    assert_eq!((kin.newest, kin.live), (JobId(4), vec![JobId(2)]));
+fn an_agent_that_does_not_reach_the_root_leaves() {
+    let mut agent = bench(7);
+    let begun = agent.scene.now;
+    agent.tell(Input::ParentLost);
+    while !leaves(&agent.tell(Input::RejoinFailed)) {
+        agent.wait_until_due();
+    }
+    let took_ns = agent.scene.now - begun;
+    assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
+    assert!(leaves(&bench(1).tell(Input::ParentLost)), "a child of the root is lost with its link");
+    assert!(leaves(&of(Scene::one_run(3), &Kin::default()).tell(Input::ParentLost)));
+    // It has heard that its parent is lost before the link broke.
+    let mut agent = bench(7);
+    agent.log(0, Entry::Lost(ids([3])));
+    assert!(!leaves(&agent.tell(Input::ParentLost)) && agent.members.is_seeking());
 }

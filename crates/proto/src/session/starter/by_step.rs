@@ -67,7 +67,7 @@ impl Starter {
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
             // Of all; each takes its part.
-            kin: kin(AgentId(0)),
+            kin: kin(),
             secret: Secret([0; 32]),
             // Each of them finds itself.
             agent: AgentId(0),

@@ -26,7 +26,7 @@ impl Starter {
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                let (parent, kin) = (view.addresses.to_vec(), Box::new(kin(agent)));
+                let (parent, kin) = (view.addresses.to_vec(), Box::new(kin()));
                 fx.up(Control::StartFor { agent, jobs, parent, problem, kin });
             }
             Purpose::Stead { parent, kin, .. } if !is_last => {

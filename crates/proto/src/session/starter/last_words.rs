@@ -40,6 +40,12 @@ impl LastWords {
         self.said.insert(child, words);
     }
 
+    /// Nothing more is to be said of a child.
+    pub fn forget(&mut self, child: AgentId) {
+        self.said.remove(&child);
+        self.waiting.remove(&child);
+    }
+
     /// What was said of a child.
     pub fn take(&mut self, child: AgentId) -> Option<String> {
         self.said.remove(&child)

@@ -19,9 +19,6 @@ impl Starter {
         }
         fx.push(Effect::Forget(child));
         self.forget_wishes_below(child, fx);
-        if view.policy.survives_losses() {
-            fx.push(Effect::Membership(membership::Input::TakePlaceOf(child)));
-        }
         let is_missed = view.policy.survives_losses() || !view.jobs.of_child(child).is_empty();
         if (self.starts.has_linked(child) || self.steps.holds(child)) && is_missed {
             self.last_words.wait(view.now, child, problem);

@@ -26,7 +26,6 @@ impl Starter {
         }
         fx.push(Effect::Forget(child));
         if view.policy.survives_losses() {
-            fx.push(Effect::Membership(membership::Input::TakePlaceOf(child)));
             return fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent: child, problem })));
         }
         if view.now < self.start_by {

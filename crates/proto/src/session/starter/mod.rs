@@ -20,7 +20,6 @@ mod steps;
 mod tests;
 mod unheard;
 
-use super::inputs::membership;
 use super::inputs::starter::{Input, Next};
 use super::starts::{Outcome, Purpose, Starts, Wish};
 use super::{Begin, Effect, Effects, View};
@@ -46,7 +45,7 @@ const LONG_START_NS: u64 = 500_000_000;
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
 /// What an agent is told of those around it when it is started.
-pub type KinOf<'a> = &'a dyn Fn(AgentId) -> Kin;
+pub type KinOf<'a> = &'a dyn Fn() -> Kin;
 
 pub struct Starter {
     children: Children,
@@ -102,7 +101,6 @@ impl Starter {
         match input {
             Input::Launch { begin, children } => self.launch(view, kin, begin, children, fx),
             Input::Start(child) => self.start(view, child, None, fx),
-            Input::Extend => self.start_by = self.start_by.max(view.now + view.session.start_timeout_ns),
             Input::NewTime => self.new_time(view),
             Input::Anew => {
                 self.new_time(view);
@@ -118,6 +116,7 @@ impl Starter {
             Input::LinkDown { child, problem } => self.on_link_down(view, child, problem, fx),
             Input::Lost(child) => {
                 self.children.on_lost(child);
+                self.last_words.forget(child);
                 self.give_up_child(child, fx);
             }
             Input::Dropped(child) => drop(self.children.on_lost(child)),
@@ -201,7 +200,7 @@ impl Starter {
     /// What the agent is told; a probe is told nothing.
     fn bootstrap(&self, view: &View<'_>, kin: KinOf<'_>, wish: &Wish) -> Option<Bootstrap> {
         let (parent, by_parent, kin) = match &wish.purpose {
-            Purpose::Child => (Vec::new(), true, kin(wish.agent)),
+            Purpose::Child => (Vec::new(), true, kin()),
             Purpose::Stead { parent, kin, .. } => (parent.clone(), false, (**kin).clone()),
             Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
@@ -220,7 +219,6 @@ impl Starter {
         let Some((since, delegated)) = self.children.on_up(child, notes_max(view.tree, child)) else {
             return;
         };
-        fx.push(Effect::Membership(membership::Input::TellState(child)));
         if self.hurried || view.now - since > LONG_START_NS {
             self.tell_time_left(view, child, fx);
         }

@@ -2,6 +2,7 @@ use super::*;
 use crate::io::How;
 use crate::io::LinkId;
 use crate::session::Scene;
+use crate::session::inputs::membership;
 use crate::session::starts::NEEDED;
 use crate::session::view::tests::{said_to, said_up};
 use wireup_wire::peer::MissingAgent;
@@ -32,7 +33,7 @@ impl Bench {
         let (mut all, mut inputs) = (Effects::default(), vec![input]);
         while let Some(input) = inputs.pop() {
             let mut fx = Effects::default();
-            self.starter.handle(&self.scene.view(), &|_| Kin::default(), input, &mut fx);
+            self.starter.handle(&self.scene.view(), &Kin::default, input, &mut fx);
             let mut own = Vec::new();
             for effect in fx.reversed().collect::<Vec<_>>().into_iter().rev() {
                 match effect {

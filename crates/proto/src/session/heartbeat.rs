@@ -1,0 +1,220 @@
+//! Whether neighbours in the tree still do something: an agent that is stopped, or stuck, has links that look well.
+//!
+//! ```text
+//!   an agent with a job ── asks ──► its children, and its parent: each answers at once
+//!   who is asked from above asks those below; who is asked from below asks the one above
+//!   no answer for the node time-out: the link is given up, as if it were broken
+//! ```
+//!
+//! Only while somebody waits for something: a session without jobs is silent, and no question goes back where it came from. Cost: for
+//! each link two messages each way four times in the node time-out.
+//!
+//! In one run nobody asks the one above: the launcher is the root, and its user may stop it for as long as he likes.
+
+use super::inputs::heartbeat::{Input, Side};
+use super::{Effect, Effects, View};
+use crate::io::LinkId;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use wireup_wire::peer::Control;
+
+/// So many questions in the time that a neighbour may be silent. Chosen: one that is late by half of it is none that is lost.
+const IN_TIME: u64 = 4;
+
+#[derive(Default)]
+pub struct Heartbeat {
+    /// When the next questions are due; `None`: nobody waits for anything.
+    next_at: Option<Instant>,
+    /// Until when the neighbours there wait for what this agent waits for.
+    above_waits: Option<Instant>,
+    below_waits: Option<Instant>,
+    /// Links whose other end has not answered, and since when.
+    unanswered: BTreeMap<LinkId, Instant>,
+}
+
+impl Heartbeat {
+    pub fn deadline(&self) -> Option<Instant> {
+        self.next_at
+    }
+
+    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+        match input {
+            Input::Asked(side) => {
+                say(side, Control::Alive, fx);
+                let until = Some(view.now + 2 * interval_ns(view));
+                match side {
+                    Side::Above => self.above_waits = until,
+                    Side::Below(_) => self.below_waits = until,
+                }
+                self.begin(view);
+            }
+            Input::Answered(side) => {
+                if let Some(link) = link_with(view, side) {
+                    self.unanswered.remove(&link);
+                }
+            }
+            Input::JobBegun => self.begin(view),
+            Input::Tick => self.on_tick(view, fx),
+        }
+    }
+
+    fn begin(&mut self, view: &View<'_>) {
+        let has_neighbours = !view.neighbours.is_leaf() || asks_above(view);
+        if self.next_at.is_none() && has_neighbours && view.session.node_timeout_ns > 0 {
+            self.next_at = Some(view.now + interval_ns(view));
+        }
+    }
+
+    fn on_tick(&mut self, view: &View<'_>, fx: &mut Effects) {
+        let Some(at) = self.next_at.take_if(|at| *at <= view.now) else { return };
+        if view.now - at >= interval_ns(view) {
+            // This agent was stopped itself: what the others have said is still unread.
+            self.unanswered.clear();
+        }
+        if self.waits(view, self.above_waits) || self.waits(view, self.below_waits) {
+            self.begin(view);
+        }
+        let whom = self.whom_to_ask(view);
+        let whom: Vec<_> = whom.into_iter().filter_map(|side| Some((side, link_with(view, side)?))).collect();
+        self.unanswered.retain(|link, _| whom.iter().any(|(_, asked)| asked == link));
+        for (side, link) in whom {
+            let since = *self.unanswered.entry(link).or_insert(view.now);
+            match view.now - since >= view.session.node_timeout_ns {
+                true => fx.push(Effect::GiveUp(side, silent(view))),
+                false => say(side, Control::AreYouAlive, fx),
+            }
+        }
+    }
+
+    fn whom_to_ask(&self, view: &View<'_>) -> Vec<Side> {
+        let mut whom = Vec::new();
+        if self.waits(view, self.above_waits) {
+            whom.extend(view.neighbours.linked().map(Side::Below));
+        }
+        if self.waits(view, self.below_waits) && asks_above(view) {
+            whom.push(Side::Above);
+        }
+        whom
+    }
+
+    /// Whether this agent waits for something, or those who asked it last do.
+    fn waits(&self, view: &View<'_>, until: Option<Instant>) -> bool {
+        !view.jobs.is_empty() || until.is_some_and(|until| until > view.now)
+    }
+}
+
+fn link_with(view: &View<'_>, side: Side) -> Option<LinkId> {
+    match side {
+        Side::Above => view.neighbours.up(),
+        Side::Below(child) => view.neighbours.child(child),
+    }
+}
+
+fn asks_above(view: &View<'_>) -> bool {
+    !view.is_root() && view.policy.survives_losses()
+}
+
+fn interval_ns(view: &View<'_>) -> u64 {
+    view.session.node_timeout_ns / IN_TIME
+}
+
+fn say(side: Side, message: Control, fx: &mut Effects) {
+    match side {
+        Side::Above => fx.up(message),
+        Side::Below(child) => fx.child(child, message),
+    }
+}
+
+fn silent(view: &View<'_>) -> String {
+    let seconds = view.session.node_timeout_ns as f64 / 1e9;
+    format!("its agent has done nothing for {seconds} s, though its link is up")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Scene;
+    use crate::session::view::tests::{said_to, said_up};
+    use wireup_wire::ids::AgentId;
+
+    const ASKED: [&Control; 1] = [&Control::AreYouAlive];
+
+    /// Agent 1 of fifteen, without jobs; its children are 3 and 4.
+    fn scene(mut scene: Scene) -> (Scene, Heartbeat) {
+        scene.neighbours.on_up(LinkId(0));
+        for child in [3, 4] {
+            scene.neighbours.on_child_up(AgentId(child), LinkId(child));
+        }
+        (scene, Heartbeat::default())
+    }
+
+    fn tell(heartbeat: &mut Heartbeat, scene: &Scene, input: Input) -> Effects {
+        let mut fx = Effects::default();
+        heartbeat.handle(&scene.view(), input, &mut fx);
+        fx
+    }
+
+    fn next(heartbeat: &mut Heartbeat, scene: &mut Scene) -> Effects {
+        scene.now = heartbeat.deadline().expect("somebody waits");
+        tell(heartbeat, scene, Input::Tick)
+    }
+
+    fn given_up(fx: &Effects) -> Vec<Side> {
+        let whom = |effect: &Effect| if let Effect::GiveUp(side, _) = effect { Some(*side) } else { None };
+        fx.iter().filter_map(whom).collect()
+    }
+
+    #[test]
+    fn questions_go_on_in_the_direction_that_they_came_from_and_end() {
+        let (mut scene, mut heartbeat) = scene(Scene::standing(1));
+        assert_eq!(said_up(&tell(&mut heartbeat, &scene, Input::Asked(Side::Above))), [&Control::Alive]);
+        let fx = next(&mut heartbeat, &mut scene);
+        assert!(said_to(&fx, 3) == ASKED && said_to(&fx, 4) == ASKED && said_up(&fx).is_empty());
+        let fx = tell(&mut heartbeat, &scene, Input::Asked(Side::Below(AgentId(3))));
+        assert_eq!(said_to(&fx, 3), [&Control::Alive]);
+        let fx = next(&mut heartbeat, &mut scene);
+        assert!(said_to(&fx, 3).is_empty(), "nobody above asks any more");
+        assert_eq!(said_up(&fx), ASKED);
+        assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
+    }
+
+    #[test]
+    fn who_does_not_answer_is_given_up_and_nobody_else() {
+        let (mut scene, mut heartbeat) = scene(Scene::standing(1));
+        let mut lost = Vec::new();
+        for _ in 0..6 {
+            for side in [Side::Above, Side::Below(AgentId(3))] {
+                tell(&mut heartbeat, &scene, Input::Asked(side));
+            }
+            lost.extend(given_up(&next(&mut heartbeat, &mut scene)));
+            tell(&mut heartbeat, &scene, Input::Answered(Side::Below(AgentId(3))));
+        }
+        // The link is up until somebody closes it, or that is heard.
+        assert_eq!(lost, [Side::Below(AgentId(4)), Side::Above].repeat(2));
+        // Another incarnation has a link of its own, and time of its own.
+        scene.neighbours.on_child_up(AgentId(4), LinkId(14));
+        scene.neighbours.on_up_lost();
+        tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
+        assert_eq!(given_up(&next(&mut heartbeat, &mut scene)), []);
+    }
+
+    #[test]
+    fn who_was_stopped_itself_hears_the_others_first() {
+        let (mut scene, mut heartbeat) = scene(Scene::standing(1));
+        tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
+        next(&mut heartbeat, &mut scene);
+        scene.now = scene.now + 100 * scene.session.node_timeout_ns;
+        tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
+        assert_eq!(given_up(&tell(&mut heartbeat, &scene, Input::Tick)), []);
+        assert!(heartbeat.deadline().is_some_and(|at| at > scene.now));
+    }
+
+    #[test]
+    fn the_launcher_of_one_run_may_be_stopped() {
+        let (mut scene, mut heartbeat) = scene(Scene::one_run(1));
+        tell(&mut heartbeat, &scene, Input::Asked(Side::Below(AgentId(3))));
+        while heartbeat.deadline().is_some() {
+            assert!(next(&mut heartbeat, &mut scene).is_empty());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Jobs that wait for nodes which are being started.
+//!
+//! An agent that does not come may be started once more, and only one of the two is linked in the end. So nobody hears of a job before
+//! all of its agents are up.
+
+use super::entry::jobs_entry;
+use super::held::{Held, are_up};
+use super::{Launchers, refuse_launch};
+use crate::io::LinkId;
+use crate::job::agents_of;
+use crate::session::membership::Nodes;
+use crate::session::{Effects, View, placement};
+use wireup_wire::ids::JobId;
+use wireup_wire::job::JobSpec;
+use wireup_wire::peer::Cause;
+use wireup_wire::session::{JobEntry, JobState};
+
+impl Launchers {
+    pub(super) fn hold(&mut self, view: &View<'_>, link: LinkId, spec: JobSpec) {
+        self.held.insert(spec.job, Held { link, spec, since: view.now });
+    }
+
+    /// More is known of the nodes.
+    pub(super) fn look_at_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
+        let is_waiting =
+            |held: &Held| matches!(self.look_at(view, nodes, &held.spec), Ok((_, agents)) if !are_up(nodes, &agents));
+        let ready = self.held.iter().filter(|(_, held)| !is_waiting(held));
+        for job in ready.map(|(job, _)| *job).collect::<Vec<_>>() {
+            if let Some(Held { link, spec, .. }) = self.held.remove(&job) {
+                self.begin_or_hold(view, nodes, link, spec, fx);
+            }
+        }
+    }
+
+    /// A job that waits ends before it began. True if it did wait.
+    pub(super) fn end_held(&mut self, job: JobId, cause: Cause, fx: &mut Effects) -> bool {
+        let held = self.held.remove(&job);
+        held.map(|held| refuse_launch(held.link, job, String::new(), cause, fx)).is_some()
+    }
+
+    pub(super) fn end_all_held(&mut self, cause: &Cause, fx: &mut Effects) {
+        let waiting: Vec<JobId> = self.held.keys().copied().collect();
+        for job in waiting {
+            self.end_held(job, cause.clone(), fx);
+        }
+    }
+
+    pub(super) fn forget_held_of(&mut self, link: LinkId) {
+        self.held.retain(|_, held| held.link != link);
+    }
+
+    pub(super) fn held_entries(&self, view: &View<'_>) -> Vec<JobEntry> {
+        let entry = |held: &Held| {
+            let nodes = placement(view.session, &held.spec).map(|mapping| agents_of(&held.spec, &mapping));
+            jobs_entry(&held.spec, nodes.unwrap_or_default(), view.now - held.since, JobState::Starting)
+        };
+        self.held.values().map(entry).collect()
+    }
+}

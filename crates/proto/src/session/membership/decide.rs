@@ -1,0 +1,189 @@
+//! The root's part: it alone decides who is lost and who returns, and keeps the log of that.
+//!
+//! ```text
+//!              Here                              Gone, by its parent
+//!   Starting ────────► Up ────────────────────────────────────────────► Lost ──► Starting (a new incarnation)
+//!      │                │                                                ▲ Revive
+//!      │                └─ its parent is lost ─► awaited ── in vain ─────┤
+//!      └─ not started, or who should start it is lost ───────────────────┘ at once Starting again in the second case
+//! ```
+//!
+//! An agent whose parent is lost has a lease: until its end it may dial the root. One that dials while its parent is not lost says
+//! that their link is broken, or is early; it is told to come again, and is lost if its parent still is not when the lease ends.
+
+use super::seeking::{REJOIN_NS_MAX, lease_ns};
+use super::{LiveOf, Membership};
+use crate::io::LinkId;
+use crate::job::JobInput;
+use crate::session::inputs::{launchers, starter};
+use crate::session::{Effect, Effects, View};
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Orphan};
+use wireup_wire::session::{Entry, Log};
+
+const DID_NOT_COME: &str = "it has lost the agent above it and did not come back";
+
+impl Membership {
+    /// These are linked.
+    pub(super) fn note_up(&mut self, agents: impl Iterator<Item = AgentId>, fx: &mut Effects) {
+        let Some(writer) = &mut self.writer else { return };
+        agents.for_each(|agent| writer.nodes.on_up(agent));
+        fx.push(Effect::Launchers(launchers::Input::NodesChanged));
+    }
+
+    /// Who is said to be gone is lost, if the one that says so can know: its parent, or while it starts somebody above it.
+    pub(super) fn judge(&mut self, view: &View<'_>, live: LiveOf<'_>, gone: Vec<Gone>, fx: &mut Effects) {
+        let Some(writer) = &self.writer else { return };
+        let roster = &self.routes.roster;
+        let knows = |gone: &Gone| {
+            roster.parent(gone.agent) == Some(gone.by)
+                || (!writer.nodes.is_up(gone.agent) && roster.is_below(gone.by, gone.agent))
+        };
+        let gone = gone.into_iter().filter(knows);
+        let missing = gone.map(|Gone { agent, problem, .. }| MissingAgent { agent, problem }).collect();
+        self.lose(view, live, missing, lease_ns(view), fx);
+    }
+
+    /// These are lost. Those below them that are up get so long to come; others, which nobody starts any more, are started anew.
+    fn lose(&mut self, view: &View<'_>, live: LiveOf<'_>, missing: Vec<MissingAgent>, lease_ns: u64, fx: &mut Effects) {
+        let Some(writer) = &mut self.writer else { return };
+        let roster = &self.routes.roster;
+        let mut lost: BTreeMap<AgentId, String> = BTreeMap::new();
+        for MissingAgent { agent, problem } in missing {
+            if agent != view.me && !roster.is_lost(agent) {
+                lost.insert(agent, problem);
+            }
+        }
+        let below = lost.keys().flat_map(|agent| roster.subtree(*agent));
+        let unheard: BTreeSet<AgentId> =
+            below.filter(|agent| !lost.contains_key(agent) && !writer.nodes.is_up(*agent)).collect();
+        for agent in &unheard {
+            lost.insert(*agent, "the agent that was to start it is lost".into());
+        }
+        if lost.is_empty() {
+            return;
+        }
+        let agents: Vec<AgentId> = lost.keys().copied().collect();
+        for (agent, problem) in lost {
+            writer.leases.remove(&agent);
+            writer.nodes.on_lost(agent, &problem);
+            let jobs = view.jobs.ids_where(|job| job.has_agent(agent));
+            let cause = Cause::AgentLost { agent, problem };
+            fx.jobs(jobs, || JobInput::AgentFailed { agent, cause: cause.clone() });
+        }
+        let entry = self.write(live, Entry::Lost(agents.clone()), fx);
+        for child in self.follow_loss(view, &entry, &agents, fx) {
+            let Some(writer) = &mut self.writer else { return };
+            writer.leases.insert(child, view.now + lease_ns);
+        }
+        if !unheard.is_empty() && !view.is_leaving {
+            self.bring_back(view, live, unheard.into_iter().collect(), fx);
+        }
+        agents.into_iter().for_each(|agent| fx.push(Effect::Launchers(launchers::Input::StartAgain(agent))));
+        fx.push(Effect::Launchers(launchers::Input::NodesChanged));
+    }
+
+    pub(super) fn revive(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
+        let Some(writer) = &self.writer else { return };
+        let lost = writer.nodes.lost();
+        if !lost.is_empty() {
+            self.bring_back(view, live, lost, fx);
+        }
+    }
+
+    fn bring_back(&mut self, view: &View<'_>, live: LiveOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
+        let Some(writer) = &mut self.writer else { return };
+        agents.iter().for_each(|agent| writer.nodes.on_return(*agent));
+        let entry = self.write(live, Entry::Return(agents.clone()), fx);
+        self.follow_return(view, &entry, &agents, fx);
+        fx.push(Effect::Starter(starter::Input::CallStep(agents)));
+    }
+
+    /// The log goes on: all others hear of it first.
+    fn write(&mut self, live: LiveOf<'_>, entry: Entry, fx: &mut Effects) -> Entry {
+        let (newest, live) = live();
+        let log = Log { at: self.routes.roster.at(), entries: vec![entry.clone()], has_moved: false, newest, live };
+        fx.push(Effect::Children(Control::Log(log)));
+        if let Some(writer) = &mut self.writer {
+            writer.keep(entry.clone());
+        }
+        entry
+    }
+
+    pub(super) fn check_leases(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
+        // First those that are awaited: what becomes of them decides about those below them.
+        self.lose_late(view, live, |membership, agent| membership.routes.roster.parent(agent) == Some(view.me), fx);
+        self.lose_late(view, live, |membership, agent| !membership.is_behind_awaited(agent), fx);
+        let Some(writer) = &mut self.writer else { return };
+        let late = writer.leases.values_mut().filter(|until| **until <= view.now);
+        late.for_each(|until| *until = view.now + REJOIN_NS_MAX);
+    }
+
+    fn lose_late(
+        &mut self,
+        view: &View<'_>,
+        live: LiveOf<'_>,
+        which: impl Fn(&Membership, AgentId) -> bool,
+        fx: &mut Effects,
+    ) {
+        let Some(writer) = &self.writer else { return };
+        let late = writer.leases.iter().filter(|(agent, until)| **until <= view.now && which(self, **agent));
+        let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
+        // Those below them have had the same time to find that out.
+        self.lose(view, live, missing, REJOIN_NS_MAX, fx);
+    }
+
+    /// Whether the way from the root to an agent leads through one that is awaited.
+    fn is_behind_awaited(&self, agent: AgentId) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        let mut above =
+            std::iter::successors(self.routes.roster.parent(agent), |above| self.routes.roster.parent(*above));
+        above.any(|above| writer.leases.contains_key(&above))
+    }
+
+    pub(super) fn on_orphan(
+        &mut self,
+        view: &View<'_>,
+        live: LiveOf<'_>,
+        link: LinkId,
+        agent: AgentId,
+        orphan: Orphan,
+        fx: &mut Effects,
+    ) {
+        let roster = &self.routes.roster;
+        let Some(writer) =
+            self.writer.as_mut().filter(|_| view.policy.survives_losses() && agent.0 < view.tree.count())
+        else {
+            return fx.close(link);
+        };
+        let (newest, live_jobs) = live();
+        // Without what it has missed it cannot go on.
+        let Some(entries) = writer.since(orphan.at, roster.at()).filter(|_| !view.is_leaving) else {
+            return dismiss(link, Log::unfit(), fx);
+        };
+        let missed = Log { at: orphan.at, entries, has_moved: true, newest, live: live_jobs };
+        if orphan.life != roster.life(agent) || roster.is_lost(agent) {
+            return dismiss(link, missed, fx);
+        }
+        if roster.parent(agent) != Some(view.me) {
+            // Its parent is not known to be lost: it may come again.
+            writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
+            return fx.close(link);
+        }
+        if !view.neighbours.expects(agent) {
+            // The link that it had is gone, whatever this end of it looks like.
+            let problem = "its link broke".to_owned();
+            self.lose(view, live, vec![MissingAgent { agent, problem }], lease_ns(view), fx);
+            return dismiss(link, Log::unfit(), fx);
+        }
+        writer.leases.remove(&agent);
+        fx.push(Effect::TakeIn { link, agent, missed });
+    }
+}
+
+/// An agent that others take for lost, or that cannot know what was decided: it leaves, by itself.
+fn dismiss(link: LinkId, missed: Log, fx: &mut Effects) {
+    fx.answer(link, &Control::Log(missed));
+    fx.close(link);
+}

@@ -1,0 +1,84 @@
+//! What each agent does about the root's decisions, in their order.
+//!
+//! A decision goes on to the children before anything else is done about it: so a child never hears less than what comes to it by way
+//! of this agent was sent with.
+
+use super::Membership;
+use crate::job::JobInput;
+use crate::session::inputs::{early, starter};
+use crate::session::{Effect, Effects, View};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::Control;
+use wireup_wire::session::{Entry, Log};
+
+impl Membership {
+    pub(super) fn on_log(&mut self, view: &View<'_>, log: Log, fx: &mut Effects) {
+        let known = self.routes.roster.at();
+        if log.at > known {
+            // A parent of ours leaves nothing out. Who does not know what was decided cannot take part.
+            return fx.push(Effect::Leave);
+        }
+        if let Some(link) = self.seeking.take().and_then(|seeking| seeking.link) {
+            self.linked_to = AgentId(0);
+            fx.push(Effect::TakenIn(link));
+        }
+        fx.push(Effect::Early(early::Input::Live { newest: log.newest, live: log.live.clone() }));
+        let news = log.entries.get((known - log.at) as usize..).unwrap_or_default();
+        if news.is_empty() && !log.has_moved {
+            return;
+        }
+        fx.push(Effect::Children(Control::Log(log.clone())));
+        for entry in news {
+            match entry {
+                Entry::Lost(agents) if agents.contains(&view.me) => {
+                    // The others go on without this one.
+                    return fx.push(Effect::Leave);
+                }
+                Entry::Lost(agents) => drop(self.follow_loss(view, entry, agents, fx)),
+                Entry::Return(agents) => self.follow_return(view, entry, agents, fx),
+            }
+        }
+        if log.has_moved {
+            // Also what went by the old way when this was known already.
+            fx.push(Effect::RouteAgain(view.me));
+        }
+    }
+
+    /// Those who have a new parent, the root.
+    pub(super) fn follow_loss(
+        &mut self,
+        view: &View<'_>,
+        entry: &Entry,
+        agents: &[AgentId],
+        fx: &mut Effects,
+    ) -> Vec<AgentId> {
+        let moved = self.routes.roster.apply(entry);
+        let roster = &self.routes.roster;
+        self.up.retain(|agent| !roster.is_lost(*agent) && roster.is_below(view.me, *agent));
+        if self.writer.is_some() {
+            // What goes to them again waits for them.
+            moved.iter().for_each(|child| fx.push(Effect::Expect(*child)));
+        }
+        for &agent in agents {
+            self.reported.remove(&agent);
+            if view.neighbours.has_child(agent) {
+                // Its link may work, but the others go on without it.
+                fx.push(Effect::Starter(starter::Input::Lost(agent)));
+                fx.push(Effect::Cut(agent));
+            }
+            fx.jobs(view.jobs.ids(), || JobInput::AgentLost(agent));
+            fx.push(Effect::LoseDirect(agent));
+            fx.push(Effect::RouteAgain(agent));
+        }
+        moved
+    }
+
+    /// These agents are started again, some of them by this one.
+    pub(super) fn follow_return(&mut self, view: &View<'_>, entry: &Entry, agents: &[AgentId], fx: &mut Effects) {
+        self.routes.roster.apply(entry);
+        fx.push(Effect::Starter(starter::Input::Anew));
+        for &agent in agents.iter().filter(|agent| self.routes.roster.parent(**agent) == Some(view.me)) {
+            fx.push(Effect::Starter(starter::Input::Start(agent)));
+        }
+    }
+}

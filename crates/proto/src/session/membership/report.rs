@@ -1,0 +1,92 @@
+//! What an agent says of those below it, up to the root: who is linked, who is gone.
+//!
+//! Each hop keeps what it has passed on until the root has decided, and says it again to a new parent: what the one before had is
+//! lost with it. Every report names the incarnation that it is about, so it is never taken for news of a later one.
+
+use super::{LiveOf, Membership};
+use crate::session::inputs::{agreement, membership, starter};
+use crate::session::{Effect, Effects, View};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{Control, Gone, MissingAgent};
+
+impl Membership {
+    pub(super) fn begin(&mut self, view: &View<'_>, fx: &mut Effects) {
+        for child in self.routes.roster.children(view.me) {
+            fx.push(Effect::Starter(starter::Input::Start(child)));
+        }
+    }
+
+    pub(super) fn on_linked(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
+        if view.policy.survives_losses() {
+            let life = self.routes.roster.life(child);
+            fx.push(Effect::Agreement(agreement::Input::Tell(child)));
+            fx.push(Effect::Membership(membership::Input::Here { branch: child, agents: vec![(child, life)] }));
+        }
+    }
+
+    /// These are linked; what is said of an incarnation that is none any more is void.
+    pub(super) fn on_here(
+        &mut self,
+        view: &View<'_>,
+        branch: AgentId,
+        mut agents: Vec<(AgentId, u32)>,
+        fx: &mut Effects,
+    ) {
+        let roster = &self.routes.roster;
+        agents.retain(|(agent, life)| {
+            roster.is_below(branch, *agent) && roster.life(*agent) == *life && !roster.is_lost(*agent)
+        });
+        if self.writer.is_some() {
+            return self.note_up(agents.iter().map(|(agent, _)| *agent), fx);
+        }
+        self.up.extend(agents.iter().map(|(agent, _)| *agent));
+        // Without a parent it is said when there is one.
+        if view.neighbours.has_up() && !agents.is_empty() {
+            fx.up(Control::Here(agents));
+        }
+    }
+
+    /// This agent has seen that another one is gone, or does not come.
+    pub(super) fn report_lost(&mut self, view: &View<'_>, live: LiveOf<'_>, missing: MissingAgent, fx: &mut Effects) {
+        let MissingAgent { agent, problem } = missing;
+        let gone = Gone { by: view.me, agent, life: self.routes.roster.life(agent), problem };
+        self.on_gone(view, live, view.me, vec![gone], fx);
+    }
+
+    pub(super) fn on_gone(
+        &mut self,
+        view: &View<'_>,
+        live: LiveOf<'_>,
+        branch: AgentId,
+        mut gone: Vec<Gone>,
+        fx: &mut Effects,
+    ) {
+        let roster = &self.routes.roster;
+        gone.retain(|gone| {
+            roster.is_below(branch, gone.agent) && roster.life(gone.agent) == gone.life && !roster.is_lost(gone.agent)
+        });
+        if self.writer.is_some() {
+            return self.judge(view, live, gone, fx);
+        }
+        for gone in &gone {
+            self.up.remove(&gone.agent);
+            self.reported.insert(gone.agent, gone.clone());
+        }
+        if view.neighbours.has_up() && !gone.is_empty() {
+            fx.up(Control::Gone(gone));
+        }
+    }
+
+    /// What the last parent may have kept is said again.
+    pub(super) fn on_parent_up(&mut self, view: &View<'_>, fx: &mut Effects) {
+        if !view.policy.survives_losses() {
+            return;
+        }
+        let roster = &self.routes.roster;
+        let here = std::iter::once(view.me).chain(self.up.iter().copied());
+        fx.up(Control::Here(here.map(|agent| (agent, roster.life(agent))).collect()));
+        if !self.reported.is_empty() {
+            fx.up(Control::Gone(self.reported.values().cloned().collect()));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The root's log, and whom it waits for.
+
+use super::nodes::Nodes;
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::SessionSpec;
+use wireup_wire::session::Entry;
+
+/// Entries that are kept for agents that come back. Chosen: more losses than any session sees in the time of a lease.
+const KEPT_MAX: usize = 4096;
+
+pub struct Writer {
+    pub nodes: Nodes,
+    /// The end of the log.
+    kept: VecDeque<Entry>,
+    /// Agents that are to dial the root by then, or have and were told to come again.
+    pub leases: BTreeMap<AgentId, Instant>,
+}
+
+impl Writer {
+    pub fn new(session: &SessionSpec) -> Writer {
+        Writer { nodes: Nodes::new(session), kept: VecDeque::new(), leases: BTreeMap::new() }
+    }
+
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.leases.values().copied().min()
+    }
+
+    pub fn leases(&self) -> usize {
+        self.leases.len()
+    }
+
+    pub fn keep(&mut self, entry: Entry) {
+        self.kept.push_back(entry);
+        if self.kept.len() > KEPT_MAX {
+            self.kept.pop_front();
+        }
+    }
+
+    /// What comes after the first `at` of `all` entries. `None`: it is not kept any more, or never was.
+    pub fn since(&self, at: u32, all: u32) -> Option<Vec<Entry>> {
+        let missed = all.checked_sub(at)? as usize;
+        let first = self.kept.len().checked_sub(missed)?;
+        Some(self.kept.range(first..).cloned().collect())
+    }
+}

@@ -1,0 +1,259 @@
+//! What must hold after every event of a session.
+//!
+//! - Of an incarnation at most one copy is linked.
+//! - Nobody leaves by itself whom the root has not lost, as long as the root can be reached.
+//! - Nobody is lost without a cause.
+//! - A loss makes an agent dial the root some times, and not for ever.
+//!
+//! What the root has decided is read from what it sends.
+
+use super::hosts::AgentCopy;
+use super::world::World;
+use crate::net::End;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_proto::io::Peer;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::peer::{self, Bootstrap, Control};
+use wireup_wire::session::{Entry, Kin, Log};
+
+/// How often one agent dials the root for one loss. Chosen: twice what the longest chain of leases takes.
+const DIALS_MAX: u32 = 60;
+/// The root is the first that comes alive.
+const ROOT: u32 = 0;
+
+#[derive(Default)]
+pub struct Rules {
+    decided: Decided,
+    is_ending: bool,
+    /// Links that a fault broke.
+    broken: BTreeSet<u32>,
+    /// The copy at the lower end of each link that its parent wants.
+    linked: BTreeMap<u32, u32>,
+    /// The same of links whose parent has not yet said what it wants.
+    fresh: BTreeMap<u32, u32>,
+    /// How often a copy has dialled the root since it lost its parent.
+    dials: BTreeMap<u32, u32>,
+    /// Copies that the root did not answer when they last dialled it.
+    unanswered: BTreeSet<u32>,
+    /// Copies that the root has told to leave, or has closed the link of, whatever it had decided.
+    dismissed: BTreeSet<u32>,
+}
+
+/// The root's log, folded, as far as the root has told anybody of it.
+#[derive(Default)]
+struct Decided {
+    at: u32,
+    lives: BTreeMap<u32, u32>,
+    lost: BTreeSet<u32>,
+}
+
+impl Decided {
+    /// Those that the root has not told of before.
+    fn news<'a>(&self, log: &'a Log) -> &'a [Entry] {
+        let known = self.at.saturating_sub(log.at) as usize;
+        log.entries.get(known..).unwrap_or_default()
+    }
+
+    fn fold(&mut self, at: u32, entry: &Entry) {
+        self.at = at;
+        match entry {
+            Entry::Lost(agents) => self.lost.extend(agents.iter().map(|agent| agent.0)),
+            Entry::Return(agents) => {
+                for agent in agents {
+                    self.lost.remove(&agent.0);
+                    self.lives.insert(agent.0, at);
+                }
+            }
+        }
+    }
+
+    /// What a new agent is told has all that was decided before.
+    fn learn(&mut self, kin: &Kin) {
+        if kin.at > self.at {
+            self.at = kin.at;
+            self.lives = kin.places.iter().map(|(agent, place)| (agent.0, place.life)).collect();
+            self.lost = kin.places.iter().filter(|(_, place)| place.is_lost).map(|(agent, _)| agent.0).collect();
+        }
+    }
+
+    fn has(&self, agent: u32, incarnation: u32) -> bool {
+        self.lives.get(&agent).copied().unwrap_or(0) == incarnation && !self.lost.contains(&agent)
+    }
+}
+
+impl Rules {
+    pub fn on_ending(&mut self) {
+        self.is_ending = true;
+    }
+
+    pub fn on_broken(&mut self, link: u32) {
+        self.broken.insert(link);
+    }
+
+    pub fn on_unlinked(&mut self, link: u32) {
+        self.linked.remove(&link);
+        self.fresh.remove(&link);
+    }
+
+    pub fn on_gone(&mut self, copy: u32) {
+        self.linked.retain(|_, child| *child != copy);
+        self.fresh.retain(|_, child| *child != copy);
+    }
+
+    pub fn on_silent(&mut self, copy: u32) {
+        self.unanswered.insert(copy);
+    }
+
+    pub fn on_reached(&mut self, copy: u32) {
+        self.unanswered.remove(&copy);
+    }
+}
+
+impl World {
+    /// Somebody calls for an agent.
+    pub(super) fn on_calls(&mut self, copy: u32, bootstrap: &Bootstrap) {
+        self.trace(|| format!("{} calls for agent {}", self.name(copy), bootstrap.agent));
+        if copy == ROOT {
+            self.rules.decided.learn(&bootstrap.kin);
+        }
+    }
+
+    pub(super) fn on_seeks(&mut self, copy: u32) {
+        let dials = self.rules.dials.entry(copy).or_default();
+        *dials += 1;
+        if *dials == DIALS_MAX {
+            self.checks.problem(format!("{} has dialled the root {DIALS_MAX} times", self.name(copy)));
+        }
+    }
+
+    /// An agent closes one of its links.
+    pub(super) fn on_closes(&mut self, copy: u32, link: u32) {
+        self.rules.on_unlinked(link);
+        // To a child of the root this says all; one that seeks a parent is only to come again.
+        if copy == ROOT && matches!(self.peers[link as usize][0], Peer::Child(_)) {
+            let child = self.lower_end(link);
+            self.rules.dismissed.extend(child);
+        }
+    }
+
+    /// A child's link is up at its parent, which may want it.
+    pub(super) fn on_child_link(&mut self, link: u32) {
+        if let Some(copy) = self.lower_end(link) {
+            self.rules.fresh.insert(link, copy);
+        }
+    }
+
+    fn lower_end(&self, link: u32) -> Option<u32> {
+        match self.net.ends(link)[1] {
+            End::Agent(copy, _) => Some(copy),
+            End::Launcher(_) => None,
+        }
+    }
+
+    pub(super) fn upper_end(&self, link: u32) -> Option<u32> {
+        match self.net.ends(link)[0] {
+            End::Agent(copy, _) => Some(copy),
+            End::Launcher(_) => None,
+        }
+    }
+
+    /// What the root says of who is in the session.
+    pub(super) fn on_sends(&mut self, copy: u32, link: u32, frame: &Frame) {
+        if frame.kind != Kind::Control || frame.job != 0 {
+            return;
+        }
+        let Ok(Control::Log(log)) = peer::decode(&frame.payload) else { return };
+        let is_orphans = matches!(self.peers[link as usize][0], Peer::Orphan { .. });
+        if log.at == u32::MAX {
+            // Also a parent may: it has another copy of that incarnation.
+            let copy = self.lower_end(link);
+            self.rules.dismissed.extend(copy);
+        } else if copy == ROOT {
+            self.on_decided(&log);
+            if is_orphans {
+                self.on_child_link(link);
+            }
+        }
+    }
+
+    fn on_decided(&mut self, log: &Log) {
+        let first = log.at.max(self.rules.decided.at);
+        for (at, entry) in (first + 1..).zip(self.rules.decided.news(log).to_vec()) {
+            self.rules.decided.fold(at, &entry);
+            self.trace(|| format!("entry {at}: {entry:?}"));
+            if !self.rules.is_ending {
+                self.checks.on_entry(&entry, self.clock.now());
+            }
+        }
+    }
+
+    /// By itself, whatever made it do so.
+    pub(super) fn check_leaves(&mut self, copy: u32) {
+        let (agent, rules) = (&self.copies[copy as usize], &self.rules);
+        let is_wanted = rules.decided.has(agent.host, agent.incarnation) && !rules.dismissed.contains(&copy);
+        let up = agent.living.as_ref().and_then(|living| living.up);
+        let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && self.upper_end(up) == Some(ROOT));
+        if !rules.is_ending && is_wanted && !was_roots && !rules.unanswered.contains(&copy) {
+            self.checks.problem(format!("{} leaves, and the root has not lost it", self.name(copy)));
+        }
+    }
+
+    /// After every event.
+    pub(super) fn check_rules(&mut self) {
+        if self.rules.fresh.is_empty() {
+            return;
+        }
+        let is_settled = |link: u32| {
+            let parent = self.upper_end(link).and_then(|parent| self.living(parent));
+            parent.is_none_or(super::hosts::Living::is_settled)
+        };
+        let settled: Vec<u32> = self.rules.fresh.keys().copied().filter(|link| is_settled(*link)).collect();
+        for link in &settled {
+            if let Some(copy) = self.rules.fresh.remove(link) {
+                self.rules.linked.insert(*link, copy);
+                self.rules.dials.remove(&copy);
+            }
+        }
+        if !settled.is_empty() {
+            self.check_twins();
+        }
+    }
+
+    /// Of an incarnation one copy is below the root.
+    fn check_twins(&mut self) {
+        let mut seen = BTreeMap::new();
+        let above: BTreeMap<u32, u32> =
+            self.rules.linked.iter().filter_map(|(link, copy)| Some((*copy, self.upper_end(*link)?))).collect();
+        let is_in_tree =
+            |copy: u32| std::iter::successors(Some(copy), |copy| above.get(copy).copied()).any(|at| at == ROOT);
+        for copy in above.keys().copied().filter(|copy| is_in_tree(*copy)) {
+            let AgentCopy { host, incarnation, .. } = self.copies[copy as usize];
+            if let Some(twin) = seen.insert((host, incarnation), copy) {
+                self.checks.problem(format!(
+                    "{} and {} are in the tree, and are one",
+                    self.name(twin),
+                    self.name(copy)
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::ids::AgentId;
+
+    #[test]
+    fn the_log_is_folded_once_however_often_it_is_told() {
+        let mut decided = Decided::default();
+        let entries = vec![Entry::Lost(vec![AgentId(3)]), Entry::Return(vec![AgentId(3)])];
+        let log = Log { entries, ..Log::default() };
+        assert!(decided.has(3, 0));
+        decided.fold(1, &log.entries[0]);
+        assert!(!decided.has(3, 0));
+        assert_eq!(decided.news(&log), &log.entries[1..]);
+        decided.fold(2, &log.entries[1]);
+        assert!(decided.has(3, 2) && !decided.has(3, 0) && decided.news(&log).is_empty());
+    }
+}
