@@ -47,8 +47,7 @@ impl Membership {
 
     pub(super) fn on_root_reached(&mut self, view: &View<'_>, link: LinkId) {
         if let Some(seeking) = &mut self.seeking {
-            seeking.heard = view.now;
-            seeking.link = Some(link);
+            seeking.on_reached(view.now, link);
         }
     }
 
@@ -61,8 +60,10 @@ impl Membership {
     }
 
     pub(super) fn seek_if_due(&mut self, view: &View<'_>, fx: &mut Effects) {
-        let is_due = |seeking: &mut Seeking| seeking.again_at.take_if(|at| *at <= view.now).is_some();
-        if self.seeking.as_mut().is_some_and(is_due) {
+        let Some(seeking) = &mut self.seeking else { return };
+        if seeking.again_at.take_if(|at| *at <= view.now).is_some() {
+            // The root has not said a word.
+            seeking.link.take().into_iter().for_each(|link| fx.close(link));
             self.seek(view, fx);
         }
     }

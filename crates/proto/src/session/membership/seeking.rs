@@ -38,6 +38,13 @@ impl Seeking {
         self.again_at
     }
 
+    /// The root is linked. If it says nothing it is dialled again.
+    pub fn on_reached(&mut self, now: Instant, link: LinkId) {
+        self.heard = now;
+        self.link = Some(link);
+        self.again_at = Some(now + REJOIN_NS_MAX);
+    }
+
     pub fn pause(&mut self, now: Instant) {
         self.again_at = Some(now + self.pause_ns);
         self.pause_ns = PAUSE_NS_MAX.min(2 * self.pause_ns);
