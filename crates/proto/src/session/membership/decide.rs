@@ -10,6 +10,7 @@
 //!
 //! An agent whose parent is lost has a lease: until its end it may dial the root. One that dials while its parent is not lost says
 //! that their link is broken, or is early; it is told to come again, and is lost if its parent still is not when the lease ends.
+//! An awaited agent is not up: jobs wait until it is, or is lost.
 
 use super::seeking::{REJOIN_NS_MAX, lease_ns};
 use super::{LiveOf, Membership};
@@ -38,7 +39,7 @@ impl Membership {
         let roster = &self.routes.roster;
         let knows = |gone: &Gone| {
             roster.parent(gone.agent) == Some(gone.by)
-                || (!writer.nodes.is_up(gone.agent) && roster.is_below(gone.by, gone.agent))
+                || (!writer.is_known(gone.agent) && roster.is_below(gone.by, gone.agent))
         };
         let gone = gone.into_iter().filter(knows);
         let missing = gone.map(|Gone { agent, problem, .. }| MissingAgent { agent, problem }).collect();
@@ -57,7 +58,7 @@ impl Membership {
         }
         let below = lost.keys().flat_map(|agent| roster.subtree(*agent));
         let unheard: BTreeSet<AgentId> =
-            below.filter(|agent| !lost.contains_key(agent) && !writer.nodes.is_up(*agent)).collect();
+            below.filter(|agent| !lost.contains_key(agent) && !writer.is_known(*agent)).collect();
         for agent in &unheard {
             lost.insert(*agent, "the agent that was to start it is lost".into());
         }
@@ -75,7 +76,7 @@ impl Membership {
         let entry = self.write(live, Entry::Lost(agents.clone()), fx);
         for child in self.follow_loss(view, &entry, &agents, fx) {
             let Some(writer) = &mut self.writer else { return };
-            writer.leases.insert(child, view.now + lease_ns);
+            writer.await_orphan(child, view.now + lease_ns);
         }
         if !unheard.is_empty() && !view.is_leaving {
             self.bring_back(view, live, unheard.into_iter().collect(), fx);
@@ -167,8 +168,13 @@ impl Membership {
             return dismiss(link, missed, fx);
         }
         if roster.parent(agent) != Some(view.me) {
-            // Its parent is not known to be lost: it may come again.
+            // Its parent is not known to be lost: it may come again. If the parent is awaited too it is most likely gone: one that
+            // is there has dialled by now, or does so in a moment.
             writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
+            let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(view.me));
+            if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {
+                *until = (*until).min(view.now + REJOIN_NS_MAX);
+            }
             return fx.close(link);
         }
         if !view.neighbours.expects(agent) {

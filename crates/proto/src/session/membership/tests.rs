@@ -169,7 +169,10 @@ fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
     let mut root = bench(0);
     root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
     assert_eq!(fate(&root.orphan(4, 0, 0)), "taken in");
+    let lease = root.members.deadline().expect("agent 3 is awaited");
     assert_eq!(fate(&root.orphan(8, 0, 0)), "later", "agent 3 may come");
+    assert!(root.members.deadline().is_some_and(|until| until < lease), "but its child has lost it as well");
+    assert!(!root.members.nodes().unwrap().is_settled());
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([3]))]);
     assert_eq!(fate(&root.orphan(8, 0, 0)), "taken in");
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([7]))]);

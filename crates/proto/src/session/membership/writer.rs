@@ -35,6 +35,17 @@ impl Writer {
         self.leases.len()
     }
 
+    /// Whether an agent was heard of: it is there, or on its way to a new parent.
+    pub fn is_known(&self, agent: AgentId) -> bool {
+        self.nodes.is_up(agent) || self.leases.contains_key(&agent)
+    }
+
+    /// An agent has the root for a new parent, and is to dial it by then. Until it does it is not up: no job begins there.
+    pub fn await_orphan(&mut self, agent: AgentId, until: Instant) {
+        self.nodes.on_return(agent);
+        self.leases.insert(agent, until);
+    }
+
     pub fn keep(&mut self, entry: Entry) {
         self.kept.push_back(entry);
         if self.kept.len() > KEPT_MAX {
