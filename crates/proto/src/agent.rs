@@ -382,8 +382,12 @@ impl Agent {
 
     fn on_link_up(&mut self, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
         let is_expected = match peer {
-            // A second dial, or one after its time: whoever that is, it is not needed.
-            Peer::Child(agent) => self.starter.is_starting(agent) && self.links.neighbours.expects(agent),
+            // A second dial, one after its time, or an old incarnation: whoever that is, it is not needed.
+            Peer::Child { agent, life } => {
+                self.starter.is_starting(agent)
+                    && self.links.neighbours.expects(agent)
+                    && self.membership.routes().roster.life(agent) == life
+            }
             Peer::Direct(agent) => self.links.direct.expects(agent),
             Peer::Orphan { agent, orphan } => {
                 return fx.push(Effect::Membership(membership::Input::Orphan { link, agent, orphan }));
@@ -395,7 +399,7 @@ impl Agent {
             Peer::Parent | Peer::Launcher => true,
         };
         if !is_expected {
-            if matches!(peer, Peer::Child(_)) && self.policy.survives_losses() {
+            if matches!(peer, Peer::Child { .. }) && self.policy.survives_losses() {
                 // Another copy of it is wanted: this one must not take that for the loss of its parent.
                 fx.answer(link, &Control::Log(Log::unfit()));
             }
@@ -403,7 +407,7 @@ impl Agent {
         }
         self.links.on_up(link, peer, &mut self.out);
         match peer {
-            Peer::Child(child) => {
+            Peer::Child { agent: child, .. } => {
                 fx.push(Effect::Membership(membership::Input::Linked(child)));
                 fx.push(Effect::Starter(starter::Input::Up { child, local }));
             }
@@ -424,7 +428,7 @@ impl Agent {
             }
             Some(Peer::Launcher) => fx.push(Effect::Leave),
             Some(Peer::Parent) => fx.push(Effect::Membership(membership::Input::ParentLost)),
-            Some(Peer::Child(child)) => {
+            Some(Peer::Child { agent: child, .. }) => {
                 fx.push(Effect::Starter(starter::Input::LinkDown { child, problem }));
             }
             Some(Peer::Direct(agent)) => {
@@ -444,7 +448,8 @@ impl Agent {
     /// An agent that has lost its parent becomes a child; what waited for it comes after what it must know.
     fn take_in(&mut self, link: LinkId, child: AgentId, missed: Log, fx: &mut Effects) {
         let waiting = self.links.neighbours.forget(child);
-        self.links.on_up(link, Peer::Child(child), &mut self.out);
+        let life = self.membership.routes().roster.life(child);
+        self.links.on_up(link, Peer::Child { agent: child, life }, &mut self.out);
         fx.push(Effect::Starter(starter::Input::Adopted(child)));
         fx.child(child, Control::Log(missed));
         fx.push(Effect::Membership(membership::Input::Linked(child)));
@@ -471,7 +476,7 @@ impl Agent {
         let routes = self.membership.routes();
         let Some(peer) = self.links.peer(link) else { return Ok(()) };
         let branch = match peer {
-            Peer::Child(agent) => Some(agent),
+            Peer::Child { agent, .. } => Some(agent),
             Peer::Launcher if self.policy.has_many_launchers() => return self.on_launcher_frame(link, frame, fx),
             Peer::Parent | Peer::Launcher => None,
             Peer::Direct(agent) => {

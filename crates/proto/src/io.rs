@@ -37,8 +37,8 @@ pub enum How {
 pub enum Peer {
     /// The agent nearer to the root.
     Parent,
-    /// An agent that this one started.
-    Child(AgentId),
+    /// An agent that this one started, and the incarnation that it says it is.
+    Child { agent: AgentId, life: u32 },
     /// Any other agent of the session: a link beside the tree.
     Direct(AgentId),
     /// A launcher attached to this agent, which is the root. A standing session has any number of them.

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;
 
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,8 @@ pub struct Hello {
 /// What an agent that dials is to the one that listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Its child in the tree.
-    Child,
+    /// A child in the tree that it has started: this incarnation of it.
+    Child { life: u32 },
     /// Any other agent of the session: a link beside the tree.
     Direct,
     /// An agent whose parent is gone: the root is to be its parent.

@@ -129,8 +129,8 @@ pub struct Kin {
 }
 
 impl Kin {
-    /// The parent of an agent, if it is not the one that the tree was drawn with.
-    pub fn new_parent(&self, of: AgentId) -> Option<AgentId> {
-        self.places.iter().find(|(agent, _)| *agent == of).map(|(_, place)| place.parent)
+    /// The place of an agent, if it is not as the tree was drawn.
+    pub fn place(&self, of: AgentId) -> Option<Place> {
+        self.places.iter().find(|(agent, _)| *agent == of).map(|(_, place)| *place)
     }
 }

@@ -263,7 +263,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     };
     all.push(("control", "trace", encode(&trace)));
     for (name, role) in [
-        ("hello", Role::Child),
+        ("hello", Role::Child { life: 3 }),
         ("hello-direct", Role::Direct),
         ("hello-orphan", Role::Orphan(Orphan { life: 1, at: 4 })),
     ] {

@@ -91,7 +91,9 @@ impl AgentDriver {
         };
         let me = config.agent;
         let mut links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
-        links.parent = config.kin.new_parent(me).unwrap_or(links.parent);
+        if let Some(place) = config.kin.place(me) {
+            (links.parent, links.life) = (place.parent, place.life);
+        }
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
             agent: Agent::new(config),

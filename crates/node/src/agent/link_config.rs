@@ -12,6 +12,8 @@ pub struct LinkConfig {
     pub local: bool,
     /// The agent that this one dials; the root's value is of no use.
     pub parent: AgentId,
+    /// The incarnation of this agent.
+    pub life: u32,
     /// What was left of the time to link back when this agent was called.
     pub start_timeout_ns: u64,
     /// A link that is silent for so long is lost; 0: never.
@@ -35,6 +37,7 @@ impl LinkConfig {
         LinkConfig {
             local: starter.same_machine,
             parent: parent.unwrap_or_default(),
+            life: 0,
             start_timeout_ns: session.start_timeout_ns,
             node_timeout_ns: session.node_timeout_ns,
             encrypt: session.encrypt,

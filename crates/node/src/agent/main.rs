@@ -105,7 +105,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
     // What those below this agent are told of its parent.
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
-    let new_parent = kin.new_parent(me);
+    let new_parent = kin.place(me).map(|place| place.parent);
     let config = AgentConfig { parent: known, kin, ..AgentConfig::new(me, session, born) };
     let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;

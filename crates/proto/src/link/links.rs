@@ -54,7 +54,7 @@ impl Links {
         };
         self.open.insert(link, OpenLink { peer, reader });
         let waited = match peer {
-            Peer::Child(agent) => self.neighbours.on_child_up(agent, link),
+            Peer::Child { agent, .. } => self.neighbours.on_child_up(agent, link),
             Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_up(link),
             // Launchers come and go; orphans are taken in as children, or not at all.
             Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => Vec::new(),
@@ -77,7 +77,7 @@ impl Links {
     pub fn on_down(&mut self, link: LinkId) -> Option<Peer> {
         let peer = self.open.remove(&link)?.peer;
         match peer {
-            Peer::Child(agent) => drop(self.neighbours.on_child_down(agent)),
+            Peer::Child { agent, .. } => drop(self.neighbours.on_child_down(agent)),
             Peer::Launcher if self.policy.has_many_launchers() => {}
             Peer::Parent | Peer::Launcher => self.neighbours.on_up_lost(),
             // What becomes of a link beside the tree is said with the reason.
@@ -314,7 +314,7 @@ impl Links {
     pub fn agent_at(&self, routes: &Routes, peer: Peer) -> Option<AgentId> {
         match peer {
             Peer::Parent => routes.parent(),
-            Peer::Child(agent) | Peer::Direct(agent) => Some(agent),
+            Peer::Child { agent, .. } | Peer::Direct(agent) => Some(agent),
             Peer::Launcher | Peer::Orphan { .. } => None,
         }
     }

@@ -1,5 +1,6 @@
 //! Who reaches whom: addresses, links, hosts that do not answer.
 
+use super::hosts::AgentCopy;
 use super::world::{Plan, World};
 use crate::net::End;
 use crate::net::Sort;
@@ -72,7 +73,8 @@ impl World {
             Answer::Refusal => self.agent_dies(copy),
             Answer::Silence => self.plan(DIAL_NS_MAX, Plan::Dies { copy }),
             Answer::Copy(parent) => {
-                let peers = [Peer::Child(AgentId(self.host_of(copy))), Peer::Parent];
+                let AgentCopy { host, incarnation: life, .. } = self.copies[copy as usize];
+                let peers = [Peer::Child { agent: AgentId(host), life }, Peer::Parent];
                 let link = self.connect(parent, copy, peers, Sort::Tree);
                 self.on_way_up(copy, link);
             }

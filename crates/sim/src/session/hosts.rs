@@ -86,8 +86,7 @@ impl World {
         let at = &mut self.hosts[host as usize];
         at.lives += 1;
         let life = at.lives;
-        let told = config.kin.places.iter().find(|(agent, _)| *agent == config.agent);
-        let incarnation = told.map_or(0, |(_, place)| place.life);
+        let incarnation = config.kin.place(config.agent).map_or(0, |place| place.life);
         let mut machine = Agent::new(config);
         machine.begin(self.clock.now());
         let (jobs, up) = (BTreeMap::new(), None);

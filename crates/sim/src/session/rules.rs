@@ -130,7 +130,7 @@ impl World {
     pub(super) fn on_closes(&mut self, copy: u32, link: u32) {
         self.rules.on_unlinked(link);
         // To a child of the root this says all; one that seeks a parent is only to come again.
-        if copy == ROOT && matches!(self.peers[link as usize][0], Peer::Child(_)) {
+        if copy == ROOT && matches!(self.peers[link as usize][0], Peer::Child { .. }) {
             let child = self.lower_end(link);
             self.rules.dismissed.extend(child);
         }

@@ -188,7 +188,7 @@ impl World {
                 let peer = self.peers[link as usize][1 - lane];
                 match arrival {
                     Arrival::Up => {
-                        if matches!(peer, Peer::Child(_)) {
+                        if matches!(peer, Peer::Child { .. }) {
                             self.on_child_link(link);
                         }
                         self.tell(copy, Input::LinkUp { link: at, peer, local: String::new() });

@@ -127,7 +127,7 @@ impl LinkSet {
         let role = match self.rejoins {
             _ if target != self.config.parent => Role::Direct,
             Some(orphan) => Role::Orphan(orphan),
-            None => Role::Child,
+            None => Role::Child { life: self.config.life },
         };
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid(), role }

@@ -71,7 +71,7 @@ impl LinkSet {
         let early = entry.link.receive_early();
         let kind = std::mem::replace(&mut entry.kind, Kind::Up);
         let peer = match (hello, kind) {
-            (Some(Hello { agent, role: Role::Child, .. }), _) => Peer::Child(agent),
+            (Some(Hello { agent, role: Role::Child { life }, .. }), _) => Peer::Child { agent, life },
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
             (Some(Hello { agent, role: Role::Orphan(orphan), .. }), _) => Peer::Orphan { agent, orphan },
             (None, Kind::Dialled { target, .. }) => {

@@ -88,6 +88,7 @@ pub(super) fn config(interface: &str, encrypt: bool) -> LinkConfig {
     LinkConfig {
         local: false,
         parent: PARENT,
+        life: 0,
         start_timeout_ns: 60_000_000_000,
         node_timeout_ns: TIMEOUT_NS,
         encrypt,
@@ -142,7 +143,7 @@ fn frames_pass_both_ways_in_either_family() {
             child.links.dial(&addresses, true, &child.reactor).unwrap();
             run(&mut parent, &mut child, both_up);
             let (down, peer, at) = parent.up().unwrap();
-            assert_eq!((peer, at), (Peer::Child(CHILD), local));
+            assert_eq!((peer, at), (Peer::Child { agent: CHILD, life: 0 }, local));
             let (up, peer, _) = child.up().unwrap();
             assert_eq!(peer, Peer::Parent);
             for end in [&parent, &child] {
@@ -216,7 +217,8 @@ fn strangers_do_not_keep_children_out() {
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     // Somebody who got as far as the parent's answer.
     let mut first = Vec::new();
-    let hello = Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1, role: Role::Child };
+    let hello =
+        Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1, role: Role::Child { life: 0 } };
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut heard = TcpStream::connect(&addresses[0]).unwrap();
@@ -241,7 +243,13 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let mut parent = End::new(PARENT, config("127.0.0.1", false));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
-    let hello = Hello { version: PROTOCOL_VERSION + 1, agent: CHILD, host: String::new(), pid: 1, role: Role::Child };
+    let hello = Hello {
+        version: PROTOCOL_VERSION + 1,
+        agent: CHILD,
+        host: String::new(),
+        pid: 1,
+        role: Role::Child { life: 0 },
+    };
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     let handshake = Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut child = TcpStream::connect(&addresses[0]).unwrap();

@@ -78,3 +78,23 @@ fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
         assert_eq!((starts, closed), (usize::from(!ends), false), "{said:?}");
     }
 }
+
+/// Its start took long; by now it is lost, and started again.
+#[test]
+fn an_old_incarnation_is_not_taken_for_the_new_one() {
+    let mut root = root();
+    lose(&mut root, 1);
+    attach(&mut root, LAUNCHER);
+    hear(&mut root, T + SECOND, LAUNCHER, 0, &Control::Revive);
+    outputs(&mut root);
+    let mut dials = |link, life| {
+        let peer = Peer::Child { agent: AgentId(1), life };
+        root.handle(T + SECOND, Input::LinkUp { link: LinkId(link), peer, local: String::new() });
+        let done = outputs(&mut root);
+        (
+            sent(&done, LinkId(link)).contains(&Control::Log(Log::unfit())),
+            done.contains(&Output::CloseLink { link: LinkId(link) }),
+        )
+    };
+    assert_eq!([dials(300, 0), dials(301, 2), dials(302, 2)], [(true, true), (false, false), (true, true)]);
+}

@@ -64,7 +64,10 @@ pub(super) fn hear(agent: &mut Agent, now: Instant, link: LinkId, job: u32, mess
 
 pub(super) fn link_child(agent: &mut Agent, now: Instant, child: u32) -> LinkId {
     let link = LinkId(100 + child);
-    agent.handle(now, Input::LinkUp { link, peer: Peer::Child(AgentId(child)), local: String::new() });
+    agent.handle(
+        now,
+        Input::LinkUp { link, peer: Peer::Child { agent: AgentId(child), life: 0 }, local: String::new() },
+    );
     link
 }
 

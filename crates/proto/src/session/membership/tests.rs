@@ -239,7 +239,7 @@ fn parents_start_those_that_return_together_below_them() {
     assert_eq!((decided(&fx), started(&fx)), (vec![Entry::Return(ids([1, 3, 4]))], ids([1])));
     let kin = root.members.kin(Policy::Standing, &nothing_live);
     assert_eq!(
-        (kin.newest, kin.live.clone(), kin.new_parent(AgentId(3))),
+        (kin.newest, kin.live.clone(), kin.place(AgentId(3)).map(|place| place.parent)),
         (JobId(4), vec![JobId(2)], Some(AgentId(1)))
     );
     let mut child = of(Scene::standing(1), &kin);
