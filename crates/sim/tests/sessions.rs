@@ -1,6 +1,6 @@
 //! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000` (or a count)
-//! asks for others; `WIREUP_SIM_SHRINK=fierce:1234` makes a session that breaks a rule as small as it still does, and prints it;
-//! `WIREUP_SIM_TRACE=fierce:1234` says what happens in one.
+//! asks for others; `WIREUP_SIM_LIST=fierce:1000..2000` lists those that break a rule; `WIREUP_SIM_SHRINK=fierce:1234` makes one as small
+//! as it still breaks it, and prints it; `WIREUP_SIM_TRACE=fierce:1234` says what happens in one.
 
 mod seeds;
 
@@ -45,17 +45,19 @@ fn every_rule_holds_in_fierce_sessions() {
     println!("{succeeded} of {launched} jobs succeeded, {torn} lost a node; {lost} nodes were lost at the end");
 }
 
-/// Which sessions break a rule: all of them, not only the first.
+/// Which sessions break a rule: all of them, not only the first. Does nothing unless it is asked to.
 #[test]
-#[ignore = "asked for by hand: lists the fierce sessions that break a rule"]
-fn which_fierce_sessions_break_a_rule() {
-    for seed in seeds::seeds(100) {
-        match std::panic::catch_unwind(|| run(fierce(seed))) {
+fn sessions_that_break_a_rule_are_listed() {
+    let Ok(text) = std::env::var("WIREUP_SIM_LIST") else { return };
+    let (kind, range) = text.split_once(':').expect("a kind and seeds, as in wild:1000..2000");
+    for seed in seeds::parse(range) {
+        match std::panic::catch_unwind(|| run(of_kind(kind, seed))) {
             Err(_) => println!("seed {seed}: panics, or has no end"),
             Ok(report) if !report.problems.is_empty() => println!("seed {seed}: {}", report.problems.join("; ")),
             Ok(_) => {}
         }
     }
+    println!("listed {text}");
 }
 
 /// Which rules a session breaks: the beginnings of its problems, without numbers.
@@ -69,15 +71,18 @@ fn broken_rules(spec: &SessionSpec) -> Vec<String> {
 /// The session that a variable names, as `fierce:1234`.
 fn named(variable: &str) -> Option<SessionSpec> {
     let text = std::env::var(variable).ok()?;
-    let (generator, seed) = text.split_once(':').expect("a generator and a seed, as in fierce:1234");
-    let seed = seed.parse().expect("a number after the colon");
-    Some(match generator {
+    let (kind, seed) = text.split_once(':').expect("a kind and a seed, as in fierce:1234");
+    Some(of_kind(kind, seed.parse().expect("a number after the colon")))
+}
+
+fn of_kind(kind: &str, seed: u64) -> SessionSpec {
+    match kind {
         "calm" => calm(seed),
         "stormy" => stormy(seed),
         "wild" => wild(seed),
         "fierce" => fierce(seed),
-        other => panic!("{variable}: {other} is none of calm, stormy, wild, fierce"),
-    })
+        other => panic!("{other} is none of calm, stormy, wild, fierce"),
+    }
 }
 
 /// Does nothing unless it is asked to.
@@ -118,10 +123,16 @@ fn found_sessions_stay_good() {
         (560, "an agent was born that took a job for coming that was over"),
         (579, "a job's start waited for an orphan, and went on its way when the job was over"),
         (675, "an agent was started again whose parent had been lost below one agent and drawn below another"),
+        (
+            20290,
+            "an agent that was cut off heard of a loss and a return at once, and sent what was for the one before to the next",
+        ),
     ] {
         println!("seed {seed}: {what}");
         run(wild(seed)).expect_good();
     }
+    println!("an agent that was stopped killed its ranks and gave them up at once");
+    run(fierce(20122)).expect_good();
 }
 
 #[test]

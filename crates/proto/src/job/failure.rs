@@ -65,7 +65,6 @@ enum Kill {
     /// Asked to end; by force at `force_at`.
     Gentle {
         force_at: Instant,
-        give_up_at: Instant,
     },
     Forced {
         give_up_at: Instant,
@@ -189,19 +188,19 @@ impl Ends {
         }
         out.push(Effect::ControlDown(Control::Kill { grace_ns }));
         out.push(Effect::DropHeld);
-        let give_up_at = now + grace_ns + UNENDED_NS_MAX;
         if grace_ns == 0 {
-            self.force(give_up_at, out);
+            self.force(now, out);
         } else if self.kill == Kill::No {
-            self.kill = Kill::Gentle { force_at: now + grace_ns, give_up_at };
+            self.kill = Kill::Gentle { force_at: now + grace_ns };
             out.push(Effect::Signal(SIGTERM));
             // A stopped rank hears SIGTERM only when it goes on.
             out.push(Effect::Signal(SIGCONT));
         }
     }
 
-    fn force(&mut self, give_up_at: Instant, out: &mut Effects) {
-        self.kill = Kill::Forced { give_up_at };
+    /// The time for it begins now, however late this agent is.
+    fn force(&mut self, now: Instant, out: &mut Effects) {
+        self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
         out.push(Effect::Signal(SIGKILL));
     }
 
@@ -223,7 +222,7 @@ impl Ends {
         let kill = match self.kill {
             Kill::No => self.deserter.map(|(at, _)| at).into_iter().chain(self.name_missing_at).min(),
             Kill::GivenUp => None,
-            Kill::Gentle { force_at, .. } => Some(force_at),
+            Kill::Gentle { force_at } => Some(force_at),
             Kill::Forced { give_up_at } => Some(give_up_at),
         };
         kill.into_iter().chain(self.keeper_lost_at).min()
@@ -239,12 +238,31 @@ impl Ends {
                     out.push(Effect::FailDeparted { departed, cause: Cause::NotFinalized });
                 }
             }
-            Kill::Gentle { force_at, give_up_at } if now >= force_at => self.force(give_up_at, out),
+            Kill::Gentle { force_at } if now >= force_at => self.force(now, out),
             Kill::Forced { give_up_at } if now >= give_up_at => {
                 self.kill = Kill::GivenUp;
                 out.push(Effect::GiveUp);
             }
             Kill::Gentle { .. } | Kill::Forced { .. } | Kill::GivenUp => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_agent_waits_for_the_ends_that_it_forces() {
+        let (mut ends, facts, mut out) = (Ends::default(), Facts::for_test(1, 1, 0), Effects::default());
+        ends.kill(Instant(0), 1_000, &mut out);
+        let mut gives_up = |now| {
+            let mut out = Effects::default();
+            ends.on_tick(now, &facts, &mut out);
+            out.into_vec().iter().any(|effect| matches!(effect, Effect::GiveUp))
+        };
+        // It was stopped for that long.
+        let late = Instant(10 * UNENDED_NS_MAX);
+        assert_eq!([gives_up(late), gives_up(late), gives_up(late + UNENDED_NS_MAX)], [false, false, true]);
     }
 }

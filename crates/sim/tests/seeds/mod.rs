@@ -3,8 +3,11 @@
 use std::ops::Range;
 
 pub fn seeds(count: u64) -> Range<u64> {
-    let Ok(text) = std::env::var("WIREUP_SIM_SEEDS") else { return 0..count };
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("WIREUP_SIM_SEEDS={text}: not a number or range"));
+    std::env::var("WIREUP_SIM_SEEDS").map_or(0..count, |text| parse(&text))
+}
+
+pub fn parse(text: &str) -> Range<u64> {
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("seeds {text}: not a number or range"));
     match text.split_once("..") {
         Some((first, end)) => number(first)..number(end),
         None => 0..number(&text),

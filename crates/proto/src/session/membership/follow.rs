@@ -1,18 +1,19 @@
 //! What each agent does about the root's decisions, in their order.
 //!
 //! A decision goes on to the children before anything else is done about it: so a child never hears less than what comes to it by way
-//! of this agent was sent with.
+//! of this agent was sent with. And all that follows from one is done before the next: so nothing that was meant for one incarnation
+//! goes to a later one.
 
 use super::Membership;
 use crate::job::JobInput;
-use crate::session::inputs::{early, starter};
+use crate::session::inputs::{early, membership::Input, starter};
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Control;
 use wireup_wire::session::{Entry, Log};
 
 impl Membership {
-    pub(super) fn on_log(&mut self, view: &View<'_>, log: Log, fx: &mut Effects) {
+    pub(super) fn on_log(&mut self, view: &View<'_>, mut log: Log, fx: &mut Effects) {
         let known = self.routes.roster.at();
         if log.at > known {
             // A parent of ours leaves nothing out. Who does not know what was decided cannot take part.
@@ -23,22 +24,26 @@ impl Membership {
             fx.push(Effect::TakenIn(link));
         }
         fx.push(Effect::Early(early::Input::Live { newest: log.newest, live: log.live.clone() }));
-        let news = log.entries.get((known - log.at) as usize..).unwrap_or_default();
-        if news.is_empty() && !log.has_moved {
+        let mut news = log.entries.split_off(log.entries.len().min((known - log.at) as usize));
+        let rest = news.split_off(news.len().min(1));
+        let has_moved = log.has_moved && rest.is_empty();
+        if news.is_empty() && !has_moved {
             return;
         }
-        fx.push(Effect::Children(Control::Log(log.clone())));
-        for entry in news {
-            match entry {
-                Entry::Lost(agents) if agents.contains(&view.me) => {
-                    // The others go on without this one.
-                    return fx.push(Effect::Leave);
-                }
-                Entry::Lost(agents) => drop(self.follow_loss(view, entry, agents, fx)),
-                Entry::Return(agents) => self.follow_return(view, entry, agents, fx),
+        fx.push(Effect::Children(Control::Log(Log { at: known, entries: news.clone(), has_moved, ..log.clone() })));
+        match news.first() {
+            Some(Entry::Lost(agents)) if agents.contains(&view.me) => {
+                // The others go on without this one.
+                return fx.push(Effect::Leave);
             }
+            Some(entry @ Entry::Lost(agents)) => drop(self.follow_loss(view, entry, agents, fx)),
+            Some(entry @ Entry::Return(agents)) => self.follow_return(view, entry, agents, fx),
+            None => {}
         }
-        if log.has_moved {
+        if !rest.is_empty() {
+            let rest = Log { at: self.routes.roster.at(), entries: rest, ..log };
+            fx.push(Effect::Membership(Input::Log(rest)));
+        } else if has_moved {
             // Also what went by the old way when this was known already.
             fx.push(Effect::RouteAgain(view.me));
         }
