@@ -11,6 +11,7 @@ pub mod layout;
 pub mod libraries;
 pub mod peers;
 pub mod programs;
+pub mod proof;
 pub mod release;
 pub mod step;
 pub mod structure;

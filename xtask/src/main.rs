@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use xtask::step::Result;
-use xtask::{check, debian, demo, fresh, libraries, peers, programs, release, structure};
+use xtask::{check, debian, demo, fresh, libraries, peers, programs, proof, release, structure};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
@@ -12,6 +12,7 @@ cargo xtask COMMAND
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
+  proof     simulated sessions by seed, for hours, from where the last run ended (proof/seeds.txt): proof seeds --hours H
   libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         ["setup"] => setup(),
         ["fresh"] => fresh::run(&fresh::COMMANDS),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
+        ["proof", "seeds", "--hours", hours] => proof::seeds(hours),
         ["libraries"] => libraries::announced(),
         ["release", ref architectures @ ..] => release::build(architectures),
         [] | ["help" | "-h" | "--help"] => {
