@@ -7,7 +7,7 @@ use crate::layout;
 use crate::step::{Result, output, step};
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,13 +33,13 @@ pub fn seeds(hours: &str) -> Result {
     let commit = commit()?;
     let mut ledger = Ledger::read()?;
     let mut broken = Vec::new();
-    step("build the simulator", || output(&mut sessions(&["--no-run"])))?;
+    let sessions = step("build the simulator", build)?;
     let start = Instant::now();
     for kind in KINDS.iter().cycle().take_while(|_| start.elapsed() < length) {
         let first = ledger.next(kind);
         let parts = thread::available_parallelism().map_or(1, |parts| parts.get() as u64);
         let range = Range { kind: (*kind).to_owned(), first, end: first + parts * SEEDS };
-        let found = step(&range, || list(&range, parts))?;
+        let found = step(&range, || list(&sessions, &range, parts))?;
         found.iter().for_each(|line| eprintln!("    {kind} {line}"));
         broken.extend(found.iter().map(|line| format!("{kind} {}", seed_of(line))));
         ledger.add(Line { range, commit: commit.clone(), broken: found.iter().map(|line| seed_of(line)).collect() });
@@ -48,19 +48,29 @@ pub fn seeds(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("these break a rule: {}", broken.join(", "))) }
 }
 
-/// The test that lists sessions which break a rule.
-fn sessions(args: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
-    command.current_dir(layout::root());
-    command.args(["test", "--quiet", "--profile", "proof", "--package", "wireup-sim", "--test", "sessions"]).args(args);
-    command
+/// The test program, built once: what is edited meanwhile is not what the ledger names.
+fn build() -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(layout::root()).args([
+        "test",
+        "--profile",
+        "proof",
+        "--package",
+        "wireup-sim",
+        "--test",
+        "sessions",
+    ]);
+    let said = output(cargo.args(["--no-run", "--message-format", "json"]))?;
+    let built = said.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
 }
 
 /// Which sessions break a rule: lines of `seed N: how`.
-fn list(range: &Range, parts: u64) -> Result<Vec<String>> {
+fn list(sessions: &Path, range: &Range, parts: u64) -> Result<Vec<String>> {
     let one = |part: u64| {
         let seeds = format!("{}:{}..{}", range.kind, range.first + part * SEEDS, range.first + (part + 1) * SEEDS);
-        let mut command = sessions(&["--", "--exact", "sessions_that_break_a_rule_are_listed", "--nocapture"]);
+        let mut command = Command::new(sessions);
+        command.args(["--exact", "sessions_that_break_a_rule_are_listed", "--nocapture"]);
         let said = output(command.env("WIREUP_SIM_LIST", &seeds))?;
         // A test that was not found ends well too.
         if !said.lines().any(|line| line == format!("listed {seeds}")) {
