@@ -31,7 +31,7 @@ pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
 }
 
 fn may_have_run_alone(offered: PmiFlavour, ended: &Ended) -> bool {
-    let Ended { failure, done: Done { ranks, pmi_clients } } = ended;
+    let Ended { failure, done: Done { ranks, pmi_clients, .. } } = ended;
     failure.is_none() && offered != PmiFlavour::None && *pmi_clients == 0 && *ranks > 1
 }
 
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_job_that_failed_has_not_run_alone() {
-        let done = Done { ranks: 2, pmi_clients: 0 };
+        let done = Done { ranks: 2, ..Done::default() };
         let ended = |failure, done| Ended { failure, done };
         assert!(may_have_run_alone(PmiFlavour::Pmix, &ended(None, done)));
         assert!(!may_have_run_alone(PmiFlavour::None, &ended(None, done)));

@@ -62,7 +62,7 @@ pub enum Hop {
 }
 
 /// The shape; it holds two numbers, so it is copied freely.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tree {
     count: u32,
     fanout: u32,

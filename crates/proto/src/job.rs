@@ -582,6 +582,9 @@ impl Job {
 
     fn on_child_done(&mut self, now: Instant, child: usize, done: Done, out: &mut Effects) {
         self.children.on_done(self.facts.below[child], done);
+        if done.is_torn {
+            self.ends.tear();
+        }
         self.barriers.on_child_done(&self.facts, child, out);
         self.pmix(now, out, |pmix, view, out| pmix.on_child_done(view, child, out));
     }
@@ -842,6 +845,7 @@ impl Job {
         let mut done = Done {
             ranks: self.ranks.len() as u32,
             pmi_clients: self.ranks.iter().filter(|process| process.spoke_pmi).count() as u32,
+            is_torn: self.ends.is_torn(),
         };
         for below in self.children.iter().filter_map(|child| child.done) {
             done.ranks += below.ranks;

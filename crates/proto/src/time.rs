@@ -4,7 +4,7 @@ use core::ops::{Add, Sub};
 use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of some monotonic clock that the driver owns.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Instant(pub u64);
 
 impl Add<u64> for Instant {

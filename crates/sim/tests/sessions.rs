@@ -123,6 +123,7 @@ fn found_sessions_stay_good() {
         (560, "an agent was born that took a job for coming that was over"),
         (579, "a job's start waited for an orphan, and went on its way when the job was over"),
         (675, "an agent was started again whose parent had been lost below one agent and drawn below another"),
+        (12399, "agents behind one that was given up, and had never heard of the job, were not told that it was over"),
         (
             20290,
             "an agent that was cut off heard of a loss and a return at once, and sent what was for the one before to the next",
@@ -230,11 +231,6 @@ fn frames_of_another_life_are_void() {
     }
 }
 
-/// The same, with addresses, copies and dials as they really are.
-fn real(spec: SessionSpec) -> SessionSpec {
-    SessionSpec { new_addresses: true, two_copies: true, silent_dials: true, ..spec }
-}
-
 /// A chain: 1, 2 and 3 lose power at once, and stay lost; a job on 4 and 5 goes on, and others begin there.
 #[test]
 fn a_healthy_agent_outlives_all_three_above_it() {
@@ -242,7 +238,7 @@ fn a_healthy_agent_outlives_all_three_above_it() {
         let faults = [(SECOND, Fault::PowerLoss { agent: 3, above: 2, off_ns: u64::MAX })];
         let mut spec = chain(6, &[(SECOND / 2, &[4, 5]), (2 * SECOND, &[4, 5]), (40 * SECOND, &[0, 4, 5])], &faults);
         spec.jobs[0].work_ns = 30 * SECOND;
-        let report = run(SessionSpec { transport, ..real(spec) }).expect_good();
+        let report = run(SessionSpec { transport, ..spec }).expect_good();
         assert_eq!((report.launched, report.succeeded, report.nodes), (3, 3, (3, 3)));
     }
 }
@@ -257,7 +253,7 @@ fn a_revival_may_come_during_a_failure() {
             let jobs: [(u64, &[u32]); 2] = [(SECOND / 2, &[5, 6]), (40 * SECOND, &[1, 2, 3, 4, 5, 6])];
             let mut spec = chain(7, &jobs, &[(SECOND, fault), revive, (30 * SECOND, Fault::Revive)]);
             spec.jobs[0].work_ns = 20 * SECOND;
-            let report = run(SessionSpec { fanout: 2, ..real(spec) }).expect_good();
+            let report = run(SessionSpec { fanout: 2, ..spec }).expect_good();
             assert_eq!((report.succeeded, report.nodes), (2, (7, 0)), "{fault:?}, revived after {after_ms} ms");
         }
     }
@@ -274,7 +270,7 @@ fn of_two_living_copies_the_older_one_leaves() {
     ];
     let mut spec = chain(15, &[(SECOND / 2, &[7, 8]), (40 * SECOND, &[1, 3, 7, 8])], &faults);
     spec.jobs[0].work_ns = 20 * SECOND;
-    let report = run(SessionSpec { fanout: 2, ..real(spec) }).expect_good();
+    let report = run(SessionSpec { fanout: 2, ..spec }).expect_good();
     assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 2, (15, 0)));
 }
 
@@ -287,7 +283,7 @@ fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     ];
     let mut spec = chain(15, &[(SECOND / 2, &[7, 8])], &faults);
     spec.jobs[0].work_ns = 20 * SECOND;
-    let report = run(SessionSpec { fanout: 2, ..real(spec) }).expect_good();
+    let report = run(SessionSpec { fanout: 2, ..spec }).expect_good();
     assert_eq!((report.succeeded, report.nodes), (1, (14, 1)));
 }
 
@@ -298,7 +294,7 @@ fn of_two_newborn_copies_one_stays() {
         for seed in 0..20 {
             let mut spec = chain(4, &[(SECOND / 2, &[1, 2, 3])], &[]);
             spec.jobs[0].work_ns = 20 * SECOND;
-            let spec = SessionSpec { seed, transport, remote: true, broken_shells: vec![(2, 1)], ..real(spec) };
+            let spec = SessionSpec { seed, transport, remote: true, broken_shells: vec![(2, 1)], ..spec };
             let report = run(spec).expect_good();
             assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 1, (4, 0)), "seed {seed}");
         }
@@ -311,7 +307,7 @@ fn what_goes_again_waits_for_the_new_parent() {
     let mut spec = chain(17, &[], &[(1_869_716_325, Fault::SilenceLink { agent: 5 })]);
     let agents = [16, 13, 12, 9, 4, 1];
     spec.jobs = vec![JobPlan { work_ns: 705_117_011, lines: 1, ..JobPlan::plain(1_815_677_093, agents, 3) }];
-    let spec = SessionSpec { seed: 2042, fanout: 3, transport: AgentTransport::Tree, ..real(spec) };
+    let spec = SessionSpec { seed: 2042, fanout: 3, transport: AgentTransport::Tree, ..spec };
     assert_eq!(run(spec).expect_good().succeeded, 1);
 }
 
@@ -326,7 +322,7 @@ fn who_is_taken_in_ends_jobs_that_are_over() {
     let agents = [0, 5, 6, 7, 8, 9, 10, 13, 18];
     let job =
         JobPlan { wait_ns: 403_722_788, work_ns: 1_716_535, lines: 1, ..JobPlan::plain(2_264_739_141, agents, 2) };
-    let spec = SessionSpec { seed: 1246, fanout: 2, jobs: vec![job], ..real(chain(19, &[], &faults)) };
+    let spec = SessionSpec { seed: 1246, fanout: 2, jobs: vec![job], ..chain(19, &[], &faults) };
     run(spec).expect_good();
 }
 
@@ -336,6 +332,6 @@ fn a_stopped_agent_is_lost() {
     let faults = [(SECOND, Fault::Stop { agent: 1, for_ns: u64::MAX })];
     let mut spec = chain(7, &[(SECOND / 2, &[3, 4]), (20 * SECOND, &[0, 3, 4])], &faults);
     spec.jobs[0].work_ns = 15 * SECOND;
-    let report = run(SessionSpec { fanout: 2, stops: true, ..real(spec) }).expect_good();
+    let report = run(SessionSpec { fanout: 2, ..spec }).expect_good();
     assert_eq!((report.succeeded, report.nodes), (2, (6, 1)));
 }

@@ -121,7 +121,7 @@ byte_enum! {
 }
 
 /// One frame, decoded.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Frame {
     pub kind: Kind,
     pub class: Class,

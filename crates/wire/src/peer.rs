@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 
 /// The secret that every link of a session proves to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ pub enum Role {
 }
 
 /// What an agent without a parent says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Orphan {
     /// Its incarnation.
     pub life: u32,
@@ -112,7 +112,7 @@ pub struct Orphan {
 }
 
 /// An agent that is gone, as one of those above it saw it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Gone {
     /// Who saw it.
     pub by: AgentId,
@@ -323,6 +323,8 @@ pub struct Done {
     pub ranks: u32,
     /// Ranks that ever spoke PMI.
     pub pmi_clients: u32,
+    /// Agents of it were lost, or given up: they, and those behind them, may have something of the job still.
+    pub is_torn: bool,
 }
 
 /// The end of a job, told to its launcher.

@@ -32,7 +32,7 @@ pub struct Welcome {
 }
 
 /// One node of a session.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NodeState {
     pub host: String,
     pub slots: u32,
@@ -40,7 +40,7 @@ pub struct NodeState {
 }
 
 /// Whether a node's agent is there.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Presence {
     Starting,
     Up,
@@ -75,7 +75,7 @@ pub enum JobState {
 }
 
 /// One decision of the root about who is in the session. An agent knows the others by a beginning of the root's log of these.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Entry {
     /// These agents are lost. The children of each are the root's from now on.
     Lost(Vec<AgentId>),
@@ -84,7 +84,7 @@ pub enum Entry {
 }
 
 /// Where an agent is, if it is not where the tree was drawn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// Its incarnation: how long the log was when it was last started; 0: with the session.
     pub life: u32,

@@ -146,7 +146,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         finalized: false,
         waiting: 3,
     };
-    let done = Done { ranks: 2, pmi_clients: 1 };
+    let done = Done { ranks: 2, pmi_clients: 1, is_torn: true };
     let (agent, parent, asker) = (AgentId(5), AgentId(2), AgentId(1));
     vec![
         ("launch", Control::Launch(job().into())),

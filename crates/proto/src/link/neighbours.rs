@@ -9,6 +9,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::AgentId;
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Neighbours {
     children: BTreeMap<AgentId, LinkId>,
     /// Children that were started and have not linked back.

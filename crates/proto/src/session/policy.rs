@@ -4,7 +4,7 @@
 
 use wireup_wire::peer::SessionSpec;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
     /// It ends with its job. Whoever loses its parent leaves at once; frames go through the tree as it was drawn.
     OneRun,

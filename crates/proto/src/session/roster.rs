@@ -14,7 +14,7 @@ use wireup_wire::session::{Entry, Kin, Place};
 
 const ROOT: AgentId = AgentId(0);
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Roster {
     tree: Tree,
     /// So many entries of the log.

@@ -13,6 +13,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::route::Lives;
 use wireup_wire::session::Kin;
 
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Routes {
     me: AgentId,
     tree: Tree,

@@ -41,7 +41,7 @@ impl World {
     /// Where a copy listens. The root's address never changes.
     pub(super) fn address(&self, copy: u32) -> String {
         let (host, life) = (self.host_of(copy), self.copies[copy as usize].life);
-        if self.spec.new_addresses && host != 0 { format!("agent {host} life {life}") } else { format!("agent {host}") }
+        if host != 0 { format!("agent {host} life {life}") } else { format!("agent {host}") }
     }
 
     /// The first address decides; what none of our agents wrote leads nowhere.
@@ -50,7 +50,7 @@ impl World {
         if host as usize >= self.hosts.len() {
             return Answer::Refusal;
         }
-        if self.is_walled_off(self.host_of(copy), host) || (self.spec.silent_dials && self.is_off(host)) {
+        if self.is_walled_off(self.host_of(copy), host) || self.is_off(host) {
             return Answer::Silence;
         }
         let is_it = |copy: &u32| life.is_none_or(|life| self.copies[*copy as usize].life == life);

@@ -91,7 +91,7 @@ impl World {
     }
 
     fn stop_agent(&mut self, agent: u32, for_ns: u64) {
-        let Some(copy) = self.newest_at(agent).filter(|_| agent != 0 && self.spec.stops) else { return };
+        let Some(copy) = self.newest_at(agent).filter(|_| agent != 0) else { return };
         let until = Instant(self.clock.now().0.saturating_add(for_ns));
         self.checks.strike(agent, until);
         // Its children give their links to it up; when it goes on, it takes them for gone.

@@ -138,10 +138,6 @@ impl World {
         if self.living(starter).is_none() || !self.is_startable(starter, shell, at) {
             return;
         }
-        if !self.spec.two_copies {
-            // An older one that nobody hears is gone.
-            self.living_at(at).into_iter().for_each(|older| self.agent_dies(older));
-        }
         if bootstrap.parent.is_empty() {
             bootstrap.parent = vec![self.address(starter)];
         }

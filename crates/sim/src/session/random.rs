@@ -62,7 +62,7 @@ fn with_faults(seed: u64, stream: &str, faults: RangeInclusive<u64>) -> SessionS
 
 /// A session in which hosts lose power, do not hear each other, and agents are started beside older ones that still live.
 pub fn fierce(seed: u64) -> SessionSpec {
-    let mut spec = SessionSpec { new_addresses: true, two_copies: true, silent_dials: true, stops: true, ..calm(seed) };
+    let mut spec = calm(seed);
     let mut rng = Rng::stream(seed, "fierce");
     let agents = spec.agents;
     for _ in 0..rng.between(1, 12) {

@@ -100,10 +100,6 @@ pub fn as_rust(spec: &SessionSpec) -> String {
     field("no_start", format!("vec!{:?}", spec.no_start));
     field("broken_shells", format!("vec!{:?}", spec.broken_shells));
     field("remote", spec.remote.to_string());
-    field("new_addresses", spec.new_addresses.to_string());
-    field("two_copies", spec.two_copies.to_string());
-    field("silent_dials", spec.silent_dials.to_string());
-    field("stops", spec.stops.to_string());
     text.push_str("    ..SessionSpec::default()\n}");
     text
 }

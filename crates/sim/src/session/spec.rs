@@ -19,14 +19,6 @@ pub struct SessionSpec {
     pub broken_shells: Vec<(u32, u32)>,
     /// Agents are called over a network: who cannot reach one lets somebody above try.
     pub remote: bool,
-    /// Each agent of a host listens at an address of its own.
-    pub new_addresses: bool,
-    /// An agent that is started again does not end the one before it on its host.
-    pub two_copies: bool,
-    /// Hosts without power do not answer; else they refuse.
-    pub silent_dials: bool,
-    /// Agents are stopped; else that fault does nothing.
-    pub stops: bool,
     /// Say what happens.
     pub trace: bool,
 }
@@ -136,10 +128,6 @@ impl Default for SessionSpec {
             no_start: Vec::new(),
             broken_shells: Vec::new(),
             remote: false,
-            new_addresses: false,
-            two_copies: false,
-            silent_dials: false,
-            stops: false,
             trace: false,
         }
     }

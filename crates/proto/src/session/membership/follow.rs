@@ -59,16 +59,18 @@ impl Membership {
     ) -> Vec<AgentId> {
         let moved = self.routes.roster.apply(entry);
         let roster = &self.routes.roster;
-        self.up.retain(|agent| !roster.is_lost(*agent) && roster.is_below(view.me, *agent));
+        let is_ours = |agent: AgentId| !roster.is_lost(agent) && roster.is_below(view.me, agent);
+        self.up.retain(|agent| is_ours(*agent));
+        self.reported.retain(|agent, _| is_ours(*agent));
         if self.writer.is_some() {
             // What goes to them again waits for them.
             moved.iter().for_each(|child| fx.push(Effect::Expect(*child)));
         }
         for &agent in agents {
-            self.reported.remove(&agent);
+            // What waits to be said of it is said of nobody after it.
+            fx.push(Effect::Starter(starter::Input::Lost(agent)));
             if view.neighbours.has_child(agent) {
                 // Its link may work, but the others go on without it.
-                fx.push(Effect::Starter(starter::Input::Lost(agent)));
                 fx.push(Effect::Cut(agent));
             }
             fx.jobs(view.jobs.ids(), || JobInput::AgentLost(agent));

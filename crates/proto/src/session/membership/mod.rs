@@ -20,6 +20,8 @@
 
 mod decide;
 mod follow;
+#[cfg(test)]
+mod model;
 mod nodes;
 mod report;
 mod search;
@@ -43,6 +45,7 @@ use writer::Writer;
 /// The last job's number, and jobs that may still have something to say.
 pub type LiveOf<'a> = &'a dyn Fn() -> (JobId, Vec<JobId>);
 
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Membership {
     routes: Routes,
     /// Agents of the subtree that are linked.

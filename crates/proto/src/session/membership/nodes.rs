@@ -4,6 +4,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::{NodeState, Presence};
 
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Nodes {
     nodes: Vec<NodeState>,
     /// Nodes of which it is not known yet whether they come.

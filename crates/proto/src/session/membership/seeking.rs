@@ -19,6 +19,7 @@ pub fn lease_ns(view: &View<'_>) -> u64 {
     view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
 
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Seeking {
     /// When the root was last heard, or the parent lost.
     pub heard: Instant,

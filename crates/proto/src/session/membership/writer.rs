@@ -10,6 +10,7 @@ use wireup_wire::session::Entry;
 /// Entries that are kept for agents that come back. Chosen: more losses than any session sees in the time of a lease.
 const KEPT_MAX: usize = 4096;
 
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Writer {
     pub nodes: Nodes,
     /// The end of the log.

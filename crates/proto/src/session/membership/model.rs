@@ -1,0 +1,666 @@
+//! Every order of events in a small session: agents die, links break, and agents are wanted back, at any moment.
+//!
+//! The agents are the part itself and its neighbours, as they are. Around them are links, which keep the order of what goes over them, or
+//! break and lose it; starts, which take any time; and time, which passes whenever it may. What must hold is checked after each event, and
+//! what must have come about where nothing is left to happen.
+
+use super::*;
+use crate::io::{LinkId, Output};
+use crate::link::Neighbours;
+use crate::outbox::control_frame;
+use crate::session::inputs::starter;
+use crate::session::{Effect, Jobs, Roster};
+use stateright::{Checker, Model, Property};
+use std::collections::VecDeque;
+use wireup_coll::tree::Hop;
+use wireup_wire::frame::Frame;
+use wireup_wire::peer::{self, AgentSpec, Control, MissingAgent, Orphan};
+use wireup_wire::session::{Entry, Log};
+
+const ROOT: u32 = 0;
+const NOBODY: u32 = u32::MAX;
+const T: Instant = Instant(0);
+const LATER: Instant = Instant(1);
+const NEVER: Instant = Instant(2);
+
+/// Small sessions, and what may happen in them.
+struct Sessions {
+    session: SessionSpec,
+    tree: Tree,
+    faults: u8,
+    revivals: u8,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct World {
+    copies: BTreeMap<u32, Copy>,
+    links: BTreeMap<u32, Link>,
+    /// What the root has written.
+    log: Vec<Entry>,
+    faults: u8,
+    revivals: u8,
+    wrong: Option<String>,
+}
+
+/// A process that is an agent; of one agent there may be several.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Copy {
+    agent: AgentId,
+    members: Membership,
+    neighbours: Neighbours,
+    /// Children that it has started and that are not linked.
+    starting: BTreeSet<AgentId>,
+    /// It was started by this copy, which it has not dialled yet.
+    starter: Option<u32>,
+    has_linked: bool,
+    /// A link of it was broken: it may have to leave.
+    was_cut: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Link {
+    /// The one nearer to the root first.
+    ends: [End; 2],
+    is_cut: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct End {
+    copy: u32,
+    is_open: bool,
+    inbox: VecDeque<Said>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Said {
+    Frame(Frame),
+    Closed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Event {
+    Arrives {
+        link: u32,
+        end: usize,
+    },
+    /// A newborn dials the one that has started it.
+    Dials(u32),
+    /// A child does not come.
+    GivesUp(u32, AgentId),
+    Seeks(u32),
+    /// Of an agent that cannot come.
+    LeaseEnds(AgentId),
+
+    // Faults.
+    Dies(u32),
+    Breaks(u32),
+    /// Of an agent that could.
+    LeaseEndsEarly(AgentId),
+    /// A child that is on its way.
+    GivesUpEarly(u32, AgentId),
+
+    Revive,
+}
+
+fn live() -> (JobId, Vec<JobId>) {
+    (JobId(0), Vec::new())
+}
+
+impl Sessions {
+    fn new(agents: u32, fanout: u32, faults: u8, revivals: u8) -> Sessions {
+        let session = SessionSpec {
+            fanout,
+            agents: (0..agents).map(|agent| AgentSpec { host: format!("n{agent}") }).collect(),
+            standing: Some(Default::default()),
+            ..SessionSpec::default()
+        };
+        Sessions { session, tree: Tree::new(agents, fanout), faults, revivals }
+    }
+
+    fn newborn(&self, agent: AgentId, kin: &Kin, starter: Option<u32>) -> Copy {
+        Copy {
+            agent,
+            members: Membership::new(agent, self.tree, &self.session, vec!["root".into()], kin),
+            neighbours: Neighbours::default(),
+            starting: BTreeSet::new(),
+            starter,
+            has_linked: false,
+            was_cut: false,
+        }
+    }
+
+    /// All are there, and nothing is under way.
+    fn settled(&self) -> World {
+        let root = self.newborn(AgentId(0), &Kin::default(), None);
+        let copies = BTreeMap::from([(ROOT, root)]);
+        let mut world = World { copies, links: BTreeMap::new(), log: Vec::new(), faults: 0, revivals: 0, wrong: None };
+        self.tell(&mut world, ROOT, Input::Begin, T);
+        while let Some(event) = world.progress().first() {
+            self.happen(&mut world, *event);
+        }
+        World { faults: self.faults, revivals: self.revivals, ..world }
+    }
+
+    fn happen(&self, world: &mut World, event: Event) {
+        match event {
+            Event::Arrives { link, end } => self.on_arrival(world, link, end),
+            Event::Dials(number) => self.on_dial(world, number),
+            Event::GivesUp(number, child) | Event::GivesUpEarly(number, child) => {
+                let copy = world.copy(number);
+                copy.starting.remove(&child);
+                copy.neighbours.forget(child);
+                self.report(world, number, child);
+            }
+            Event::Seeks(number) => self.tell(world, number, Input::Tick, T),
+            Event::LeaseEnds(agent) | Event::LeaseEndsEarly(agent) => {
+                for (of, until) in &mut world.copy(ROOT).members.writer.as_mut().expect("the root's").leases {
+                    *until = if *of == agent { T } else { NEVER };
+                }
+                self.tell(world, ROOT, Input::Tick, LATER);
+            }
+            Event::Dies(number) => world.die(number),
+            Event::Breaks(link) => world.cut(link),
+            Event::Revive => self.tell(world, ROOT, Input::Revive, T),
+        }
+        match event {
+            Event::Dies(_) | Event::Breaks(_) | Event::LeaseEndsEarly(_) | Event::GivesUpEarly(..) => world.faults -= 1,
+            Event::Revive => world.revivals -= 1,
+            _ => {}
+        }
+        self.check(world);
+    }
+
+    fn report(&self, world: &mut World, number: u32, agent: AgentId) {
+        let missing = MissingAgent { agent, problem: "gone".into() };
+        self.tell(world, number, Input::ReportLost(missing), T);
+    }
+
+    fn on_arrival(&self, world: &mut World, link: u32, end: usize) {
+        let Some(at) = world.links.get_mut(&link) else { return };
+        let (number, said) = (at.ends[end].copy, at.ends[end].inbox.pop_front());
+        match said {
+            None => {}
+            Some(Said::Frame(frame)) => self.on_frame(world, number, LinkId(link), &frame),
+            Some(Said::Closed) => {
+                at.ends[end].is_open = false;
+                world.forget_closed(link);
+                self.on_down(world, number, LinkId(link));
+            }
+        }
+    }
+
+    fn on_frame(&self, world: &mut World, number: u32, link: LinkId, frame: &Frame) {
+        let copy = world.copy(number);
+        let branch = copy.neighbours.linked().find(|child| copy.neighbours.child(*child) == Some(link));
+        let from_above = copy.neighbours.up() == Some(link) || copy.root_link() == Some(link);
+        let input = match (peer::decode(&frame.payload).expect("our own message"), branch) {
+            (Control::Log(log), None) if from_above => Input::Log(log),
+            (Control::Here(agents), Some(branch)) => Input::Here { branch, agents },
+            (Control::Gone(gone), Some(branch)) => Input::Gone { branch, gone },
+            // From one that is a neighbour no more.
+            _ => return,
+        };
+        self.tell(world, number, input, T);
+    }
+
+    fn on_down(&self, world: &mut World, number: u32, link: LinkId) {
+        let copy = world.copy(number);
+        let child = copy.neighbours.linked().find(|child| copy.neighbours.child(*child) == Some(link));
+        if let Some(child) = child {
+            copy.neighbours.on_child_down(child);
+            self.report(world, number, child);
+        } else if copy.neighbours.up() == Some(link) || copy.root_link() == Some(link) {
+            copy.neighbours.on_up_lost();
+            self.tell(world, number, Input::ParentLost, T);
+        }
+    }
+
+    /// As `Agent::on_link_up`, at both ends.
+    fn on_dial(&self, world: &mut World, number: u32) {
+        let copy = world.copy(number);
+        let (agent, life) = (copy.agent, copy.life());
+        let parent = copy.starter.take().filter(|parent| *parent != NOBODY);
+        let Some(parent) = parent else { return world.die(number) };
+        let link = world.connect(parent, number);
+        let above = world.copy(parent);
+        let is_wanted = above.starting.contains(&agent)
+            && above.neighbours.expects(agent)
+            && above.members.routes.roster.life(agent) == life;
+        if is_wanted {
+            above.starting.remove(&agent);
+            let waiting = above.neighbours.on_child_up(agent, link);
+            waiting.into_iter().for_each(|frame| world.send(parent, link, frame));
+            self.tell(world, parent, Input::Linked(agent), T);
+        } else {
+            world.send(parent, link, control_frame(JobId(0), &Control::Log(Log::unfit())));
+            world.close(parent, link);
+        }
+        let copy = world.copy(number);
+        copy.has_linked = is_wanted;
+        let waiting = copy.neighbours.on_up(link);
+        waiting.into_iter().for_each(|frame| world.send(number, link, frame));
+        self.tell(world, number, Input::ParentUp, T);
+    }
+
+    fn on_orphan(&self, world: &mut World, number: u32, orphan: Orphan) {
+        let agent = world.copy(number).agent;
+        let link = world.connect(ROOT, number);
+        self.tell(world, number, Input::RootReached(link), T);
+        self.tell(world, ROOT, Input::Orphan { link, agent, orphan }, T);
+    }
+
+    /// All that comes of an input, as `Agent` does it.
+    fn tell(&self, world: &mut World, number: u32, input: Input, now: Instant) {
+        let mut stack = vec![Effect::Membership(input)];
+        let (mut born, mut seeks) = (Vec::new(), None);
+        while let Some(effect) = stack.pop() {
+            let Some(copy) = world.copies.get_mut(&number) else { break };
+            match effect {
+                Effect::Membership(input) => {
+                    let fx = &mut Effects::default();
+                    let view = View {
+                        now,
+                        me: copy.agent,
+                        tree: self.tree,
+                        session: &self.session,
+                        policy: Policy::of(&self.session),
+                        neighbours: &copy.neighbours,
+                        addresses: &[],
+                        jobs: &Jobs::default(),
+                        is_leaving: false,
+                    };
+                    copy.members.handle(&view, &live, input, fx);
+                    copy.forget_times();
+                    stack.extend(fx.reversed());
+                }
+                Effect::Up(job, message) if number != ROOT => {
+                    if let Some((link, frame)) = copy.neighbours.for_parent(control_frame(job, &message)) {
+                        world.send(number, link, frame);
+                    }
+                }
+                Effect::Children(message) => {
+                    if let (ROOT, Control::Log(log)) = (number, &message) {
+                        world.log.extend(log.entries.iter().cloned());
+                    }
+                    let children: Vec<AgentId> = copy.neighbours.all().collect();
+                    stack.extend(children.into_iter().rev().map(|child| Effect::Child(child, message.clone())));
+                }
+                Effect::Child(child, message) => {
+                    stack.push(Effect::ChildFrame(child, control_frame(JobId(0), &message)))
+                }
+                Effect::ChildFrame(child, frame) => {
+                    if let Some((link, frame)) = copy.neighbours.for_child(child, frame) {
+                        world.send(number, link, frame);
+                    }
+                }
+                Effect::Send(link, frame) => world.send(number, link, frame),
+                Effect::Do(Output::CloseLink { link }) => world.close(number, link),
+                Effect::Do(Output::Rejoin { orphan, .. }) => seeks = Some(orphan),
+                Effect::Expect(child) => copy.neighbours.expect(child),
+                Effect::Cut(child) => {
+                    copy.neighbours.forget(child);
+                    if let Some(link) = copy.neighbours.on_child_down(child) {
+                        world.close(number, link);
+                    }
+                }
+                Effect::TakeIn { link, agent, missed } => {
+                    let waiting = copy.neighbours.forget(agent);
+                    copy.neighbours.on_child_up(agent, link);
+                    stack.extend(waiting.into_iter().rev().map(|frame| Effect::ChildFrame(agent, frame)));
+                    stack.push(Effect::Membership(Input::Linked(agent)));
+                    stack.push(Effect::Child(agent, Control::Log(missed)));
+                }
+                Effect::TakenIn(link) => {
+                    let waiting = copy.neighbours.on_up(link);
+                    waiting.into_iter().for_each(|frame| world.send(number, link, frame));
+                    stack.push(Effect::Membership(Input::ParentUp));
+                }
+                Effect::Starter(starter::Input::Start(child)) => {
+                    copy.neighbours.expect(child);
+                    copy.starting.insert(child);
+                    let kin = copy.members.kin(Policy::of(&self.session), &live);
+                    let newborn = self.newborn(child, &kin, Some(number));
+                    let place = first_free(&world.copies, child.0);
+                    world.copies.insert(place, newborn);
+                    born.push(place);
+                }
+                Effect::Starter(starter::Input::Lost(child)) => {
+                    copy.starting.remove(&child);
+                }
+                Effect::Leave => {
+                    self.check_leave(world, number);
+                    world.die(number);
+                }
+                _ => {}
+            }
+        }
+        born.into_iter().for_each(|number| self.tell(world, number, Input::Begin, T));
+        if let Some(orphan) = seeks.filter(|_| world.copies.contains_key(&number)) {
+            self.on_orphan(world, number, orphan);
+        }
+    }
+}
+
+/// What must hold.
+impl Sessions {
+    /// No agent of the current incarnation leaves, unless the root has decided so, or will, since its link broke.
+    fn check_leave(&self, world: &mut World, number: u32) {
+        let (copy, root) = (&world.copies[&number], &world.copies[&ROOT]);
+        let roster = &root.members.routes.roster;
+        let life = copy.life();
+        let is_decided = roster.is_lost(copy.agent) || roster.life(copy.agent) != life;
+        let has_twin =
+            world.copies.iter().any(|(of, twin)| *of != number && twin.agent == copy.agent && twin.life() == life);
+        if copy.has_linked && !copy.was_cut && !is_decided && !has_twin {
+            world.wrong = Some(format!("agent {} leaves, and nobody knows why", copy.agent));
+        }
+    }
+
+    fn check(&self, world: &mut World) {
+        if world.wrong.is_none() {
+            world.wrong = self.problem(world);
+        }
+    }
+
+    fn problem(&self, world: &World) -> Option<String> {
+        // What each knows is a beginning of the log.
+        for copy in world.copies.values() {
+            if self.fold(&world.log, copy.members.routes.roster.at()).as_ref() != Some(&copy.members.routes.roster) {
+                return Some(format!("agent {} knows another tree", copy.agent));
+            }
+        }
+        // Of an incarnation at most one copy is linked, and those below know no more than those above.
+        let mut linked = BTreeSet::new();
+        for (number, copy) in &world.copies {
+            for child in copy.neighbours.linked() {
+                let Some(below) = world.below(*number, child).map(|below| &world.copies[&below]) else { continue };
+                if below.agent != child || !linked.insert((child, below.life())) {
+                    return Some(format!("two of agent {child} are linked"));
+                }
+                if below.members.routes.roster.at() > copy.members.routes.roster.at() {
+                    return Some(format!("agent {child} knows more than its parent"));
+                }
+            }
+        }
+        // No frame goes round.
+        let agents = (0..self.tree.count()).map(AgentId);
+        let goes_round = |from: u32, to| world.hops(from, to) > 2 * self.tree.count();
+        let round = agents.into_iter().find(|to| world.copies.keys().any(|from| goes_round(*from, *to)));
+        round.map(|to| format!("a frame for agent {to} goes round"))
+    }
+
+    /// The tree after so many entries; `None` if it is not as `log` says.
+    fn fold(&self, log: &[Entry], at: u32) -> Option<Roster> {
+        let mut roster = Roster::new(self.tree, &Kin::default());
+        log.get(..at as usize)?.iter().for_each(|entry| drop(roster.apply(entry)));
+        Some(roster)
+    }
+
+    /// Where nothing is left to happen: all that are not lost are one tree, each with all below it known, and nobody else lives.
+    fn is_settled(&self, world: &World) -> bool {
+        let root = &world.copies[&ROOT];
+        let roster = &root.members.routes.roster;
+        let nodes = root.members.nodes().expect("the root's");
+        let is_there = |agent: AgentId| match roster.parent(agent) {
+            _ if roster.is_lost(agent) => !world.copies.values().any(|copy| copy.agent == agent),
+            None => true,
+            Some(parent) => {
+                let mut copies = world.copies.iter().filter(|(_, copy)| copy.agent == agent);
+                let (one, more) = (copies.next(), copies.next());
+                let above = world.copies.iter().find(|(_, copy)| copy.agent == parent);
+                let (Some((number, copy)), None, Some((above, _))) = (one, more, above) else { return false };
+                let below: BTreeSet<AgentId> = roster.subtree(agent).into_iter().skip(1).collect();
+                world.below(*above, agent) == Some(*number)
+                    && copy.members.routes.roster == *roster
+                    && copy.members.up == below
+                    && copy.members.reported.is_empty()
+            }
+        };
+        let mut agents = (0..self.tree.count()).map(AgentId);
+        let known = agents.clone().all(|agent| nodes.is_up(agent) != roster.is_lost(agent));
+        known && agents.all(is_there) && root.members.writer.as_ref().is_some_and(|writer| writer.leases.is_empty())
+    }
+}
+
+/// The number of something that belongs to number `to`: so equal worlds have equal numbers.
+fn first_free<T>(of: &BTreeMap<u32, T>, to: u32) -> u32 {
+    (8 * to..).find(|number| !of.contains_key(number)).unwrap_or(NOBODY)
+}
+
+impl Copy {
+    fn life(&self) -> u32 {
+        self.members.routes.roster.life(self.agent)
+    }
+
+    /// The link to a root that has not said yet that it is the parent.
+    fn root_link(&self) -> Option<LinkId> {
+        self.members.seeking.as_ref().and_then(|seeking| seeking.link)
+    }
+
+    /// Time passes when it may; so what the clock said is no part of a state.
+    fn forget_times(&mut self) {
+        if let Some(seeking) = &mut self.members.seeking {
+            let (link, again_at) = (seeking.link, seeking.again_at.map(|_| T));
+            *seeking = Seeking::new(T);
+            (seeking.link, seeking.again_at) = (link, again_at);
+        }
+        if let Some(writer) = &mut self.members.writer {
+            writer.leases.values_mut().for_each(|until| *until = T);
+        }
+    }
+}
+
+impl World {
+    fn copy(&mut self, number: u32) -> &mut Copy {
+        self.copies.get_mut(&number).expect("it lives")
+    }
+
+    fn connect(&mut self, above: u32, below: u32) -> LinkId {
+        let link = first_free(&self.links, below);
+        let ends = [above, below].map(|copy| End { copy, is_open: true, inbox: VecDeque::new() });
+        self.links.insert(link, Link { ends, is_cut: false });
+        LinkId(link)
+    }
+
+    fn send(&mut self, from: u32, LinkId(link): LinkId, frame: Frame) {
+        let Some(link) = self.links.get_mut(&link) else { return };
+        let Some(own) = link.ends.iter().position(|end| end.copy == from && end.is_open) else { return };
+        let other = &mut link.ends[1 - own];
+        if other.is_open && !link.is_cut {
+            other.inbox.push_back(Said::Frame(frame));
+        }
+    }
+
+    fn close(&mut self, by: u32, LinkId(link): LinkId) {
+        let Some(at) = self.links.get_mut(&link) else { return };
+        let Some(own) = at.ends.iter().position(|end| end.copy == by && end.is_open) else { return };
+        at.ends[own].is_open = false;
+        at.ends[own].inbox.clear();
+        let other = &mut at.ends[1 - own];
+        if other.is_open && !at.is_cut {
+            other.inbox.push_back(Said::Closed);
+        }
+        self.forget_closed(link);
+    }
+
+    fn forget_closed(&mut self, link: u32) {
+        if self.links.get(&link).is_some_and(|link| !link.ends.iter().any(|end| end.is_open)) {
+            self.links.remove(&link);
+        }
+    }
+
+    fn cut(&mut self, link: u32) {
+        let Some(at) = self.links.get_mut(&link) else { return };
+        at.is_cut = true;
+        for end in &mut at.ends {
+            end.inbox = VecDeque::from([Said::Closed]);
+        }
+        let below = at.ends[1].copy;
+        self.copy(below).was_cut = true;
+    }
+
+    fn die(&mut self, number: u32) {
+        let links: Vec<u32> = self.links.keys().copied().collect();
+        links.into_iter().for_each(|link| self.close(number, LinkId(link)));
+        self.copies.remove(&number);
+        for copy in self.copies.values_mut() {
+            copy.starter = copy.starter.map(|starter| if starter == number { NOBODY } else { starter });
+        }
+    }
+
+    /// The copy at the lower end of a child's link, unless that is broken.
+    fn below(&self, number: u32, child: AgentId) -> Option<u32> {
+        let LinkId(link) = self.copies[&number].neighbours.child(child)?;
+        let link = self.links.get(&link).filter(|link| !link.is_cut && link.ends.iter().all(|end| end.is_open))?;
+        Some(link.ends[1].copy)
+    }
+
+    /// How many hops a frame makes until it is there, waits, or is dropped.
+    fn hops(&self, from: u32, to: AgentId) -> u32 {
+        let (mut at, mut hops, mut came_down) = (from, 0, false);
+        while hops < 100 {
+            let copy = &self.copies[&at];
+            let next = match copy.members.routes.roster.next_hop(copy.agent, to) {
+                Hop::Here => None,
+                Hop::Parent if came_down => None,
+                Hop::Parent => copy.neighbours.up().and_then(|LinkId(link)| Some(self.links.get(&link)?.ends[0].copy)),
+                Hop::Child(child) => {
+                    came_down = true;
+                    self.below(at, child)
+                }
+            };
+            let Some(next) = next.filter(|next| self.copies.contains_key(next)) else { break };
+            (at, hops) = (next, hops + 1);
+        }
+        hops
+    }
+
+    /// The world for a reader: each copy with its links.
+    fn picture(&self) -> String {
+        let copy = |(number, copy): (&u32, &Copy)| {
+            let Membership { routes, up, reported, seeking, writer, .. } = &copy.members;
+            let known = (routes.roster.at(), routes.roster.places());
+            let leases = writer.as_ref().map(|writer| (&writer.leases, &writer.nodes));
+            let (seeks, neighbours, dials) = (seeking.is_some(), &copy.neighbours, copy.starter);
+            format!(
+                "copy {number} is agent {}: {known:?}, up {up:?}, reported {reported:?}, seeks {seeks}, {leases:?}, {neighbours:?}, {dials:?}\n",
+                copy.agent
+            )
+        };
+        let link = |(number, link): (&u32, &Link)| format!("link {number}: {link:?}\n");
+        self.copies.iter().map(copy).chain(self.links.iter().map(link)).collect()
+    }
+
+    /// What can happen without a fault.
+    fn progress(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (&link, at) in &self.links {
+            let has_said = |end: &usize| at.ends[*end].is_open && !at.ends[*end].inbox.is_empty();
+            events.extend((0..2).filter(has_said).map(|end| Event::Arrives { link, end }));
+        }
+        for (&number, copy) in &self.copies {
+            events.extend(copy.starter.map(|_| Event::Dials(number)));
+            let lost = copy.starting.iter().filter(|child| !self.is_coming(number, **child));
+            events.extend(lost.map(|child| Event::GivesUp(number, *child)));
+            let waits = |seeking: &Seeking| seeking.again_at.is_some() && seeking.link.is_none();
+            events.extend(copy.members.seeking.as_ref().is_some_and(waits).then_some(Event::Seeks(number)));
+        }
+        let leases = self.copies[&ROOT].members.writer.iter().flat_map(|writer| writer.leases.keys());
+        events.extend(leases.filter(|agent| !self.can_come(**agent)).map(|agent| Event::LeaseEnds(*agent)));
+        events
+    }
+
+    fn is_coming(&self, parent: u32, child: AgentId) -> bool {
+        self.copies.values().any(|copy| copy.agent == child && copy.starter == Some(parent))
+    }
+
+    /// Whether an agent of the current incarnation lives that has not given up.
+    fn can_come(&self, agent: AgentId) -> bool {
+        let life = self.copies[&ROOT].members.routes.roster.life(agent);
+        self.copies.values().any(|copy| copy.agent == agent && copy.life() == life)
+    }
+
+    fn faults(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.faults > 0 {
+            events.extend(self.copies.keys().filter(|number| **number != ROOT).map(|number| Event::Dies(*number)));
+            let whole = |link: &Link| !link.is_cut && link.ends.iter().all(|end| end.is_open);
+            events.extend(self.links.iter().filter(|(_, link)| whole(link)).map(|(link, _)| Event::Breaks(*link)));
+            let leases = self.copies[&ROOT].members.writer.iter().flat_map(|writer| writer.leases.keys());
+            events.extend(leases.filter(|agent| self.can_come(**agent)).map(|agent| Event::LeaseEndsEarly(*agent)));
+            for (&number, copy) in &self.copies {
+                let coming = copy.starting.iter().filter(|child| self.is_coming(number, **child));
+                events.extend(coming.map(|child| Event::GivesUpEarly(number, *child)));
+            }
+        }
+        let nodes = self.copies[&ROOT].members.nodes();
+        if self.revivals > 0 && nodes.is_some_and(|nodes| !nodes.lost().is_empty()) {
+            events.push(Event::Revive);
+        }
+        events
+    }
+}
+
+impl Model for Sessions {
+    type State = World;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![self.settled()]
+    }
+
+    fn actions(&self, world: &World, events: &mut Vec<Event>) {
+        if world.wrong.is_none() {
+            events.extend(world.progress());
+            events.extend(world.faults());
+        }
+    }
+
+    fn next_state(&self, world: &World, event: Event) -> Option<World> {
+        let mut next = world.clone();
+        self.happen(&mut next, event);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no rule is broken", |_, world: &World| world.wrong.is_none()),
+            Property::always("it settles", |sessions: &Sessions, world: &World| {
+                !world.progress().is_empty() || world.wrong.is_some() || sessions.is_settled(world)
+            }),
+            Property::sometimes("two of an agent live", |_, world: &World| {
+                let mut seen = BTreeSet::new();
+                !world.copies.values().all(|copy| seen.insert(copy.agent))
+            }),
+        ]
+    }
+}
+
+/// All states of a session; how many there are.
+fn explore(sessions: Sessions) -> usize {
+    let checker = sessions.checker().threads(2).spawn_bfs().join();
+    for name in ["no rule is broken", "it settles"] {
+        if let Some(path) = checker.discovery(name) {
+            let world = path.last_state().clone();
+            let events: String = path.into_actions().iter().map(|event| format!("{event:?}\n")).collect();
+            panic!("{name}: {:?}\n{events}\nlog {:?}\n{}", world.wrong, world.log, world.picture());
+        }
+    }
+    assert!(checker.discovery("two of an agent live").is_some(), "nothing much happened");
+    checker.unique_state_count()
+}
+
+#[test]
+fn small_sessions_keep_the_rules_whatever_happens() {
+    let t = std::env::var("MODEL").unwrap_or("3,1,1,1".into());
+    for one in t.split(';') {
+        let [agents, fanout, faults, revivals] =
+            one.split(',').map(|n| n.parse::<u32>().unwrap()).collect::<Vec<_>>()[..]
+        else {
+            panic!()
+        };
+        let start = std::time::Instant::now();
+        let n = explore(Sessions::new(agents, fanout, faults as u8, revivals as u8));
+        println!("{agents} agents, fan-out {fanout} {faults} {revivals}: {n} states {:?}", start.elapsed());
+    }
+}
