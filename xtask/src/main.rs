@@ -12,7 +12,8 @@ cargo xtask COMMAND
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
-  proof     simulated sessions by seed, for hours, from where the last run ended (proof/seeds.txt): proof seeds --hours H
+  proof     what takes longer than tests: simulated sessions by seed, from where the last run ended: proof seeds --hours H;
+            every order of events in sessions of five agents: proof model
   libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["fresh"] => fresh::run(&fresh::COMMANDS),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
         ["proof", "seeds", "--hours", hours] => proof::seeds(hours),
+        ["proof", "model"] => proof::model(),
         ["libraries"] => libraries::announced(),
         ["release", ref architectures @ ..] => release::build(architectures),
         [] | ["help" | "-h" | "--help"] => {

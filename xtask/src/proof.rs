@@ -1,7 +1,9 @@
-//! `cargo xtask proof seeds --hours H`: simulated sessions by seed, for as long as one likes, each seed once.
+//! What takes longer than a test may. What was run is kept in `proof/`, which is committed.
 //!
-//! What was run is kept in `proof/seeds.txt`, which is committed; the next run goes on behind it. A change of the code does not make
-//! old seeds worth more than new ones, so nothing is run again.
+//! `cargo xtask proof seeds --hours H`: simulated sessions by seed, for as long as one likes, each seed once: the next run goes on behind
+//! the last. A change of the code does not make old seeds worth more than new ones, so nothing is run again.
+//!
+//! `cargo xtask proof model`: every order of events in sessions of five agents.
 
 use crate::layout;
 use crate::step::{Result, output, step};
@@ -23,6 +25,10 @@ const HEAD: &str = "\
 # `cargo xtask proof seeds --hours H` goes on; `WIREUP_SIM_SHRINK=KIND:SEED` (crates/sim/tests/sessions.rs) shows what broke.
 ";
 
+const MODEL_HEAD: &str = "\
+# Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask proof model` does it.
+";
+
 /// Runs seeds that were not run yet, for so many hours.
 ///
 /// # Errors
@@ -33,7 +39,7 @@ pub fn seeds(hours: &str) -> Result {
     let commit = commit()?;
     let mut ledger = Ledger::read()?;
     let mut broken = Vec::new();
-    let sessions = step("build the simulator", build)?;
+    let sessions = step("build the simulator", || build(&["--package", "wireup-sim", "--test", "sessions"]))?;
     let start = Instant::now();
     for kind in KINDS.iter().cycle().take_while(|_| start.elapsed() < length) {
         let first = ledger.next(kind);
@@ -48,18 +54,29 @@ pub fn seeds(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("these break a rule: {}", broken.join(", "))) }
 }
 
-/// The test program, built once: what is edited meanwhile is not what the ledger names.
-fn build() -> Result<PathBuf> {
+/// Explores the model, and writes down how large it is.
+///
+/// # Errors
+/// It cannot be built, or a rule is broken.
+pub fn model() -> Result {
+    let commit = commit()?;
+    let model = step("build the model", || build(&["--package", "wireup-proto", "--lib"]))?;
+    let test = "session::membership::model::sessions_of_five_keep_the_rules_whatever_happens";
+    let said = step("explore it", || output(Command::new(model).args(["--ignored", "--exact", test, "--nocapture"])))?;
+    let lines: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("explored ")).collect();
+    if lines.is_empty() {
+        return Err(format!("there is no test {test}"));
+    }
+    let text: String = lines.iter().map(|line| format!("{line}, {commit}\n")).collect();
+    eprint!("{text}");
+    let path = layout::root().join("proof/model.txt");
+    fs::write(&path, format!("{MODEL_HEAD}{text}")).map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+/// A test program, built once: what is edited meanwhile is not what the ledger names.
+fn build(which: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(layout::root()).args([
-        "test",
-        "--profile",
-        "proof",
-        "--package",
-        "wireup-sim",
-        "--test",
-        "sessions",
-    ]);
+    cargo.current_dir(layout::root()).args(["test", "--profile", "proof"]).args(which);
     let said = output(cargo.args(["--no-run", "--message-format", "json"]))?;
     let built = said.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
     built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
