@@ -5,9 +5,10 @@
 //! until nothing is left. Cost: one file per process below us (`children`), or one per process of the machine
 //! where the kernel has no such files.
 
-use super::{kill, own_pid};
+use super::{kill, open_pid, own_pid};
+use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::{fs, io};
 
 /// The pids of all descendants of this process, parents before children; zombies are among them.
 pub fn descendants() -> Vec<u32> {
@@ -38,18 +39,33 @@ pub struct Killed {
 /// The processes in `spare` and what descends from them are left alone.
 pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
     let mut round = Killed::default();
-    for pid in descendants_without(spare) {
-        if born_from.is_some_and(|from| start_ticks(pid).is_none_or(|born| born < from)) {
-            continue;
-        }
-        match kill(pid, libc::SIGKILL) {
-            Ok(()) => round.killed += 1,
+    let listed = descendants_without(spare);
+    let ours: HashSet<u32> = listed.iter().copied().chain([own_pid()]).collect();
+    for pid in listed {
+        match kill_one(pid, &ours, born_from) {
+            Ok(true) => round.killed += 1,
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => round.denied += 1,
             // Gone since it was listed.
-            Err(_) => {}
+            Ok(false) | Err(_) => {}
         }
     }
     round
+}
+
+/// Kills a process that is a child of one of ours. Another one may have its number by now: so the process is held first, then looked at.
+fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result<bool> {
+    let held = open_pid(pid);
+    let is_ours = parent(pid).is_some_and(|parent| ours.contains(&parent));
+    if !is_ours || born_from.is_some_and(|from| start_ticks(pid).is_none_or(|born| born < from)) {
+        return Ok(false);
+    }
+    match held {
+        Ok(held) => rustix::process::pidfd_send_signal(held, Signal::KILL)?,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+        // It cannot be held: by Linux before 5.3, or for want of descriptors.
+        Err(_) => kill(pid, libc::SIGKILL)?,
+    }
+    Ok(true)
 }
 
 /// When a process was started, in clock ticks since the machine's start. `None`: there is no such process.
@@ -134,5 +150,16 @@ mod tests {
         }
         shell.wait().unwrap();
         assert_eq!(start_ticks(shell.id()), None);
+    }
+
+    #[test]
+    fn a_stranger_that_has_the_number_of_one_of_ours_is_left_alone() {
+        let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, own) = (sleeper.id(), HashSet::from([own_pid()]));
+        assert!(!kill_one(pid, &HashSet::from([pid]), None).unwrap(), "its parent is none of these");
+        assert!(!kill_one(pid, &own, start_ticks(pid).map(|born| born + 1)).unwrap(), "it is too old");
+        assert!(kill_one(pid, &own, start_ticks(pid)).unwrap());
+        assert!(!sleeper.wait().unwrap().success());
+        assert!(kill_one(pid, &own, None).is_ok_and(|killed| !killed), "it is gone");
     }
 }
