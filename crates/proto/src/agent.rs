@@ -154,6 +154,7 @@ impl Agent {
         jobs.chain(self.starter.deadline())
             .chain(self.links.direct.deadline())
             .chain(self.membership.deadline())
+            .chain(self.launchers.deadline())
             .chain(self.heartbeat.deadline())
             .chain(self.leaving.deadline())
             .min()
@@ -275,6 +276,7 @@ impl Agent {
                 fx.push(Effect::Starter(starter::Input::Tick));
                 fx.push(Effect::CheckDirect);
                 fx.push(Effect::Membership(membership::Input::Tick));
+                fx.push(Effect::Launchers(launchers::Input::Tick));
                 fx.push(Effect::Heartbeat(heartbeat::Input::Tick));
                 fx.push(Effect::TickJobs);
                 fx.push(Effect::LeaveIfLate);

@@ -150,6 +150,8 @@ pub enum Note {
     Routed { agent: AgentId, peer: AgentId, problem: String },
     /// The last that a node's PMIx server process wrote to its standard error, in a job that it did not fail.
     PmixSaid { host: String, text: String },
+    /// The job waits for these agents, which are being started, or have lost the agent above them and are awaited.
+    Waits { agents: Vec<AgentId> },
 }
 
 /// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.

@@ -209,6 +209,7 @@ fn controls() -> Vec<(&'static str, Control)> {
                 least_ns: 49,
             }),
         ),
+        ("note-waits", Control::Note(Note::Waits { agents: vec![AgentId(1), AgentId(3)] })),
         ("note-no-ucx", Control::Note(Note::NoTransport(missing()))),
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
         ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),

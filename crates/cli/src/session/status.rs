@@ -88,9 +88,11 @@ fn age(facts: &Facts) -> u64 {
 
 fn text(status: &Status) -> String {
     let nodes: Vec<&NodeState> = status.nodes.iter().filter(|node| node.slots > 0).collect();
-    let (lost, up): (Vec<&NodeState>, Vec<&NodeState>) = nodes.iter().partition(|node| problem(node).is_some());
-    let starting = up.iter().filter(|node| node.presence == Presence::Starting).count();
-    let slots: u32 = up.iter().map(|node| node.slots).sum();
+    let those = |presence: &Presence| -> Vec<&NodeState> {
+        nodes.iter().copied().filter(|node| node.presence == *presence).collect()
+    };
+    let (up, starting) = (those(&Presence::Up), those(&Presence::Starting));
+    let slots: u32 = up.iter().chain(&starting).map(|node| node.slots).sum();
     let ends = match status.facts.owner {
         Some(owner) => format!("ends with process {owner}"),
         None => "ends by wireup down".to_owned(),
@@ -100,17 +102,21 @@ fn text(status: &Status) -> String {
         status.name,
         up.len(),
         count(nodes.len() as u32, "node"),
-        if starting > 0 { format!(" ({starting} starting)") } else { String::new() },
+        if starting.is_empty() { String::new() } else { format!(", {} starting", starting.len()) },
         if status.facts.slots_stated { count(slots, "slot") } else { "no limit of ranks".to_owned() },
         count(status.jobs.len() as u32, "job"),
         since(age(&status.facts)),
         status.pid,
     );
-    if !up.is_empty() {
-        let _ = writeln!(text, "  up    {}", collapse_short(up.iter().map(|node| node.host.as_str())));
+    for (state, those) in [("up", &up), ("starting", &starting)] {
+        if !those.is_empty() {
+            let _ = writeln!(text, "  {state:8}  {}", collapse_short(those.iter().map(|node| node.host.as_str())));
+        }
     }
-    for node in lost {
-        let _ = writeln!(text, "  lost  {}: {}", node.host, one_line(problem(node).unwrap_or_default()));
+    for node in nodes {
+        if let Some(problem) = problem(node) {
+            let _ = writeln!(text, "  lost      {}: {}", node.host, one_line(problem));
+        }
     }
     text
 }

@@ -67,6 +67,10 @@ impl Notes {
                 let host = setting.host(missing.agent);
                 vec![format!("{host} {}; all nodes use TCP", missing.problem)]
             }
+            Note::Waits { agents } => {
+                let who = names(&mut agents.clone(), setting);
+                vec![format!("waiting for {who}: not up yet; wireup status says more, Ctrl-C ends the job")]
+            }
             // For `wireup bench`, which reads it.
             Note::Measured { bytes, iterations, total_ns, median_ns, least_ns, .. } => {
                 vec![format!("measured {bytes} {iterations} {total_ns} {median_ns} {least_ns}")]

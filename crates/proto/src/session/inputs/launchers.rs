@@ -39,4 +39,5 @@ pub enum Input {
         reason: String,
     },
     EndIfIdle,
+    Tick,
 }

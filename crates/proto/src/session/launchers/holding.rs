@@ -8,16 +8,31 @@ use super::held::{Held, are_up};
 use super::{Launchers, refuse_launch};
 use crate::io::LinkId;
 use crate::job::agents_of;
+use crate::outbox::control_frame;
 use crate::session::membership::Nodes;
-use crate::session::{Effects, View, placement};
+use crate::session::{Effect, Effects, View, placement};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::Cause;
+use wireup_wire::peer::{Cause, Control, Note};
 use wireup_wire::session::{JobEntry, JobState};
 
 impl Launchers {
     pub(super) fn hold(&mut self, view: &View<'_>, link: LinkId, spec: JobSpec) {
-        self.held.insert(spec.job, Held { link, spec, since: view.now });
+        self.held.insert(spec.job, Held { link, spec, since: view.now, is_told: false });
+    }
+
+    /// Who waits for long hears for whom.
+    pub(super) fn tell_of_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
+        let is_due = |held: &Held| held.deadline().is_some_and(|at| at <= view.now);
+        let due: Vec<JobId> = self.held.iter().filter(|(_, held)| is_due(held)).map(|(job, _)| *job).collect();
+        for job in due {
+            let Some(held) = self.held.get_mut(&job) else { continue };
+            held.is_told = true;
+            let (link, spec) = (held.link, held.spec.clone());
+            let Ok((_, mut agents)) = self.look_at(view, nodes, &spec) else { continue };
+            agents.retain(|agent| !nodes.is_up(*agent));
+            fx.push(Effect::Send(link, control_frame(job, &Control::Note(Note::Waits { agents }))));
+        }
     }
 
     /// More is known of the nodes.

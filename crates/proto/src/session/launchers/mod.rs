@@ -63,6 +63,10 @@ impl Launchers {
         self.owners.links_of(job)
     }
 
+    pub fn deadline(&self) -> Option<Instant> {
+        self.held.values().filter_map(Held::deadline).min()
+    }
+
     /// Entries of all tables that grow, for the simulator's checkers.
     pub fn size(&self) -> usize {
         self.attached.len() + self.begun.len() + self.held.len()
@@ -100,6 +104,7 @@ impl Launchers {
                     fx.push(Effect::Shutdown);
                 }
             }
+            Input::Tick => self.tell_of_held(view, nodes, fx),
         }
     }
 

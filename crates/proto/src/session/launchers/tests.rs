@@ -164,3 +164,18 @@ fn nobody_attaches_where_the_root_is_not() {
     launchers.handle(&scene.view(), Some(&Nodes::new(&scene.session)), Input::EndIfIdle, &mut fx);
     assert_eq!(launchers.size(), 0);
 }
+
+#[test]
+fn whoever_waits_for_nodes_is_told_for_which_once() {
+    let mut bench = bench();
+    bench.tell(Input::Up(LINK));
+    assert_eq!(told(&bench.says(LINK, 1, Control::Launch(job(1).into())), LINK), []);
+    let due = bench.launchers.deadline().expect("it waits");
+    assert!(bench.tell(Input::Tick).is_empty(), "not for long");
+    bench.scene.now = due;
+    let waits = Control::Note(peer::Note::Waits { agents: vec![AgentId(14)] });
+    assert_eq!(told(&bench.tell(Input::Tick), LINK), [waits]);
+    assert_eq!((bench.launchers.deadline(), bench.tell(Input::Tick).is_empty()), (None, true));
+    bench.nodes.on_up(AgentId(14));
+    assert!(!bench.tell(Input::NodesChanged).is_empty(), "it begins");
+}
