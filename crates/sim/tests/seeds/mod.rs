@@ -10,6 +10,6 @@ pub fn parse(text: &str) -> Range<u64> {
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("seeds {text}: not a number or range"));
     match text.split_once("..") {
         Some((first, end)) => number(first)..number(end),
-        None => 0..number(&text),
+        None => 0..number(text),
     }
 }

@@ -83,7 +83,7 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
     elsewhere.write(b"goes on\n");
     assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
     let outcome = session.wireup("status").finish().expect_code(1);
-    assert!(outcome.out().contains("lost  node2"), "{outcome}");
+    assert!(outcome.out().contains("lost      node2"), "{outcome}");
     let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
     outcome.expect_err_line(&["left out", "node2"]);
@@ -111,7 +111,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     there.finish().expect_code(125).expect_err_line(&["node2", "done nothing"]);
     session.await_that("that the others are known", || {
         let status = session.wireup("status").finish();
-        status.out().contains("lost  node2") && !status.out().contains("lost  node3")
+        status.out().contains("lost      node2") && !status.out().contains("lost      node3")
     });
     elsewhere.write(b"goes on\n");
     assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));

@@ -69,7 +69,7 @@ fn hosts_below_three_that_lose_power_go_on() {
     hit.finish().expect_code(125);
     session.await_that("that all is known", || {
         let status = session.wireup("status").finish();
-        ["n1", "n2", "n3"].iter().all(|host| status.out().contains(&format!("lost  {host}")))
+        ["n1", "n2", "n3"].iter().all(|host| status.out().contains(&format!("lost      {host}")))
     });
     healthy.write(b"goes on\n");
     assert!(healthy.finish().expect_code(0).out().contains("goes on"));
