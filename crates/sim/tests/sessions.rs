@@ -56,6 +56,8 @@ fn every_rule_holds_in_fierce_sessions() {
 fn sessions_that_break_a_rule_are_listed() {
     let Ok(text) = std::env::var("WIREUP_SIM_LIST") else { return };
     let (kind, range) = text.split_once(':').expect("a kind and seeds, as in wild:1000..2000");
+    // Behind what the test harness says of this test, which may have no end of line.
+    println!();
     for seed in seeds::parse(range) {
         match std::panic::catch_unwind(|| run(of_kind(kind, seed))) {
             Err(_) => println!("seed {seed}: panics, or has no end"),

@@ -31,7 +31,7 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
 use wireup_wire::limits::HANDSHAKE_NS_MAX;
-use wireup_wire::peer::{AgentTransport, Orphan, Secret};
+use wireup_wire::peer::{AgentTransport, Role, Secret};
 use wireup_wire::route::Point;
 
 /// The launcher in this very process: a link without a socket.
@@ -53,8 +53,6 @@ pub struct LinkSet {
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
-    /// The parent is gone, the root is to be it.
-    rejoins: Option<Orphan>,
     /// When to look whether bytes under way are answered; only while there may be some.
     look_ns: Option<u64>,
     /// Where links are to seem slower than they are.
@@ -73,7 +71,7 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Dialled; must have shown itself by then.
-    Dialled { target: AgentId, attempt: Attempt, limit_ns: u64, until_ns: u64 },
+    Dialled { target: AgentId, role: Role, attempt: Attempt, limit_ns: u64, until_ns: u64 },
     /// Accepted; must have shown itself by then.
     Guest { until_ns: u64 },
     /// Both ends have proved the secret, and the machine was told.
@@ -95,7 +93,6 @@ impl LinkSet {
             hot: None,
             dirty: Vec::new(),
             unreachable: None,
-            rejoins: None,
             look_ns: None,
         }
     }

@@ -51,6 +51,7 @@ impl Agreement {
                     fx.child(child, Control::UseTransport { yes });
                 }
             }
+            Input::Lost => self.settle(view, fx),
             Input::Decided(yes) => self.on_decided(yes, fx),
         }
     }

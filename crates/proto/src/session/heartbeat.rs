@@ -3,10 +3,11 @@
 //! ```text
 //!   an agent with a job ── asks ──► its children, and its parent: each answers at once
 //!   who is asked from above asks those below; who is asked from below asks the one above
+//!   who was asked from above, and is not any more, asks once more whether the one above is alive
 //!   no answer for the node time-out: the link is given up, as if it were broken
 //! ```
 //!
-//! Only while somebody waits for something: a session without jobs is silent, and no question goes back where it came from. Cost: for
+//! Only while somebody waits for something, a job or, at the root, nodes that start: a session that waits for nothing is silent. Cost: for
 //! each link two messages each way four times in the node time-out.
 //!
 //! In one run nobody asks the one above: the launcher is the root, and its user may stop it for as long as he likes.
@@ -18,7 +19,8 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::peer::Control;
 
-/// So many questions in the time that a neighbour may be silent. Chosen: one that is late by half of it is none that is lost.
+/// So many questions in the time that a neighbour may be silent. Chosen: an answer that is half an interval late is not taken for a missing
+/// one.
 const IN_TIME: u64 = 4;
 
 #[derive(Default)]
@@ -28,6 +30,10 @@ pub struct Heartbeat {
     /// Until when the neighbours there wait for what this agent waits for.
     above_waits: Option<Instant>,
     below_waits: Option<Instant>,
+    /// The one above has waited, and asks no more: it may be done, or stopped.
+    doubts_above: bool,
+    /// At the root: nodes are waited for.
+    is_starting: bool,
     /// Links whose other end has not answered, and since when.
     unanswered: BTreeMap<LinkId, Instant>,
 }
@@ -43,7 +49,7 @@ impl Heartbeat {
                 say(side, Control::Alive, fx);
                 let until = Some(view.now + 2 * interval_ns(view));
                 match side {
-                    Side::Above => self.above_waits = until,
+                    Side::Above => (self.above_waits, self.doubts_above) = (until, false),
                     Side::Below(_) => self.below_waits = until,
                 }
                 self.begin(view);
@@ -52,8 +58,17 @@ impl Heartbeat {
                 if let Some(link) = link_with(view, side) {
                     self.unanswered.remove(&link);
                 }
+                if side == Side::Above {
+                    self.doubts_above = false;
+                }
             }
             Input::JobBegun => self.begin(view),
+            Input::Starting(is_starting) => {
+                self.is_starting = is_starting;
+                if is_starting {
+                    self.begin(view);
+                }
+            }
             Input::Tick => self.on_tick(view, fx),
         }
     }
@@ -71,7 +86,10 @@ impl Heartbeat {
             // This agent was stopped itself: what the others have said is still unread.
             self.unanswered.clear();
         }
-        if self.waits(view, self.above_waits) || self.waits(view, self.below_waits) {
+        if self.above_waits.take_if(|until| *until <= view.now).is_some() {
+            self.doubts_above = asks_above(view) && view.neighbours.has_up();
+        }
+        if self.waits(view, self.above_waits) || self.waits(view, self.below_waits) || self.doubts_above {
             self.begin(view);
         }
         let whom = self.whom_to_ask(view);
@@ -91,7 +109,7 @@ impl Heartbeat {
         if self.waits(view, self.above_waits) {
             whom.extend(view.neighbours.linked().map(Side::Below));
         }
-        if self.waits(view, self.below_waits) && asks_above(view) {
+        if (self.waits(view, self.below_waits) || self.doubts_above) && asks_above(view) {
             whom.push(Side::Above);
         }
         whom
@@ -99,7 +117,7 @@ impl Heartbeat {
 
     /// Whether this agent waits for something, or those who asked it last do.
     fn waits(&self, view: &View<'_>, until: Option<Instant>) -> bool {
-        !view.jobs.is_empty() || until.is_some_and(|until| until > view.now)
+        !view.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > view.now)
     }
 }
 
@@ -175,6 +193,41 @@ mod tests {
         let fx = next(&mut heartbeat, &mut scene);
         assert!(said_to(&fx, 3).is_empty(), "nobody above asks any more");
         assert_eq!(said_up(&fx), ASKED);
+        tell(&mut heartbeat, &scene, Input::Answered(Side::Above));
+        assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
+    }
+
+    #[test]
+    fn a_parent_that_asks_no_more_has_nothing_to_wait_for_or_is_stopped() {
+        for answers in [true, false] {
+            let (mut scene, mut heartbeat) = scene(Scene::standing(1));
+            tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
+            next(&mut heartbeat, &mut scene);
+            let mut lost = Vec::new();
+            for _ in 0..IN_TIME + 1 {
+                let fx = next(&mut heartbeat, &mut scene);
+                lost.extend(given_up(&fx));
+                if said_up(&fx) == ASKED && answers {
+                    tell(&mut heartbeat, &scene, Input::Answered(Side::Above));
+                    assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
+                    break;
+                }
+            }
+            assert_eq!(lost, if answers { vec![] } else { vec![Side::Above] });
+        }
+    }
+
+    #[test]
+    fn the_root_asks_while_nodes_start() {
+        let (mut scene, mut heartbeat) = scene(Scene::standing(0));
+        tell(&mut heartbeat, &scene, Input::Starting(true));
+        for _ in 0..3 {
+            assert_eq!(said_to(&next(&mut heartbeat, &mut scene), 3), ASKED);
+            for child in [3, 4] {
+                tell(&mut heartbeat, &scene, Input::Answered(Side::Below(AgentId(child))));
+            }
+        }
+        tell(&mut heartbeat, &scene, Input::Starting(false));
         assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
     }
 

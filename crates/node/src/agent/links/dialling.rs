@@ -16,6 +16,8 @@ use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
 
 /// One agent that is being dialled.
 pub(super) struct Dial {
+    /// What this agent is to it.
+    pub role: Role,
     pub attempts: Attempts<Way>,
     offer: Offer,
     /// Transports that were not asked yet.
@@ -25,8 +27,8 @@ pub(super) struct Dial {
 }
 
 impl Dial {
-    pub(super) fn new(offer: Offer, until_ns: u64) -> Dial {
-        Dial { attempts: Attempts::new(Vec::new()), offer, left: Which::ALL, until_ns }
+    pub(super) fn new(role: Role, offer: Offer, until_ns: u64) -> Dial {
+        Dial { role, attempts: Attempts::new(Vec::new()), offer, left: Which::ALL, until_ns }
     }
 
     pub(super) fn deadline_ns(&self) -> Option<u64> {
@@ -59,7 +61,8 @@ impl LinkSet {
         let now_ns = monotonic_ns();
         let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
         let until_ns = now_ns.saturating_add(self.config.start_timeout_ns);
-        self.dials.insert(self.config.parent, Dial::new(offer, until_ns));
+        let role = Role::Child { life: self.config.life };
+        self.dials.insert(self.config.parent, Dial::new(role, offer, until_ns));
         // Of the parent the machine hears by `unreachable`.
         self.dial_due(now_ns, reactor, &mut Vec::new());
         self.unreachable.clone().map_or(Ok(()), Err)
@@ -67,7 +70,11 @@ impl LinkSet {
 
     /// Dials an agent beside the tree. Its attempts end by themselves: each takes as long as a handshake may.
     pub fn dial_direct(&mut self, agent: AgentId, offer: Offer, reactor: &Reactor, inputs: &mut Vec<Input>) {
-        self.dials.insert(agent, Dial::new(offer, u64::MAX));
+        if self.dials.get(&agent).is_some_and(|dial| dial.role != Role::Direct) {
+            let problem = "it is to be this agent's parent".into();
+            return inputs.push(Input::DialFailed { agent, problem });
+        }
+        self.dials.insert(agent, Dial::new(Role::Direct, offer, u64::MAX));
         self.dial_due(monotonic_ns(), reactor, inputs);
     }
 
@@ -76,31 +83,29 @@ impl LinkSet {
         let mut dials = std::mem::take(&mut self.dials);
         dials.retain(|&target, dial| {
             while let Some((attempt, way)) = dial.next(now_ns, &mut self.transports) {
-                if let Err(error) = self.try_dial(target, attempt, way, dial.until_ns, now_ns, reactor) {
+                if let Err(error) = self.try_dial((target, dial.role), attempt, way, dial.until_ns, now_ns, reactor) {
                     dial.attempts.on_failure(attempt, &error.to_string());
                 }
             }
             let Some(problem) = dial.attempts.over() else { return true };
-            self.on_dialled_in_vain(target, problem, inputs);
+            self.on_dialled_in_vain(target, dial.role, problem, inputs);
             false
         });
         self.dials = dials;
     }
 
     /// No way led to this agent.
-    fn on_dialled_in_vain(&mut self, target: AgentId, problem: String, inputs: &mut Vec<Input>) {
-        if target != self.config.parent {
-            inputs.push(Input::DialFailed { agent: target, problem });
-        } else if self.rejoins.is_some() {
-            inputs.push(Input::RejoinFailed { problem });
-        } else {
-            self.unreachable = Some(problem);
+    fn on_dialled_in_vain(&mut self, target: AgentId, role: Role, problem: String, inputs: &mut Vec<Input>) {
+        match role {
+            Role::Direct => inputs.push(Input::DialFailed { agent: target, problem }),
+            Role::Orphan(_) => inputs.push(Input::RejoinFailed { problem }),
+            Role::Child { .. } => self.unreachable = Some(problem),
         }
     }
 
     fn try_dial(
         &mut self,
-        target: AgentId,
+        (target, role): (AgentId, Role),
         attempt: Attempt,
         way: Way,
         until_ns: u64,
@@ -113,22 +118,17 @@ impl LinkSet {
             return Err(LinkError::Late(Duration::from_nanos(self.config.start_timeout_ns)));
         }
         let carrier = (way.open)()?;
-        let (secret, hello) = (self.secret()?, self.hello(target));
+        let (secret, hello) = (self.secret()?, self.hello(role));
         let terms = Terms { encrypt: self.config.encrypt, listener: target, binding: carrier.binding() };
         let mut first = Vec::new();
         let handshake = Handshake::dial(&secret, terms, &hello, &mut first)?;
         let link = Link::begun(carrier, handshake, first, self.config.encrypt);
-        self.insert(link, Kind::Dialled { target, attempt, limit_ns, until_ns }, Interest::BOTH, reactor)?;
+        self.insert(link, Kind::Dialled { target, role, attempt, limit_ns, until_ns }, Interest::BOTH, reactor)?;
         Ok(())
     }
 
     /// What this agent says of itself to one that it dials.
-    fn hello(&self, target: AgentId) -> Hello {
-        let role = match self.rejoins {
-            _ if target != self.config.parent => Role::Direct,
-            Some(orphan) => Role::Orphan(orphan),
-            None => Role::Child { life: self.config.life },
-        };
+    fn hello(&self, role: Role) -> Hello {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid(), role }
     }

@@ -74,14 +74,9 @@ impl LinkSet {
             (Some(Hello { agent, role: Role::Child { life }, .. }), _) => Peer::Child { agent, life },
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
             (Some(Hello { agent, role: Role::Orphan(orphan), .. }), _) => Peer::Orphan { agent, orphan },
-            (None, Kind::Dialled { target, .. }) => {
+            (None, Kind::Dialled { target, role, .. }) => {
                 self.end_dial(target, turn.reactor);
-                if target == self.config.parent {
-                    self.rejoins = None;
-                    Peer::Parent
-                } else {
-                    Peer::Direct(target)
-                }
+                if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
             }
             (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
         };

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use wireup_os::interfaces;
 use wireup_wire::frame::{Class, Frame, FrameReader, Kind as FrameKind};
 use wireup_wire::limits::UNAUTHENTICATED_LINKS_MAX;
-use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
+use wireup_wire::peer::{Hello, Orphan, PROTOCOL_VERSION, Role};
 
 const PARENT: AgentId = AgentId(0);
 const CHILD: AgentId = AgentId(1);
@@ -440,4 +440,23 @@ fn an_agent_that_does_not_answer_is_given_up() {
     links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
     let within = format!("within {} s", HANDSHAKE_NS_MAX / 1_000_000_000);
     assert!(matches!(&inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(&within)), "{inputs:?}");
+}
+
+/// It has the root for a parent now, and may dial it beside the tree as any other agent.
+#[test]
+fn what_an_agent_is_to_the_root_does_not_stick_to_later_dials() {
+    let (mut root, mut orphan) = pair("127.0.0.1", false);
+    let addresses = root.links.listen(&root.reactor).unwrap();
+    let life = Orphan { life: 2, at: 5 };
+    orphan.links.rejoin(addresses.clone(), life, &orphan.reactor, &mut orphan.inputs);
+    run(&mut root, &mut orphan, both_up);
+    let peers = |end: &mut End| end.up().map(|(_, peer, _)| peer);
+    assert_eq!(peers(&mut root), Some(Peer::Orphan { agent: CHILD, orphan: life }));
+    assert_eq!(peers(&mut orphan), Some(Peer::Parent));
+    root.inputs.clear();
+    orphan.inputs.clear();
+    let offer = Offer { addresses, ..Offer::default() };
+    orphan.links.dial_direct(PARENT, offer, &orphan.reactor, &mut orphan.inputs);
+    run(&mut root, &mut orphan, both_up);
+    assert_eq!((peers(&mut root), peers(&mut orphan)), (Some(Peer::Direct(CHILD)), Some(Peer::Direct(PARENT))));
 }

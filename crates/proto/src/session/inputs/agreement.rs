@@ -13,6 +13,8 @@ pub enum Input {
     Opened(Result<Point, String>),
     /// All of a child's subtree have looked.
     Looked { branch: AgentId, missing: Option<MissingAgent> },
+    /// Agents are lost: those are not waited for.
+    Lost,
     /// A child that links late hears what is the case.
     Tell(AgentId),
     /// The root has decided.

@@ -15,5 +15,7 @@ pub enum Input {
     /// A neighbour is.
     Answered(Side),
     JobBegun,
+    /// At the root: whether nodes are waited for.
+    Starting(bool),
     Tick,
 }

@@ -4,7 +4,7 @@
 //! all of its agents are up.
 
 use super::entry::jobs_entry;
-use super::held::{Held, are_up};
+use super::held::{Held, are_up, is_fatal};
 use super::{Launchers, refuse_launch};
 use crate::io::LinkId;
 use crate::job::agents_of;
@@ -18,7 +18,7 @@ use wireup_wire::session::{JobEntry, JobState};
 
 impl Launchers {
     pub(super) fn hold(&mut self, view: &View<'_>, link: LinkId, spec: JobSpec) {
-        self.held.insert(spec.job, Held { link, spec, since: view.now, is_told: false });
+        self.held.insert(spec.job, Held::new(link, spec, view.now));
     }
 
     /// Who waits for long hears for whom.
@@ -41,10 +41,27 @@ impl Launchers {
             |held: &Held| matches!(self.look_at(view, nodes, &held.spec), Ok((_, agents)) if !are_up(nodes, &agents));
         let ready = self.held.iter().filter(|(_, held)| !is_waiting(held));
         for job in ready.map(|(job, _)| *job).collect::<Vec<_>>() {
-            if let Some(Held { link, spec, .. }) = self.held.remove(&job) {
+            if let Some(Held { link, spec, later, .. }) = self.held.remove(&job) {
                 self.begin_or_hold(view, nodes, link, spec, fx);
+                later.into_iter().for_each(|input| fx.push(Effect::Launchers(input)));
             }
         }
+    }
+
+    /// A job that waits has no ranks: what would end them ends it, what is for them waits too. True if it does wait.
+    pub(super) fn tell_held(&mut self, job: JobId, message: &Control, fx: &mut Effects) -> bool {
+        let Some(held) = self.held.get_mut(&job) else { return false };
+        match message {
+            Control::Signal { signal } if is_fatal(*signal) => {
+                self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
+            }
+            Control::Kill { .. } => {
+                self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
+            }
+            Control::Resize { .. } => held.keep_size(job, message.clone()),
+            _ => {}
+        }
+        true
     }
 
     /// A job that waits ends before it began. True if it did wait.

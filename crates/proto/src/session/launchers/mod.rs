@@ -26,7 +26,7 @@ use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
 use attached::Attached;
-use held::Held;
+use held::{Held, is_fatal};
 use owners::Owners;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
@@ -85,8 +85,14 @@ impl Launchers {
             Input::Up(link) => self.attach(view, nodes, link, fx),
             Input::Down(link) => self.on_down(link, fx),
             Input::Frame { link, frame } => {
-                if self.attached.get(&link).is_some_and(|attached| attached.job == JobId(frame.job)) {
-                    view.jobs.on_frame(None, frame, fx);
+                let job = JobId(frame.job);
+                if self.attached.get(&link).is_none_or(|attached| attached.job != job) {
+                    return;
+                }
+                let Some(held) = self.held.get_mut(&job) else { return view.jobs.on_frame(None, frame, fx) };
+                if !held.keep(frame) {
+                    let problem = "it sends more standard input than it has credit for".to_owned();
+                    self.end_held(job, Cause::Launcher { problem }, fx);
                 }
             }
             Input::Said { link, job, message } => self.on_said(view, nodes, link, job, *message, fx),
@@ -124,9 +130,6 @@ impl Launchers {
             Control::AskJobs => self.note(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(link, fx),
             Control::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
-            Control::Kill { .. } if self.held.contains_key(&job) && job == own => {
-                self.end_held(job, Cause::Killed { by: "its launcher".into() }, fx);
-            }
             Control::EndSession { kill } => self.on_end_session(view, link, kill, fx),
             message @ (Control::Signal { .. }
             | Control::Kill { .. }
@@ -135,7 +138,9 @@ impl Launchers {
                 if job == own =>
             {
                 // What comes when the job is over is late and no mistake.
-                view.jobs.on_control(view.tree, None, job, message, fx);
+                if !self.tell_held(job, &message, fx) {
+                    view.jobs.on_control(view.tree, None, job, message, fx);
+                }
             }
             Control::Signal { .. }
             | Control::Kill { .. }
@@ -213,8 +218,8 @@ impl Launchers {
                 return fx.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
             }
             // It has no ranks yet.
-            Some(_) if is_held => {}
-            None if is_held => {
+            Some(signal) if is_held && !is_fatal(signal) => {}
+            _ if is_held => {
                 self.end_held(id, killed(), fx);
             }
             Some(signal) => fx.push(Effect::Job(id, JobInput::ControlDown(Control::Signal { signal }))),

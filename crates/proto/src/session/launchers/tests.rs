@@ -179,3 +179,46 @@ fn whoever_waits_for_nodes_is_told_for_which_once() {
     bench.nodes.on_up(AgentId(14));
     assert!(!bench.tell(Input::NodesChanged).is_empty(), "it begins");
 }
+
+/// `wireup run cat < file`, when a node is not there yet.
+#[test]
+fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
+    let mut bench = bench();
+    bench.tell(Input::Up(LINK));
+    bench.says(LINK, 1, Control::Launch(job(1).into()));
+    let input = |payload: &'static [u8]| {
+        let payload = bytes::Bytes::from_static(payload);
+        Frame { kind: Kind::Input, class: wireup_wire::frame::Class::Stdio, stream: 0, job: 1, arg: 0, payload }
+    };
+    for frame in [input(b"abc"), input(b"")] {
+        assert!(bench.tell(Input::Frame { link: LINK, frame }).is_empty());
+    }
+    for rows in [24, 40] {
+        bench.says(LINK, 1, Control::Resize { rows, columns: 80 });
+    }
+    bench.nodes.on_up(AgentId(14));
+    let fx = bench.tell(Input::NodesChanged);
+    let begins = fx.iter().position(|effect| matches!(effect, Effect::Early(_))).expect("it begins");
+    let later: Vec<String> = fx
+        .iter()
+        .skip(begins)
+        .filter_map(|effect| match effect {
+            Effect::Launchers(Input::Frame { frame, .. }) => Some(String::from_utf8_lossy(&frame.payload).into_owned()),
+            Effect::Launchers(Input::Said { message, .. }) => Some(format!("{message:?}")),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(later, ["abc", "", "Resize { rows: 40, columns: 80 }"]);
+}
+
+#[test]
+fn a_job_that_waits_is_ended_by_what_would_end_its_ranks() {
+    for (signal, ends) in [(2, true), (28, false), (18, false), (10, true)] {
+        let mut bench = bench();
+        bench.tell(Input::Up(LINK));
+        bench.says(LINK, 1, Control::Launch(job(1).into()));
+        let told = told(&bench.says(LINK, 1, Control::Signal { signal }), LINK);
+        assert_eq!(matches!(told[..], [Control::Ended(_)]), ends, "{signal}: {told:?}");
+        assert_eq!(bench.launchers.deadline().is_none(), ends);
+    }
+}

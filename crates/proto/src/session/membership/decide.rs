@@ -16,7 +16,7 @@ use super::seeking::{REJOIN_NS_MAX, lease_ns};
 use super::{LiveOf, Membership};
 use crate::io::LinkId;
 use crate::job::JobInput;
-use crate::session::inputs::{launchers, starter};
+use crate::session::inputs::{heartbeat, launchers, starter};
 use crate::session::{Effect, Effects, View};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
@@ -30,7 +30,7 @@ impl Membership {
     pub(super) fn note_up(&mut self, agents: impl Iterator<Item = AgentId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         agents.for_each(|agent| writer.nodes.on_up(agent));
-        fx.push(Effect::Launchers(launchers::Input::NodesChanged));
+        self.tell_nodes(fx);
     }
 
     /// Who is said to be gone is lost, if the one that says so can know: its parent, or while it starts somebody above it.
@@ -82,7 +82,7 @@ impl Membership {
             self.bring_back(view, live, unheard.into_iter().collect(), fx);
         }
         agents.into_iter().for_each(|agent| fx.push(Effect::Launchers(launchers::Input::StartAgain(agent))));
-        fx.push(Effect::Launchers(launchers::Input::NodesChanged));
+        self.tell_nodes(fx);
     }
 
     pub(super) fn revive(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
@@ -99,6 +99,14 @@ impl Membership {
         let entry = self.write(live, Entry::Return(agents.clone()), fx);
         self.follow_return(view, &entry, &agents, fx);
         fx.push(Effect::Starter(starter::Input::CallStep(agents)));
+        self.tell_nodes(fx);
+    }
+
+    /// Nodes are up, lost or awaited that were not.
+    pub(super) fn tell_nodes(&self, fx: &mut Effects) {
+        let Some(writer) = &self.writer else { return };
+        fx.push(Effect::Heartbeat(heartbeat::Input::Starting(!writer.nodes.is_settled())));
+        fx.push(Effect::Launchers(launchers::Input::NodesChanged));
     }
 
     /// The log goes on: all others hear of it first.
@@ -113,7 +121,7 @@ impl Membership {
     }
 
     pub(super) fn check_leases(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
-        // First those that are awaited: what becomes of them decides about those below them.
+        // First the root's own awaited children: what becomes of them decides about those below.
         self.lose_late(view, live, |membership, agent| membership.routes.roster.parent(agent) == Some(view.me), fx);
         self.lose_late(view, live, |membership, agent| !membership.is_behind_awaited(agent), fx);
         let Some(writer) = &mut self.writer else { return };
@@ -169,7 +177,8 @@ impl Membership {
         }
         if roster.parent(agent) != Some(view.me) {
             // Its parent is not known to be lost: it may come again. If the parent is awaited too it is most likely gone: one that
-            // is there has dialled by now, or does so in a moment.
+            // is there has mostly dialled by now. It may be wrong about that only if it has lost its child and cannot know that it has
+            // no parent, two faults at once.
             writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
             let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(view.me));
             if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {

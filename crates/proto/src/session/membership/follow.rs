@@ -6,7 +6,7 @@
 
 use super::Membership;
 use crate::job::JobInput;
-use crate::session::inputs::{early, membership::Input, starter};
+use crate::session::inputs::{agreement, early, membership::Input, starter};
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Control;
@@ -67,7 +67,7 @@ impl Membership {
             moved.iter().for_each(|child| fx.push(Effect::Expect(*child)));
         }
         for &agent in agents {
-            // What waits to be said of it is said of nobody after it.
+            // Last words still awaited for it must not be taken for its successor's.
             fx.push(Effect::Starter(starter::Input::Lost(agent)));
             if view.neighbours.has_child(agent) {
                 // Its link may work, but the others go on without it.
@@ -77,6 +77,7 @@ impl Membership {
             fx.push(Effect::LoseDirect(agent));
             fx.push(Effect::RouteAgain(agent));
         }
+        fx.push(Effect::Agreement(agreement::Input::Lost));
         moved
     }
 

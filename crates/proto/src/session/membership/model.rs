@@ -285,7 +285,7 @@ impl Sessions {
                         is_leaving: false,
                     };
                     copy.members.handle(&view, &live, input, fx);
-                    copy.forget_times();
+                    copy.forget_details();
                     stack.extend(fx.reversed());
                 }
                 Effect::Up(job, message) if number != ROOT => {
@@ -452,8 +452,8 @@ impl Copy {
         self.members.seeking.as_ref().and_then(|seeking| seeking.link)
     }
 
-    /// Time passes when it may; so what the clock said is no part of a state.
-    fn forget_times(&mut self) {
+    /// Time passes when it may; so what the clock said is no part of a state. Nor is what a person is told.
+    fn forget_details(&mut self) {
         if let Some(seeking) = &mut self.members.seeking {
             let (link, again_at) = (seeking.link, seeking.again_at.map(|_| T));
             *seeking = Seeking::new(T);
@@ -461,6 +461,7 @@ impl Copy {
         }
         if let Some(writer) = &mut self.members.writer {
             writer.leases.values_mut().for_each(|until| *until = T);
+            writer.nodes.lost().into_iter().for_each(|agent| writer.nodes.on_lost(agent, ""));
         }
     }
 }
@@ -686,6 +687,8 @@ fn outcome(checker: &impl Checker<Sessions>, can_move_twice: bool) -> usize {
 }
 
 fn explore_all(all: &[(u32, u32, Budget)]) {
+    // Behind what the test harness says of this test, which may have no end of line.
+    println!();
     for &(agents, fanout, budget) in all {
         let states = explore(Sessions::new(agents, fanout, budget));
         let Budget { faults, haste, revivals } = budget;

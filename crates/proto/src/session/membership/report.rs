@@ -14,6 +14,9 @@ impl Membership {
         for child in self.routes.roster.children(view.me) {
             fx.push(Effect::Starter(starter::Input::Start(child)));
         }
+        if view.policy.survives_losses() {
+            self.tell_nodes(fx);
+        }
     }
 
     pub(super) fn on_linked(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {

@@ -61,10 +61,16 @@ impl Membership {
 
     pub(super) fn seek_if_due(&mut self, view: &View<'_>, fx: &mut Effects) {
         let Some(seeking) = &mut self.seeking else { return };
-        if seeking.again_at.take_if(|at| *at <= view.now).is_some() {
+        if seeking.again_at.take_if(|at| *at <= view.now).is_none() {
+            return;
+        }
+        match seeking.link {
             // The root has not said a word.
-            seeking.link.take().into_iter().for_each(|link| fx.close(link));
-            self.seek(view, fx);
+            Some(link) => {
+                fx.close(link);
+                fx.push(Effect::LinkDown(link, "the root is silent".into()));
+            }
+            None => self.seek(view, fx),
         }
     }
 }

@@ -182,6 +182,8 @@ impl Starter {
     }
 
     fn start(&mut self, view: &View<'_>, child: AgentId, job: Option<JobId>, fx: &mut Effects) {
+        // What was said of the one before is no word of this one.
+        self.last_words.forget(child);
         self.children.on_start(view.now, child, self.start_by);
         fx.push(Effect::Expect(child));
         if !view.is_by_step() {
