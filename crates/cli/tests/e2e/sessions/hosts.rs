@@ -78,3 +78,21 @@ fn hosts_below_three_that_lose_power_go_on() {
     outcome.expect_err_line(&["left out", "n[1-3]"]);
     session.down("");
 }
+
+/// The root speaks first, over a link beside the tree, to an agent that has it for a parent since its own is lost.
+#[test]
+fn what_the_root_sends_reaches_an_agent_that_it_has_adopted() {
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let session = Session::on(&machines, "--fanout 1 --node-timeout 1 --hosts n[0-2]");
+    machines.power_off(1).expect("switch a node off");
+    session.await_that("that all is known", || {
+        let status = session.wireup("status").finish();
+        status.out().contains("lost      n1") && !status.out().contains("starting")
+    });
+    for _ in 0..2 {
+        let mut reads = session.job("--hosts n2").sh("read line; echo $line").stdin_open().start();
+        reads.write(b"heard\n");
+        assert_eq!(reads.finish().expect_code(0).out(), "heard\n");
+    }
+    session.down("");
+}
