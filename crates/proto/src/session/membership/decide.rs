@@ -169,6 +169,10 @@ impl Membership {
         let (newest, live_jobs) = live();
         // Without what it has missed it cannot go on.
         let Some(entries) = writer.since(orphan.at, roster.at()).filter(|_| !view.is_leaving) else {
+            if view.is_leaving && writer.leases.remove(&agent).is_some() {
+                // The end of the session need not wait for it.
+                fx.push(Effect::Forget(agent));
+            }
             return dismiss(link, Log::unfit(), fx);
         };
         let missed = Log { at: orphan.at, entries, has_moved: true, newest, live: live_jobs };

@@ -313,3 +313,14 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
     agent.log(0, Entry::Lost(ids([3])));
     assert!(!leaves(&agent.tell(Input::ParentLost)) && agent.members.is_seeking());
 }
+
+#[test]
+fn the_end_of_a_session_does_not_wait_for_an_orphan_that_was_told_of_it() {
+    let mut root = bench(0);
+    root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
+    root.scene.is_leaving = true;
+    let fx = root.orphan(3, 0, 0);
+    assert!(fate(&fx) == "told to leave" && fx.iter().any(|effect| matches!(effect, Effect::Forget(AgentId(3)))));
+    let again = root.orphan(3, 0, 0);
+    assert!(!again.iter().any(|effect| matches!(effect, Effect::Forget(_))), "nobody waits for it any more");
+}
