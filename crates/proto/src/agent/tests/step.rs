@@ -5,6 +5,7 @@ use super::*;
 use crate::io::{ExitStatus, How, ShellId};
 use crate::starts::NEEDED;
 use wireup_wire::peer::Note;
+use wireup_wire::session::Entry;
 
 fn by_step(me: u32) -> Agent {
     agent_by(me, RemoteShell::Srun(vec!["srun".into()]))
@@ -169,6 +170,22 @@ fn what_an_old_step_says_is_not_of_the_new_life() {
     told(&mut root, new[0].0, 1, Some("no room"));
     exited(&mut root, T + SECOND, new[0].0, 1, "");
     assert!(!root.starter.is_starting(AgentId(1)));
+}
+
+/// Its parent may be another one than the tree was drawn with; all hear it from the log.
+#[test]
+fn in_a_session_that_stands_the_root_decides_that_a_task_is_lost() {
+    let mut root = super::standing::standing(0, RemoteShell::Srun(vec!["srun".into()]));
+    let shell = steps(&outputs(&mut root))[0].0;
+    let link = link_child(&mut root, T, 1);
+    [1, 2, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
+    outputs(&mut root);
+    told(&mut root, shell, 3, Some("no room"));
+    let said = sent(&exited(&mut root, T, shell, 1, ""), link);
+    let is_lost =
+        |message: &Control| matches!(message, Control::Log(log) if log.entries == [Entry::Lost(vec![AgentId(3)])]);
+    assert!(said.iter().any(is_lost), "{said:?}");
+    assert!(!said.iter().any(|message| matches!(message, Control::NotStarted(_))));
 }
 
 #[test]

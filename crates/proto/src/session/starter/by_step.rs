@@ -125,10 +125,11 @@ impl Starter {
     pub(super) fn on_task_lost(&mut self, view: &View<'_>, agent: AgentId, problem: String, fx: &mut Effects) {
         match view.tree.next_hop(AgentId(0), agent) {
             _ if self.children.is_starting(agent) => self.on_missing(view, agent, problem, fx),
-            Hop::Child(child) if view.policy.survives_losses() && self.children.is_lost(child) => {
+            Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
+            // Whoever is to have it for a child hears it from the log.
+            Hop::Child(_) if view.policy.survives_losses() => {
                 fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent, problem })));
             }
-            Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
             // Its jobs know that it is missing, or that those on the way to it are.
             Hop::Child(child) if self.children.is_lost(child) => {}
             Hop::Child(child) => fx.child(child, Control::NotStarted(MissingAgent { agent, problem })),
