@@ -662,18 +662,9 @@ impl Model for Sessions {
 
 /// All states of a session; how many there are.
 fn explore(sessions: Sessions) -> usize {
-    let (is_large, can_move_twice) =
-        (sessions.tree.count() > 4, sessions.budget.faults > 2 && sessions.session.fanout == 1);
-    let checker = sessions.checker().threads(2);
-    match is_large {
-        // The shortest way to a broken rule.
-        false => outcome(&checker.spawn_bfs().join(), can_move_twice),
-        // There is no memory for so many worlds at once.
-        true => outcome(&checker.spawn_dfs().join(), can_move_twice),
-    }
-}
-
-fn outcome(checker: &impl Checker<Sessions>, can_move_twice: bool) -> usize {
+    let can_move_twice = sessions.budget.faults > 2 && sessions.session.fanout == 1;
+    // Breadth first: the shortest way to a broken rule.
+    let checker = sessions.checker().threads(2).spawn_bfs().join();
     for name in [RULES, SETTLES] {
         if let Some(path) = checker.discovery(name) {
             let world = path.last_state().clone();
