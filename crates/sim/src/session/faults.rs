@@ -1,7 +1,6 @@
 //! What is done to a session.
 
 use super::dials::Wall;
-use super::hosts::AgentCopy;
 use super::spec::Fault;
 use super::world::{Plan, World};
 use wireup_coll::tree::Tree;
@@ -94,13 +93,23 @@ impl World {
         let Some(copy) = self.newest_at(agent).filter(|_| agent != 0) else { return };
         let until = Instant(self.clock.now().0.saturating_add(for_ns));
         self.checks.strike(agent, until);
-        // Its children give their links to it up; when it goes on, it takes them for gone.
-        let is_child = |other: &AgentCopy| {
-            let up = other.living.as_ref().and_then(|living| living.up);
-            up.is_some_and(|up| self.upper_end(up) == Some(copy))
-        };
-        let children: Vec<u32> = self.copies.iter().filter(|other| is_child(other)).map(|other| other.host).collect();
-        children.into_iter().for_each(|child| self.checks.strike(child, until));
+        // Its children give their links to it up; when it goes on, it takes them for gone. In a session that waits for nothing they do
+        // not notice before that, and all below them may be lost with them.
+        let mut below = vec![copy];
+        let mut next = 0;
+        while let Some(&above) = below.get(next) {
+            for other in 0..self.copies.len() as u32 {
+                let up = self.living(other).and_then(|living| living.up);
+                if up.is_some_and(|up| self.upper_end(up) == Some(above)) && !below.contains(&other) {
+                    below.push(other);
+                }
+            }
+            next += 1;
+        }
+        for other in below.into_iter().skip(1) {
+            let host = self.host_of(other);
+            self.checks.strike(host, Instant(until.0.saturating_add(WALL_SHOWS_NS)));
+        }
         self.stop(copy);
         if until < Instant(u64::MAX) {
             self.plan(for_ns, Plan::Continues { copy });
