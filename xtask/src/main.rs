@@ -13,7 +13,7 @@ cargo xtask COMMAND
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
   proof     what takes longer than tests: simulated sessions by seed, from where the last run ended: proof seeds --hours H;
-            every order of events in sessions of five agents: proof model
+            every order of events in sessions of four and five agents: proof model
   libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";

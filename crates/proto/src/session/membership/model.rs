@@ -697,9 +697,9 @@ fn small_sessions_keep_the_rules_whatever_happens() {
 }
 
 #[test]
-#[ignore = "takes long: cargo xtask proof model"]
-fn sessions_of_five_keep_the_rules_whatever_happens() {
+#[ignore = "takes half an hour: cargo xtask proof model"]
+fn larger_sessions_keep_the_rules_whatever_happens() {
     let three = Budget { faults: 3, haste: 0, revivals: 1 };
     let hasty = Budget { faults: 2, haste: 1, ..three };
-    explore_all(&[(4, 1, three), (5, 2, hasty), (5, 1, hasty), (5, 2, three), (5, 1, three)]);
+    explore_all(&[(4, 1, three), (5, 2, hasty), (5, 1, hasty)]);
 }
