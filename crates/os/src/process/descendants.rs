@@ -2,8 +2,8 @@
 //!
 //! A subreaper keeps them in its tree however they were forked: `setsid` and double forks change neither. A
 //! listing is a snapshot: what is forked meanwhile is found by the next one, so that killing means repeating
-//! until nothing is left. Cost: one file per process below us (`children`), or one per process of the machine
-//! where the kernel has no such files.
+//! until nothing is left. Cost: one file per thread of each process below us (`children`), or one per process of the
+//! machine where the kernel has no such files; and one or two for each that is killed.
 
 use super::{kill, open_pid, own_pid};
 use rustix::process::Signal;

@@ -5,7 +5,8 @@
 //!                                                                               returns too, else below the root
 //! ```
 //!
-//! Only agents that are not where the tree was drawn take room. A parent is always above its child in the drawing: ways end.
+//! Only agents that are not where the tree was drawn take room. A parent is always above its child in the drawing, so following parents always
+//! ends at the root.
 
 use std::collections::BTreeMap;
 use wireup_coll::tree::{Hop, Tree};

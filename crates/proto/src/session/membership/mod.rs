@@ -83,7 +83,7 @@ impl Membership {
 
     /// What the root knows of all.
     pub fn nodes(&self) -> Option<&Nodes> {
-        self.writer.as_ref().map(Writer::nodes)
+        self.writer.as_ref().map(|writer| &writer.nodes)
     }
 
     /// Whether this agent has no parent.
@@ -98,7 +98,7 @@ impl Membership {
 
     /// Entries of all tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        let leases = self.writer.as_ref().map_or(0, Writer::leases);
+        let leases = self.writer.as_ref().map_or(0, |writer| writer.leases.len());
         self.up.len() + self.reported.len() + self.routes.roster.len() + leases
     }
 

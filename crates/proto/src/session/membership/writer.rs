@@ -24,16 +24,8 @@ impl Writer {
         Writer { nodes: Nodes::new(session), kept: VecDeque::new(), leases: BTreeMap::new() }
     }
 
-    pub fn nodes(&self) -> &Nodes {
-        &self.nodes
-    }
-
     pub fn deadline(&self) -> Option<Instant> {
         self.leases.values().copied().min()
-    }
-
-    pub fn leases(&self) -> usize {
-        self.leases.len()
     }
 
     /// Whether an agent was heard of: it is there, or on its way to a new parent.

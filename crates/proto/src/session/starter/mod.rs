@@ -37,7 +37,7 @@ use wireup_wire::peer::{Bootstrap, Control, Note, Secret, SessionSpec, SpawnErro
 use wireup_wire::session::Kin;
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its birth (ns).
-/// Chosen: all others are wrong by less, and launches of a blink stay without this message.
+/// Chosen: a smaller error does no harm, and quick launches are spared the message.
 const LONG_START_NS: u64 = 500_000_000;
 
 /// Notes that are passed on for each agent of a child's subtree. An agent that is refused at every level and tried again

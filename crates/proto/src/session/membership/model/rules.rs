@@ -1,0 +1,81 @@
+//! What must hold after each event, and what must have come about where nothing is left to happen.
+
+use super::*;
+
+impl Sessions {
+    /// No agent of the current incarnation leaves, unless the root has decided so, or will, since its link broke.
+    pub(super) fn check_leave(&self, world: &mut World, number: u32) {
+        let (copy, root) = (&world.copies[&number], &world.copies[&ROOT]);
+        let roster = &root.members.routes.roster;
+        let life = copy.life();
+        let is_decided = roster.is_lost(copy.agent) || roster.life(copy.agent) != life;
+        if copy.has_linked && !copy.was_cut && !is_decided {
+            world.wrong = Some(format!("agent {} leaves, and nobody knows why", copy.agent));
+        }
+    }
+
+    pub(super) fn check(&self, world: &mut World) {
+        if world.wrong.is_none() {
+            world.wrong = self.problem(world);
+        }
+    }
+
+    fn problem(&self, world: &World) -> Option<String> {
+        // What each knows is a beginning of the log.
+        for copy in world.copies.values() {
+            if self.fold(&world.log, copy.members.routes.roster.at()).as_ref() != Some(&copy.members.routes.roster) {
+                return Some(format!("agent {} knows another tree", copy.agent));
+            }
+        }
+        // Of an incarnation at most one copy is linked, and those below know no more than those above.
+        let mut linked = BTreeSet::new();
+        for (number, copy) in &world.copies {
+            for child in copy.neighbours.linked() {
+                let Some(below) = world.below(*number, child).map(|below| &world.copies[&below]) else { continue };
+                if below.agent != child || !linked.insert((child, below.life())) {
+                    return Some(format!("two of agent {child} are linked"));
+                }
+                if below.members.routes.roster.at() > copy.members.routes.roster.at() {
+                    return Some(format!("agent {child} knows more than its parent"));
+                }
+            }
+        }
+        // No frame goes round.
+        let agents = (0..self.tree.count()).map(AgentId);
+        let goes_round = |from: u32, to| world.hops(from, to) > 2 * self.tree.count();
+        let round = agents.into_iter().find(|to| world.copies.keys().any(|from| goes_round(*from, *to)));
+        round.map(|to| format!("a frame for agent {to} goes round"))
+    }
+
+    /// The tree after so many entries; `None`: the log is shorter.
+    fn fold(&self, log: &[Entry], at: u32) -> Option<Roster> {
+        let mut roster = Roster::new(self.tree, &Kin::default());
+        log.get(..at as usize)?.iter().for_each(|entry| drop(roster.apply(entry)));
+        Some(roster)
+    }
+
+    /// Where nothing is left to happen: all that are not lost are one tree, each with all below it known, and nobody else lives.
+    pub(super) fn is_settled(&self, world: &World) -> bool {
+        let root = &world.copies[&ROOT];
+        let roster = &root.members.routes.roster;
+        let nodes = root.members.nodes().expect("the root's");
+        let is_there = |agent: AgentId| match roster.parent(agent) {
+            _ if roster.is_lost(agent) => !world.copies.values().any(|copy| copy.agent == agent),
+            None => true,
+            Some(parent) => {
+                let mut copies = world.copies.iter().filter(|(_, copy)| copy.agent == agent);
+                let (one, more) = (copies.next(), copies.next());
+                let above = world.copies.iter().find(|(_, copy)| copy.agent == parent);
+                let (Some((number, copy)), None, Some((above, _))) = (one, more, above) else { return false };
+                let below: BTreeSet<AgentId> = roster.subtree(agent).into_iter().skip(1).collect();
+                world.below(*above, agent) == Some(*number)
+                    && copy.members.routes.roster == *roster
+                    && copy.members.up == below
+                    && copy.members.reported.is_empty()
+            }
+        };
+        let mut agents = (0..self.tree.count()).map(AgentId);
+        let known = agents.clone().all(|agent| nodes.is_up(agent) != roster.is_lost(agent));
+        known && agents.all(is_there) && root.members.writer.as_ref().is_some_and(|writer| writer.leases.is_empty())
+    }
+}
