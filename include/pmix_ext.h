@@ -5,7 +5,7 @@
  * All processes of the job start the same fences and allgathers in the same order, PMI2_KVS_Fence included. Any number may be
  * outstanding, finished in any order; other calls may come between. Nothing needs to be called for a started one to proceed.
  * With a server that has no such thing they are made of PMI-2's put, fence and get: the same results, more messages.
- * docs/middleware.md says which call to use when, what each costs, and who waits for whom.
+ * docs/guides/middleware.md says which call to use when, docs/reference/c-interface.md what each costs and when it blocks.
  *
  * Return codes are those of pmi2.h:
  *

@@ -133,7 +133,7 @@ impl Stream {
     pub const ONE: Stream = Stream { jobs: 1, in_flight: 1 };
 }
 
-/// The default set, in the order of the table in `docs/benchmarks.md`.
+/// The default set, in the order of the table in `docs/explanation/benchmarks.md`.
 pub const TABLE: [&str; 14] = [
     "true-1x1024",
     "true-1x256",

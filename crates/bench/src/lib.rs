@@ -3,7 +3,7 @@
 //! `flags` say what to run; `cases` are the jobs and what is asked of them, `hosts` those across hosts; `peers` finds the other
 //! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
 //! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
-//! told in `docs/benchmarks.md`. `in_session` has cases for which a session stands (`standing`, beside `prun`), `initiation` their figure,
+//! told in `docs/explanation/benchmarks.md`. `in_session` has cases for which a session stands (`standing`, beside `prun`), `initiation` their figure,
 //! `soak` sends jobs through one and looks what stays. `startup` times what ranks tell each other at their start,
 //! `links` what agents do, `modex` what ranks of PMIx wait for.
 #![forbid(unsafe_code)]

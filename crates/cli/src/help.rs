@@ -130,6 +130,9 @@ pub fn entry(name: &str, help: &str) -> String {
 }
 
 #[cfg(test)]
+mod page;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

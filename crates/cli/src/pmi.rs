@@ -16,7 +16,7 @@ use wireup_client::Event;
 use wireup_client::env::Contact;
 use wireup_os::clock::monotonic_ns;
 
-const HELP: &str = "\
+pub const HELP: &str = "\
 wireup pmi: a PMI test client
 
     wireup run -n 4 wireup pmi exchange        below this launcher

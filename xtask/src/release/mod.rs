@@ -1,6 +1,6 @@
 //! `cargo xtask release`: the binaries that are given to others, in `target/dist`.
 //!
-//! Two flavours of one source, see `docs/release.md`. Zig brings the old glibc's symbols and links; what comes out is
+//! Two flavours of one source, see `docs/guides/releasing.md`. Zig brings the old glibc's symbols and links; what comes out is
 //! parted into the program and its symbols, and is then looked at and run: a binary that would need more than it may
 //! stops the release.
 

@@ -2,7 +2,7 @@
 //!
 //! The agents of a real job measure among themselves before its ranks start; `contestant` says in which ways, and beside whom: a bare C
 //! program over TCP, `ucx_perftest`, any other command. `measure` runs all in interleaved rounds; `report` keeps the figures, `asked`
-//! judges them, `table`, `files` and `figures` show them. How each number is made is told in `docs/link-benchmarks.md`.
+//! judges them, `table`, `files` and `figures` show them. How each number is made is told in `docs/explanation/link-benchmarks.md`.
 mod asked;
 mod contestant;
 mod figures;

@@ -3,7 +3,7 @@
 //! Four experiments (`plan`): the collecting fence after two without data, against the number of nodes, with links made early or not; the
 //! first get by direct modex, with the ranks at rest and with all cores busy; what joining by PMIx and opening UCX cost by themselves;
 //! `shmem_init` against the ranks of a node. `run` starts a job for each and round, in turns; `report` keeps and shows the figures. How
-//! each number is made is told in `docs/pmix.md`.
+//! each number is made is told in `docs/explanation/pmix-benchmarks.md`.
 mod flags;
 mod plan;
 mod report;

@@ -3,7 +3,7 @@
 //! `scheme` says what ranks can be told to do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` tells
 //! schemes in turns to do theirs; `times` and `agents` make figures of what ranks and agents have left, `trace` of what agents have counted.
 //! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `asked` judges them, `table`, `files` and `figures`
-//! (drawn by `chart`) show them, beside what the `source` has published. How each number is made is told in `docs/startup-benchmarks.md`.
+//! (drawn by `chart`) show them, beside what the `source` has published. How each number is made is told in `docs/explanation/startup-benchmarks.md`.
 mod agents;
 mod asked;
 mod board;

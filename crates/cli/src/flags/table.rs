@@ -339,7 +339,7 @@ pub const FLAGS: &[Flag] = &[
         Word("BYTES"),
         Environment,
         "Compress what a node gives to an exchange from that many bytes on, if it shrinks; 0: never (default). For business \
-         cards on slow links; see docs/pmi.md.",
+         cards on slow links; see docs/reference/pmi.md.",
     ),
     flag(
         Id::PmiFence,

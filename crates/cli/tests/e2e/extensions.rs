@@ -57,7 +57,7 @@ fn built_from_what_hydra_has() {
     }
 }
 
-/// The programs of docs/middleware.md.
+/// The programs of docs/guides/middleware.md.
 #[test]
 fn the_examples_do_what_they_say() {
     let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
