@@ -13,6 +13,7 @@ use crate::env::Env;
 use crate::link::{Failure, Link};
 use crate::number;
 use alloc::vec::Vec;
+use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Dialect, ReplyFields, Request};
 
 /// The version of our own commands.
@@ -28,12 +29,15 @@ enum Step {
 }
 
 /// Longest name of a kvs, key and value, each with its terminating zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Maxes {
     pub kvsname: u32,
     pub key: u32,
     pub value: u32,
 }
+
+/// PMI's usual limits, also for servers that do not say: none does in PMI-2.
+const USUAL: Maxes = Maxes { kvsname: KVSNAME_LEN_MAX as u32, key: KEY_LEN_MAX as u32, value: VALUE_LEN_MAX as u32 };
 
 #[derive(Clone, Debug)]
 pub struct Join {
@@ -68,7 +72,7 @@ impl Join {
             env,
             appnum: None,
             subversion: 0,
-            maxes: Maxes::default(),
+            maxes: USUAL,
             is_own: false,
         }
     }
