@@ -20,12 +20,14 @@ pub const NAMES: [&str; 2] = ["pmi", "pmi2"];
 /// debuggers find their way by without them.
 const RUSTFLAGS: &str = "-C force-frame-pointers=yes";
 
-const LINKER: [&str; 9] = [
+const LINKER: [&str; 10] = [
     "--gc-sections",
     "--as-needed",
     "-z,defs",
     "-z,relro",
     "-z,now",
+    // The C library keeps a pointer to the handler of forks.
+    "-z,nodelete",
     // A page less for each change of rights.
     "-z,noseparate-code",
     "--hash-style=gnu",

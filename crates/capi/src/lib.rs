@@ -15,6 +15,7 @@ extern crate std;
 mod memory;
 
 pub mod codes;
+mod fork;
 pub mod ints;
 pub mod lock;
 pub mod mapping;
@@ -28,10 +29,10 @@ pub mod text;
 
 pub use server::{Failure, Server};
 
-/// Ends the process as a C program does.
-pub fn exit(code: core::ffi::c_int) -> ! {
-    // SAFETY: it may be called at any time; what its handlers do is the program's affair.
-    unsafe { libc::exit(code) }
+/// Ends the process without running the handlers of `exit`.
+pub fn exit_now(code: core::ffi::c_int) -> ! {
+    // SAFETY: it may be called at any time.
+    unsafe { libc::_exit(code) }
 }
 
 /// Memory that C code may free.

@@ -64,7 +64,7 @@ impl Server {
     pub fn settle(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), Failure> {
         self.flush()?;
         while self.link.awaited() > 0 {
-            if !self.link.next(take)? {
+            if !self.take(take)? {
                 self.read()?;
             }
         }
@@ -98,7 +98,7 @@ impl Server {
                 result = Ok(());
             }
         })?;
-        if result == Err(Failure::Broken) { self.link.on_broken(None) } else { result }
+        if result == Err(Failure::Broken) { Err(self.broke()) } else { result }
     }
 
     /// One request of which only the success is of interest.
@@ -129,9 +129,9 @@ impl Server {
     /// wanted.
     pub fn advance(&mut self, wait: bool) -> Result<bool, Failure> {
         let mut asked = true;
-        if self.link.next(&mut |_| asked = false)? {
+        if self.take(&mut |_| asked = false)? {
             // All others are taken by the call that waits for them.
-            return if asked { Ok(true) } else { self.link.on_broken(None) };
+            return if asked { Ok(true) } else { Err(self.broke()) };
         }
         if !wait && !self.link.is_broken() && !self.socket.is_readable() {
             return Ok(false);
@@ -139,11 +139,22 @@ impl Server {
         self.read().map(|()| true)
     }
 
+    /// Takes one answer; `false`: no whole answer has been received.
+    fn take(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<bool, Failure> {
+        self.link.next(take).map_err(|_| Failure::Broken)
+    }
+
+    #[cold]
+    fn broke(&mut self) -> Failure {
+        self.link.on_closed();
+        Failure::Broken
+    }
+
     /// Sends what was asked.
     pub fn flush(&mut self) -> Result<(), Failure> {
         let sent = self.send_all();
         self.link.on_sent();
-        sent.or_else(|_| self.link.on_broken(None))
+        sent.map_err(|_| self.broke())
     }
 
     fn send_all(&mut self) -> Result<(), Failure> {
@@ -176,9 +187,11 @@ impl Server {
         }
         let (mut descriptors, mut pushed) = (Vec::new(), Ok(()));
         let link = &mut self.link;
-        let read = (self.receive)(self.socket, &mut descriptors, &mut |bytes| pushed = link.push(bytes));
+        let read = (self.receive)(self.socket, &mut descriptors, &mut |bytes| {
+            pushed = link.push(bytes).map_err(|_| Failure::Broken)
+        });
         descriptors.into_iter().for_each(|descriptor| link.push_memory(descriptor.map().map(Shared::new)));
-        if read.is_ok() { pushed } else { link.on_broken(None) }
+        if read.is_ok() { pushed } else { Err(self.broke()) }
     }
 }
 

@@ -54,7 +54,6 @@ pub struct Link<M> {
     taken: Vec<Option<M>>,
     completions: Vec<Completion<M>>,
     is_broken: bool,
-    broken: Option<Broken>,
 }
 
 /// Receives the answers to the caller's own requests.
@@ -71,7 +70,6 @@ impl<M> Link<M> {
             taken: Vec::new(),
             completions: Vec::new(),
             is_broken: false,
-            broken: None,
         }
     }
 
@@ -170,9 +168,15 @@ impl<M> Link<M> {
     }
 
     /// Takes bytes of the server, cut anywhere. To be called when [`Link::next`] has returned `false`.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// [`Broken`]: nothing more can be read.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         let pushed = self.pipeline.push(bytes);
-        pushed.or_else(|broken| self.on_broken(Some(broken)))
+        if pushed.is_err() {
+            self.on_closed();
+        }
+        pushed
     }
 
     /// Takes memory that came along with the bytes; `None`: it could not be mapped.
@@ -181,36 +185,33 @@ impl<M> Link<M> {
     }
 
     /// Nothing more can be sent or received.
+    #[cold]
     pub fn on_closed(&mut self) {
-        let _ = self.on_broken::<()>(None);
+        self.is_broken = true;
+        if let Fence::UnderWay = self.fence {
+            self.fence = Fence::Over(Err(Failure::Broken));
+        }
     }
 
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// The server's mistake, if it made one.
-    pub fn broken(&self) -> Option<Broken> {
-        self.broken
-    }
-
-    /// Also for a caller that gets the answer to another question.
-    pub fn on_broken<T>(&mut self, broken: Option<Broken>) -> Result<T, Failure> {
-        self.broken = self.broken.or(broken.filter(|_| !self.is_broken));
-        self.is_broken = true;
-        if let Fence::UnderWay = self.fence {
-            self.fence = Fence::Over(Err(Failure::Broken));
-        }
-        Err(Failure::Broken)
-    }
-
     /// Takes one answer; `false`: no whole answer has been received.
     ///
     /// # Errors
-    /// [`Failure::Broken`]: nothing more can be read.
-    pub fn next(&mut self, take: Take<'_>) -> Result<bool, Failure> {
+    /// [`Broken`]: nothing more can be read.
+    pub fn next(&mut self, take: Take<'_>) -> Result<bool, Broken> {
+        let taken = self.take_answer(take);
+        if taken.is_err() {
+            self.on_closed();
+        }
+        taken
+    }
+
+    fn take_answer(&mut self, take: Take<'_>) -> Result<bool, Broken> {
         let answer = match self.pipeline.next() {
-            Err(broken) => return self.on_broken(Some(broken)),
+            Err(broken) => return Err(broken),
             Ok(None) => return Ok(false),
             Ok(Some(answer)) => answer,
         };
@@ -238,7 +239,7 @@ impl<M> Link<M> {
             }
             _ => take(&answer),
         }
-        if is_complete { Ok(true) } else { self.on_broken(Some(Broken::Unasked)) }
+        if is_complete { Ok(true) } else { Err(Broken::Unasked) }
     }
 }
 
@@ -267,7 +268,7 @@ mod tests {
     }
 
     /// The commands of the answers that the caller gets.
-    fn hear(link: &mut Link<&'static str>, body: &str) -> Result<Vec<Command>, Failure> {
+    fn hear(link: &mut Link<&'static str>, body: &str) -> Result<Vec<Command>, Broken> {
         link.push(counted(body).as_bytes())?;
         let mut heard = Vec::new();
         while link.next(&mut |answer| heard.push(answer.command))? {}
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(link.take_memory(), [Some("one"), None]);
         // An answer whose memory is missing.
         link.ask(&allgather(1)).unwrap();
-        assert_eq!(hear(&mut link, "cmd=wireup-allgather-response;rc=0;id=1;"), Err(Failure::Broken));
+        assert_eq!(hear(&mut link, "cmd=wireup-allgather-response;rc=0;id=1;"), Err(Broken::Unasked));
         assert_eq!(link.ask(&put()), Err(Failure::Broken));
     }
 
@@ -316,6 +317,6 @@ mod tests {
         link.begin_fence(None).unwrap();
         link.on_closed();
         assert_eq!(link.take_fence_end(), Some(Err(Failure::Broken)));
-        assert_eq!((link.is_broken(), link.broken()), (true, None));
+        assert!(link.is_broken());
     }
 }

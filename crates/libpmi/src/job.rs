@@ -31,7 +31,7 @@ pub extern "C" fn PMI_Finalize() -> c_int {
     returned(state::finalize())
 }
 
-/// Takes no lock: another thread may sit in a barrier for good.
+/// Takes no lock, and runs no handlers of `exit`: another thread may be in a barrier that does not end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -> c_int {
     // SAFETY: see the file's head.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -
             let _ = socket.write_all(&out);
         }
     }
-    wireup_capi::exit(exit_code)
+    wireup_capi::exit_now(exit_code)
 }
 
 #[unsafe(no_mangle)]

@@ -56,7 +56,11 @@ pub fn is_initialised() -> bool {
 }
 
 pub fn init() -> Result {
-    PLACE.init(Job::join)
+    PLACE.init(Job::join, on_fork)
+}
+
+extern "C" fn on_fork() {
+    PLACE.on_fork();
 }
 
 pub fn finalize() -> Result {

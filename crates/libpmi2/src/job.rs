@@ -41,7 +41,7 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
     c_int::from(state::is_initialised())
 }
 
-/// Takes no lock: another thread may sit in a fence for good.
+/// Takes no lock, and runs no handlers of `exit`: another thread may be in a fence that does not end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     // SAFETY: see the file's head.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
             let _ = socket.write_all(&out);
         }
     }
-    wireup_capi::exit(flag)
+    wireup_capi::exit_now(flag)
 }
 
 #[unsafe(no_mangle)]

@@ -53,7 +53,11 @@ pub fn is_initialised() -> bool {
 }
 
 pub fn init() -> Result {
-    PLACE.init(Job::join)
+    PLACE.init(Job::join, on_fork)
+}
+
+extern "C" fn on_fork() {
+    PLACE.on_fork();
 }
 
 /// Leaves. What is outstanding ends first: a server lets nobody go out of a fence.

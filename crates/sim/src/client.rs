@@ -188,21 +188,21 @@ impl Client {
             return heard;
         }
         shares.into_iter().for_each(|share| self.link.push_memory(Some(share)));
-        let mut result = self.link.push(bytes);
+        let mut result = self.link.push(bytes).map_err(|broken| format!("{broken:?}"));
         while result.is_ok() {
             result = match self.next(&mut heard.answers) {
                 Ok(true) => continue,
                 Ok(false) => break,
-                Err(failure) => Err(failure),
+                Err(problem) => Err(problem),
             };
         }
         heard.send = self.link.take_output().into();
-        heard.broken = result.err().map(|failure| format!("{failure:?}: {:?}", self.link.broken()));
+        heard.broken = result.err();
         heard
     }
 
     /// Reads one answer; `false`: there is no whole one.
-    fn next(&mut self, answers: &mut Vec<Answer>) -> Result<bool, Failure> {
+    fn next(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
         let Client { link, join, kvsname, .. } = self;
         let (mut answer, mut update, mut was_joining) = (None, None, false);
         let some = link.next(&mut |one| match one.command {
@@ -218,9 +218,10 @@ impl Client {
             }
             Command::KvsMap => update = Update::read(&one.fields),
             _ => answer = Some(read(one)),
-        })?;
+        });
+        let some = some.map_err(|broken| format!("{broken:?}"))?;
         if was_joining {
-            self.join_on(answers)?;
+            self.join_on(answers).map_err(|failure| format!("joining: {failure:?}"))?;
         }
         if let (Some(update), Some(own)) = (update, self.own.as_mut().and_then(|own| own.collectives.own.as_mut())) {
             let memory = self.link.take_memory();

@@ -94,12 +94,12 @@ impl Session {
 
     /// The handshake in MPICH's order, until rank, size and names are known.
     pub fn start(&mut self) -> Result<(), SessionError> {
+        let mut last = Command::Init;
         loop {
-            let mut last = Command::Init;
             match self.join.ask(&mut self.link) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(_) => return Err(self.broken().unwrap_or(SessionError::Start(last))),
+                Err(_) => return Err(SessionError::Start(last)),
             }
             let mut join = self.join.clone();
             self.settle(&mut |answer| {
@@ -251,11 +251,11 @@ impl Session {
         match self.link.next(take) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            Err(failure) => return self.failed(failure),
+            Err(broken) => return Err(SessionError::Broken(broken)),
         }
         match self.socket.read(&mut self.buffer[..]) {
             Ok(0) => Err(SessionError::Closed),
-            Ok(length) => self.link.push(&self.buffer[..length]).or_else(|failure| self.failed(failure)),
+            Ok(length) => self.link.push(&self.buffer[..length]).map_err(SessionError::Broken),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(SessionError::Io("read from the PMI link", error)),
         }
@@ -269,13 +269,9 @@ impl Session {
 
     fn failed<T>(&self, failure: Failure) -> Result<T, SessionError> {
         Err(match failure {
-            Failure::Broken => self.broken().unwrap_or(SessionError::Closed),
+            Failure::Broken => SessionError::Closed,
             Failure::Refused => SessionError::Refused("no reason given".into()),
         })
-    }
-
-    fn broken(&self) -> Option<SessionError> {
-        self.link.broken().map(SessionError::Broken)
     }
 
     /// The text as it goes over the wire.

@@ -154,6 +154,17 @@ fn an_abort_ends_the_job() {
         let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
         let outcome = run.arg(own("stop")).arg(library).finish().expect_code(code);
         outcome.expect_err_line(&["rank 1", "abort", "one has had enough"]);
+        assert!(!outcome.err().contains("the handler ran"), "{outcome}");
+    }
+}
+
+#[test]
+fn a_forked_child_is_told_that_it_has_not_joined() {
+    let forks = own("forks");
+    for library in ["pmi", "pmi2"] {
+        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = run.arg(&forks).arg(library).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
     }
 }
 
