@@ -267,7 +267,7 @@ pub enum Control {
         by: String,
     },
     /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
-    /// prevent the end, then `Granted` or `Refused`. Jobs launched from then on are refused.
+    /// prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are refused.
     EndSession {
         kill: bool,
     },
