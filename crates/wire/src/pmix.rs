@@ -285,7 +285,7 @@ pub enum Answer {
         #[serde(skip)]
         blocks: Vec<Bytes>,
     },
-    /// To `Group`. The context is the same on all nodes, and unique among the session's groups.
+    /// To `Group`. The context is the same on all nodes, and unique among the job's groups.
     Grouped {
         context: u64,
         data: Vec<Bytes>,
