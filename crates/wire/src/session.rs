@@ -77,7 +77,7 @@ pub enum JobState {
 /// One decision of the root about the session's membership. An agent's knowledge of the membership is a prefix of the root's log of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Entry {
-    /// These agents are lost. The children of each are the root's from now on.
+    /// These agents are lost. The root adopts the children of each.
     Lost(Vec<AgentId>),
     /// These lost agents are started again, each by the parent that the tree was drawn with, if that is also in the list, else by the root.
     Return(Vec<AgentId>),

@@ -3,7 +3,7 @@
 //! Measured by `wireup bench coll` among 16 and 64 agents of one machine with two cores, latency of an allgather (ms):
 //!
 //! ```text
-//!   bytes a node              64     1 Ki    4 Ki   16 Ki   64 Ki
+//!   bytes per node            64     1 Ki    4 Ki   16 Ki   64 Ki
 //!   16 nodes   tree          0.24    0.26    0.46    2.3     5.6
 //!              ring          0.62    0.52    1.3     2.0     4.4
 //!              log           0.71    0.87    1.2     1.9     8.7

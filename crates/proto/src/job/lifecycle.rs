@@ -231,7 +231,7 @@ mod tests {
         life.release(Wait::Link, &mut out);
         assert!(out.pop().is_none());
         life.release(Wait::Server, &mut out);
-        assert_eq!(out.into_vec().len(), 2, "the ranks, and what was for them");
+        assert_eq!(out.into_vec().len(), 2, "the ranks and the output for them");
         assert_eq!(life.stage, Stage::Starting);
     }
 

@@ -135,7 +135,7 @@ impl Pmix {
 
     fn tell_end(&mut self, view: &View<'_>, out: &mut Effects) {
         self.tell(view, &ToServer::End, out);
-        self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks are gone");
+        self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks have ended");
     }
 
     /// Kills the process in any state.
