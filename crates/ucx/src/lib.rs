@@ -71,9 +71,8 @@ struct Send {
 
 /// Called by UCX from within `worker_progress`, `ep_close` and sends.
 unsafe extern "C" fn on_error(arg: *mut c_void, ep: Handle, status: Status) {
-    // SAFETY: `arg` is the `Broken` box of the worker that the endpoint belongs to; the box outlives the endpoint, and nothing else refers
-    // to
-    // it while a function of UCX runs.
+    // SAFETY: `arg` is the `Broken` box of the worker that the endpoint belongs to; the box outlives the endpoint, and nothing else
+    // refers to it while a function of UCX runs.
     let broken = unsafe { &mut *arg.cast::<Broken>() };
     broken.0.push((ep, status));
 }

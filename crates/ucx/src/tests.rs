@@ -91,7 +91,7 @@ fn what_is_not_taken_gets_no_buffer_and_does_not_stop_what_follows() {
     let begun = Instant::now();
     while workers[0].sending(there) > 0 {
         assert!(turn(&mut workers, |_, _| Verdict::Drop).is_empty());
-        assert!(begun.elapsed() < PATIENCE, "the sender's requests must complete for a dropped message");
+        assert!(begun.elapsed() < PATIENCE, "the sender's requests must complete once it is dropped");
     }
     assert!(workers[1].receiving.is_idle());
 }
