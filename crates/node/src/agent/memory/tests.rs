@@ -6,14 +6,14 @@ use wireup_wire::values;
 
 const JOB: JobId = JobId(1);
 
-/// The values of two ranks, in an array that says to be `extra` bytes longer than they are.
+/// The values of two ranks, in an array that claims to be `extra` bytes longer than they are.
 fn array(extra: usize) -> Array {
     let mut packed = Vec::new();
     [&b"zero"[..], b"one"].iter().for_each(|value| values::push(&mut packed, value));
     Array { layout: Layout::packed(2, 4, packed.len() + extra), values: Values::InOrder(vec![packed.into()]) }
 }
 
-/// Longer than any file may be.
+/// Longer than any file can be.
 const TOO_LONG: usize = usize::MAX / 2;
 
 fn read(shared: &Shared, at: usize, len: usize) -> Vec<u8> {
