@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_library_is_named_once() {
-        let error = open(Some("/etc/passwd")).err().expect("it is a text").to_string();
+        let error = open(Some("/etc/passwd")).err().expect("it is a text file").to_string();
         assert_eq!(error.matches("/etc/passwd").count(), 1, "{error}");
         assert!(error.starts_with("/etc/passwd: ") && error.contains("install libpmix2"), "{error}");
     }
 
     #[test]
     fn another_library_is_not_taken_for_it() {
-        let error = open(Some("libc.so.6")).err().expect("libc is no PMIx library").to_string();
+        let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library").to_string();
         assert!(error.contains("no PMIx library"), "{error}");
     }
 }

@@ -239,6 +239,6 @@ fn declarations_are_the_headers() {
         eprintln!("not run: no compiler, or no header of UCX");
         return;
     }
-    let output = compiler(&source).expect("it ran before");
+    let output = compiler(&source).expect("the compiler ran before");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(seats, [Seat(1), Seat::LAST, Seat(0)]);
         jobs.next = Seat::LAST;
         assert_eq!(jobs.ranks_of(JobId(9), &mut keepers, &reactor).unwrap().seat(), Seat(2));
-        let gone = jobs.remove(&JobId(7)).expect("it was there");
+        let gone = jobs.remove(&JobId(7)).expect("the job was there");
         assert!(gone.seat() == Seat::LAST && jobs.at(Seat::LAST).is_none() && jobs.at(Seat(0)).is_some());
         jobs.into_values().chain([gone]).for_each(|ranks| {
             let _ = ranks.into_keeper().into_keeper(&reactor).close();

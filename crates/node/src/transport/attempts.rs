@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(attempts.next(1_001 + STAGGER_NS), Some((Attempt(2), c)));
         assert_eq!(attempts.deadline_ns(), None);
         attempts.on_failure(Attempt(0), "no answer");
-        assert_eq!(attempts.over(), None, "the last is under way");
+        assert_eq!(attempts.over(), None, "the last attempt is in progress");
         attempts.on_failure(Attempt(2), "no route");
         let over = "[fd00::1]:7: refused; 10.0.0.1:7: no answer; 10.0.0.2:7: no route";
         assert_eq!(attempts.over().as_deref(), Some(over));

@@ -224,7 +224,7 @@ mod tests {
                         child_done = true;
                         break;
                     }
-                    Progress::Done { .. } => panic!("the child must be done only after the answer"),
+                    Progress::Done { .. } => panic!("the child gets no hello and no frames here"),
                 }
             }
             assert!(child_done);
@@ -233,7 +233,7 @@ mod tests {
                 Progress::Done { peer: Some(peer), rest, .. } => {
                     assert_eq!((peer, &rest[..]), (hello(PROTOCOL_VERSION), &b"frames"[..]));
                 }
-                _ => panic!("the confirmation ends it"),
+                _ => panic!("the confirmation completes the handshake"),
             }
         }
     }

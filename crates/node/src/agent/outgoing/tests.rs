@@ -49,7 +49,7 @@ fn descriptors_come_with_the_first_byte() {
 #[test]
 fn a_full_socket_keeps_bytes_and_descriptors_together() {
     let (mut pmi, theirs) = pair();
-    assert!(!pmi.write_now(vec![b'x'; 4 << 20].into(), Vec::new()), "more than a socket holds");
+    assert!(!pmi.write_now(vec![b'x'; 4 << 20].into(), Vec::new()), "a socket cannot hold that much");
     assert!(!pmi.write_now(Bytes::from_static(b"late"), vec![share(7)]));
     assert_eq!(pmi.flush().state, WriteState::Full);
     let (mut bytes, mut held) = (Vec::new(), Vec::new());
