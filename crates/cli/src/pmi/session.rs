@@ -7,7 +7,7 @@ use wireup_client::env::Env;
 use wireup_client::{Event, LinkError, PmiLink, Unsendable};
 use wireup_wire::pmi::Dialect;
 
-/// The conversation with the server is over before its end.
+/// Why the conversation with the server ended early.
 #[derive(Debug)]
 pub enum SessionError {
     /// What was tried, and why it failed.
@@ -31,7 +31,7 @@ impl fmt::Display for SessionError {
     }
 }
 
-/// Bytes of one read: a reply of the longest value fits.
+/// Bytes per read: enough for a reply with the longest value.
 const READ_BYTES: usize = 8192;
 
 pub struct Session {
@@ -53,7 +53,7 @@ impl Session {
         })
     }
 
-    /// The handshake, until rank, size and names are known.
+    /// Performs the handshake, after which rank, size and names are known.
     pub fn start(&mut self) -> Result<(), SessionError> {
         self.link.start(&mut self.out);
         self.answer(|_| ())
@@ -72,7 +72,7 @@ impl Session {
         self.ask(|link, out| link.finalize(out), done)?
     }
 
-    /// Sends one request and hands its answer to `on`.
+    /// Sends one request and passes its answer to `on`.
     pub fn ask<T>(
         &mut self,
         request: impl FnOnce(&mut PmiLink, &mut Vec<u8>) -> Result<(), Unsendable>,
@@ -82,7 +82,7 @@ impl Session {
         self.answer(on)
     }
 
-    /// Sends a request that nobody answers.
+    /// Sends a request that has no answer.
     pub fn tell(
         &mut self,
         request: impl FnOnce(&mut PmiLink, &mut Vec<u8>) -> Result<(), Unsendable>,

@@ -18,7 +18,7 @@ fn try_high(line: &str, env: &[(&str, &str)]) -> Result<High, String> {
     resolve(*low, Here { env, ..Here::example() }).map_err(|error| error.to_string())
 }
 
-/// Ranks of each node, by name; the remote shell's first word.
+/// The number of ranks on each node, by name; and the first word of the remote shell.
 fn placed(line: &str, env: &[(&str, &str)]) -> (String, String) {
     let high = try_high(line, env).unwrap_or_else(|error| panic!("{line}: {error}"));
     let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), high.job.nodes.len() as u32).expect(line);

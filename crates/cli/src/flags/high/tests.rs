@@ -194,7 +194,7 @@ fn pmi_is_as_asked_or_as_the_program_tells() {
     }
     assert_eq!(chosen("-n 1 --pmi auto /bin/true"), chosen("-n 1 /bin/true"));
     assert_eq!(chosen("-n 1 /bin/true").0, PmiFlavour::Simple);
-    // Nobody sees from here what it is there.
+    // The launcher cannot see which program it is on the other host.
     let there = high("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
     assert_eq!((there.options.pmi, there.options.modex), (PmiFlavour::Both, Modex::Direct));
     assert_eq!(there.options.pmix_library.as_deref(), Some("/l/libpmix.so.2"));

@@ -146,7 +146,7 @@ fn words_need_not_be_utf8() {
     assert!(parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
 }
 
-/// Words that mean something, in an order that may not.
+/// Words that are valid one by one, though not necessarily in this order.
 fn any_word() -> impl Strategy<Value = OsString> {
     let known = prop::sample::select(FLAGS.iter().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
     prop_oneof![
