@@ -1,4 +1,4 @@
-//! `wireup doctor` on hosts that are well, and on hosts that are not.
+//! `wireup doctor` on healthy hosts and on hosts with problems.
 
 use crate::harness;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 use wireup_testbed::{Spec, Testbed};
 
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Hosts `n0` to `n4` with sshd, which see the product.
@@ -43,7 +43,7 @@ fn doctor_of(program: &Path, testbed: &Testbed, line: &str, code: i32, parts: &[
     said
 }
 
-/// Runs `wireup doctor LINE` on the hub; returns what it says, which has all `parts`.
+/// Runs `wireup doctor LINE` on the hub and returns its output, which must contain all `parts`.
 fn doctor(testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
     doctor_of(&harness::wireup(), testbed, line, code, parts)
 }
@@ -57,13 +57,13 @@ fn hosts_that_are_well_and_odd_ones() {
     doctor(&testbed, "--remote-shell plainsh --hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
-    // The hub and the hosts call it differently.
+    // The interface exists on the hub, but the hosts have no interface of that name.
     let named = ["n[0-1]: no address there matches --interface br0", "cure: name an interface", "2 with problems"];
     doctor(&testbed, "--hosts n[0-1] --interface br0", 1, &named);
     let directory = ["n[0-1]: working directory /no/such: does not exist", "cure: run with --wdir"];
     doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);
 
-    // Without ssh no way leads onward, and a run starts all the same.
+    // Without ssh the host cannot start others, but a run works nevertheless.
     testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("shadowed");
     let onward = ["remark   n1: it cannot reach n2 by ssh (forbidden here)", "3 hosts: 2 ok, 1 with remarks"];
     doctor(&testbed, "--hosts n[0-2]", 0, &onward);
@@ -101,11 +101,11 @@ fn a_signal_ends_all_that_was_called() {
         .stdout(Stdio::null())
         .spawn()
         .expect("it runs");
-    // n2 hangs on its way to n3.
+    // n2 hangs while it connects to n3.
     let end = Instant::now() + LIMIT;
     while !testbed.processes(2).iter().any(|process| process.command.contains("ssh") && process.command.contains("n3"))
     {
-        assert!(Instant::now() < end, "n2 never calls n3: {:?}", testbed.processes(2));
+        assert!(Instant::now() < end, "n2 does not connect to n3: {:?}", testbed.processes(2));
         thread::sleep(Duration::from_millis(10));
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
@@ -126,7 +126,7 @@ fn a_missing_program_is_told_and_sent_on_request() {
     assert!(!said.contains("sent"), "{said}");
 }
 
-/// A copy of the product where no host sees it.
+/// A copy of the product in a folder that no host sees.
 struct Hidden(PathBuf);
 
 impl Hidden {

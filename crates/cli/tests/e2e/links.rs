@@ -1,4 +1,4 @@
-//! What agents talk over: addresses, encryption, strangers at the door.
+//! The links of agents: addresses, encryption, foreign connections.
 
 use crate::harness::Running;
 use crate::harness::machines::{self, Machines};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Every host has a docker0 with one and the same address, the hub too.
+/// Every host has a docker0 with the same address, and so has the hub.
 #[test]
 fn the_address_is_told_and_is_never_the_bridge_of_containers() {
     let Some(machines) = machines::by_ssh() else { return };
@@ -34,12 +34,12 @@ fn an_interface_that_is_not_there_is_answered_with_those_that_are() {
         let outcome = machines.job(&format!("--hosts n[0-3] --fanout 1 --interface {which} hostname")).finish();
         outcome.expect_code(125).expect_err_line(&[which, "10.77.0."]);
     }
-    // The hub has it, the nodes do not: it is for both ends of every link.
+    // The hub has the interface, the nodes do not; both ends of a link need it.
     let far = machines.job("--hosts n[0-3] --start ssh-flat --interface br0 hostname").finish().expect_code(125);
     far.expect_err_line(&["--interface br0", "eth0 10.77.0.1"]);
 }
 
-/// Counts packets on the hub that hold a text, until its standard input ends.
+/// Counts packets on the hub that contain a text, until its standard input ends.
 const WATCH: &str = "
 import select, socket, sys
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -55,7 +55,7 @@ while True:
 print(count)
 ";
 
-/// How many packets hold what a rank elsewhere has written, which no command line holds.
+/// How many packets contain text that a remote rank has written and no command line contains.
 fn readable_packets(machines: &Machines, flags: &str) -> usize {
     let mut watch = Command::new(PYTHON);
     machines.enter(watch.args(["-c", WATCH, "NEEDLE-42-"]).stdin(Stdio::piped()).stdout(Stdio::piped()));
@@ -93,7 +93,7 @@ fn encrypted_links_carry_all_else() {
     failed.finish().expect_code(5).expect_err_line(&["rank 6", "n6"]);
 }
 
-/// Opens connections and says so; each does one of the things that strangers do.
+/// Opens connections and reports when they are open; each behaves in one of the ways of a foreign program.
 const STRANGER: &str = "
 import os, socket, sys, time
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -114,7 +114,7 @@ print('held', flush=True)
 time.sleep(1000)
 ";
 
-/// A stranger on host `from`, once all of its connections are open.
+/// Starts that program on host `from` and waits until all of its connections are open.
 fn strangers(machines: &Machines, from: u16, host: &str, port: u16) -> Child {
     let mut command = machines.in_node(from, PYTHON);
     command.args(["-c", STRANGER, host, &port.to_string(), "200"]).stdout(Stdio::piped());
@@ -125,7 +125,7 @@ fn strangers(machines: &Machines, from: u16, host: &str, port: u16) -> Child {
     child
 }
 
-/// Ports above the system's own on which somebody listens where the process runs.
+/// Ports above the reserved ones that are listened on in the network of the process.
 fn listening(pid: u32) -> Vec<u16> {
     let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(Path::new("/proc").join(format!("{pid}/net/{table}"))));
     let tables: Vec<String> = tables.into_iter().map(|table| table.expect("a table of sockets")).collect();
@@ -150,7 +150,7 @@ fn port_of(running: &mut Running, pid: u32) -> u16 {
 #[test]
 fn strangers_disturb_neither_the_start_nor_the_job() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    // n1's remote shell hangs until the strangers have come.
+    // n1's remote shell hangs until the foreign connections are open.
     let shell = rustix::process::Pid::from_raw(machines.daemons(1)[0].cast_signed()).expect("a pid");
     rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("it is ours");
     let run = machines.job("--hosts n0,n1 --start ssh-flat --stdin all").sh("echo up; wc -c");

@@ -1,8 +1,8 @@
-//! Hosts without wireup get it over ssh, once, into a place of the user's own.
+//! wireup is sent by ssh to hosts that lack it, once, into a private folder of the user.
 
 use crate::harness::machines::{self, HiddenCopy, Machines};
 
-/// The shared hosts, with nothing in their caches.
+/// The shared hosts with empty caches.
 fn fresh() -> Option<Machines> {
     let machines = machines::by_ssh()?;
     forget(&machines);
@@ -62,7 +62,7 @@ fn a_full_disk_is_named() {
     }
 }
 
-/// What somebody else could have put there in the place of ours: it must not run.
+/// Replaces the cached program as another user could have done: the replacement must not run.
 const PLANTED: &str = "cd ~/.cache/wireup/*/ && printf '#!/bin/sh\\ntouch /run/planted-ran\\nexit 3\\n' >wireup";
 
 #[test]
@@ -70,7 +70,7 @@ fn a_place_of_somebody_else_is_not_looked_into() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("else");
     let line = "--hosts n0 hostname";
-    // The whole cache, one build's folder in it, the program itself.
+    // The owner is changed for the whole cache, for one build's folder in it, for the program itself.
     for theirs in ["~/.cache/wireup", "~/.cache/wireup/*", "~/.cache/wireup/*/wireup"] {
         machines.job_of(&hidden.program(), line).succeed();
         machines.ask(0, &format!("{PLANTED}; chown -R nobody {theirs}; chmod -R 777 ~/.cache/wireup"));
@@ -95,7 +95,7 @@ fn a_place_where_others_may_write_is_refused() {
     forget(&machines);
 }
 
-/// As an older release, and as a program that has nothing to do with us but the name.
+/// The program in the way is an older release, or an unrelated program with the same name.
 #[test]
 fn another_program_of_that_name_is_passed_by() {
     let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };

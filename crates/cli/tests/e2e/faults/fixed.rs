@@ -1,4 +1,4 @@
-//! Faults with a moment of their own: remote shells that nobody needs any more, and full disks.
+//! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
 
 use crate::harness::faults::{Ended, Shell, Site, Started, is_sshd, kill, short_name, until};
 use crate::harness::wireup;
@@ -20,7 +20,7 @@ fn expect_clean(site: &Site) {
     assert!(idle.is_some(), "left behind: {:?}", site.left(&nodes));
 }
 
-/// The agents have their links: `ssh`, `sshd`'s sessions and `sshd` itself are of no more use.
+/// When the agents are linked, `ssh`, `sshd`'s sessions and `sshd` itself are no longer needed.
 #[test]
 fn a_running_job_needs_no_ssh() {
     let Some(site) = Site::start(4, Shell::Ssh, &[Site::share()]) else { return };
@@ -53,7 +53,7 @@ fn a_full_disk_behind_the_output_ends_the_job() {
     expect_clean(&site);
 }
 
-/// A recording is for whoever looks for a defect: the job is worth more.
+/// A recording is for debugging: the job is more important.
 #[test]
 fn a_full_disk_behind_a_recording_does_not_end_the_job() {
     let Some(site) = Site::start(3, Shell::Plain, &[Site::share()]) else { return };

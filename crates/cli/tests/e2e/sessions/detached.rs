@@ -1,4 +1,4 @@
-//! Jobs that go on without a terminal.
+//! Jobs that continue without a terminal.
 
 use crate::harness::sessions::Session;
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ fn detach_attach_and_the_exit_code() {
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
     outcome.expect_err_line(&["left with exit code 7"]);
-    // It was shown to its end.
+    // The output has already been shown completely.
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
     outcome.expect_err_line(&["no job", &job]);
     session.down("");
@@ -64,7 +64,7 @@ fn a_job_that_never_started_is_told_of_at_once() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
-    // Its number comes first: who is impatient can end it.
+    // Its number is printed first, so that the user can end it without waiting.
     assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
     let file = session.runtime_dir().with_file_name("file");
     std::fs::write(&file, "").unwrap();
