@@ -1,4 +1,4 @@
-//! What tests can break, and that the rest does not notice more than it would of the real thing.
+//! Fault injection by tests; the unaffected parts notice no more than they would of a real fault.
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -6,7 +6,7 @@ use wireup_testbed::Testbed;
 
 use super::{LIMIT, SILENCE, eventually, exists, on_hub, output, spec, text};
 
-/// A call that has said "up" and then echoes.
+/// A call that has printed "up" and then echoes its input.
 fn echo(testbed: &Testbed, host: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = on_hub(testbed, "plainsh", &[host, "echo up; cat"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("plainsh");

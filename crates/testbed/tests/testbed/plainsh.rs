@@ -1,4 +1,4 @@
-//! The plain remote shell as its callers see it.
+//! The plain remote shell as its users see it.
 use std::io::{Read, Write};
 use std::process::Stdio;
 
@@ -122,7 +122,7 @@ fn another_launcher_starts_by_it() {
     }
     let words = ["-hosts", &testbed.hosts(), "-launcher", "ssh", "-launcher-exec", "plainsh", "-n", "4", "hostname"];
     let mut command = on_hub(&testbed, "mpiexec.hydra", &words);
-    // It wants its own working directory on every host, which a clone below /tmp is not.
+    // It uses its own working directory on every host; a clone below /tmp does not exist there.
     let names = text(command.current_dir("/"));
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();

@@ -1,4 +1,4 @@
-//! The real Slurm on the testbed's nodes.
+//! A real Slurm on the testbed's nodes.
 use std::process::{Command, Stdio};
 
 use wireup_testbed::{Spec, Testbed};
@@ -10,7 +10,7 @@ fn with_slurm(nodes: u16) -> Spec {
     Spec { slurm: true, ..spec(nodes) }
 }
 
-/// What a script that must succeed writes on a node.
+/// The output on a node of a script that must succeed.
 fn on_node(testbed: &Testbed, i: u16, script: &str) -> String {
     let output = output(testbed.in_node(i, "sh").args(["-c", script]).stdin(Stdio::null()));
     let said = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
@@ -83,14 +83,14 @@ fn nothing_of_slurm_is_left_however_it_ends() {
         };
         eventually("four ranks", || ranks() == 4);
         let (own, pids) = (testbed.pid(), members(&testbed));
-        // Each node: first process, plainshd, munged, slurmd, the step's daemon, two ranks; n0 has slurmctld and its
-        // child, too, the hub its own process and munged.
+        // Each node has its first process, plainshd, munged, slurmd, the step's daemon and two ranks; n0 also has slurmctld and its child,
+        // and the hub its own process and munged.
         assert!(pids.len() >= 2 * 7 + 2 + 2, "{pids:?}");
         if kill {
             let killed = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("kill");
             assert!(killed.success());
             eventually("all gone", || !pids.iter().any(|pid| *pid != own && exists(*pid)));
-            // On the hub, whose processes are ours.
+            // It runs on the hub, whose processes are our children.
             step.kill().expect("ours");
         }
         drop(testbed);
