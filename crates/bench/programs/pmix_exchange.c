@@ -3,7 +3,7 @@
 //
 // Joins by PMIx, puts one value, commits, fences twice without data, then
 //   collect  fences with data, gets the values of all ranks
-//   rest     the same, but rests for a second behind that fence: what others do then does not compete with its last steps
+//   rest     the same, but rests for a second after that fence, so that other work does not compete with its last steps
 //   direct   gets the value of one rank of another node (or the next one), then of all
 // and appends one line of clock readings to STAMPS (CLOCK_MONOTONIC, ns):
 //

@@ -142,7 +142,7 @@ impl Running<'_> {
             }
             let wait = until.saturating_duration_since(Instant::now()).min(left).min(GLANCE);
             let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-            // An error is EINTR: look at the flag and wait on.
+            // An error is EINTR: check the flag and keep waiting.
             if poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0) {
                 return Ok(true);
             }
@@ -270,7 +270,7 @@ mod tests {
         let gone = || fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "));
         let until = Instant::now() + Duration::from_secs(30);
         while !gone() {
-            assert!(Instant::now() < until, "still there: {stat}");
+            assert!(Instant::now() < until, "the process still exists: {stat}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

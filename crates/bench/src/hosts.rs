@@ -206,7 +206,7 @@ mod tests {
         }
         let judged = |name: &str| cases.iter().any(|case| case.name() == name && !case.asked.is_empty());
         assert!(judged("true-64x16@rsh") && judged("exchange-64x4@rsh") && judged("initiation-16x8@rsh"));
-        assert!(!judged("true-64x1@rsh"), "what is asked of ssh is not asked of another shell");
+        assert!(!judged("true-64x1@rsh"), "a target for ssh is used for another shell");
     }
 
     #[test]

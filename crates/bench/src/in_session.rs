@@ -64,7 +64,7 @@ pub fn soaked(node_count: u32) -> Case {
     let place = Place { node_count, ppn: 1 };
     // As many nodes as ranks, in the form that names of cases have.
     let case = Case::stream(&format!("jobs-{place}"), &[], None);
-    Case { is_standing: true, ..case.expect("flags have refused what is no case") }
+    Case { is_standing: true, ..case.expect("the flags were checked") }
 }
 
 /// The case with a running session.

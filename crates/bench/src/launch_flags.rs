@@ -210,7 +210,7 @@ mod tests {
 
     fn parse_words(words: &str) -> Result<Flags, lexopt::Error> {
         let Wish::Launch(flags) = crate::flags::parse(words.split_whitespace().map(OsString::from).collect())? else {
-            panic!("another benchmark")
+            panic!("not a launch benchmark")
         };
         Ok(*flags)
     }

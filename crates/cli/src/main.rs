@@ -52,7 +52,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
             OURS
         }
     };
-    // If standard output is closed, nobody can be told.
+    // A failure cannot be reported: standard output is closed.
     let _ = std::io::stdout().flush();
     i32::from(code)
 }

@@ -100,13 +100,13 @@ mod tests {
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
-        recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("written");
-        recorder.flush().expect("written");
+        recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("write the recording");
+        recorder.flush().expect("write the recording");
         let path = directory.join("agent-0.rec");
-        let first = play(&path).expect("readable");
+        let first = play(&path).expect("replay the recording");
         assert!(first.0.starts_with("agent 0: told 1 things") && first.1, "{first:?}");
-        assert_eq!(play(&path).expect("readable"), first);
+        assert_eq!(play(&path).expect("replay the recording"), first);
         assert!(play(&directory.join("other")).is_err());
-        std::fs::remove_dir_all(&directory).expect("ours");
+        std::fs::remove_dir_all(&directory).expect("remove the folder");
     }
 }

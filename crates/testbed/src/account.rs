@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn root_is_the_first_account_with_number_0() {
-        let account = Account::parse("a:x:1:0::/a:/bin/a\nr:x:0:0:root:/r:/bin/r\ns:x:0:0::/s:/bin/s\n").expect("r");
+        let account = Account::parse("a:x:1:0::/a:/bin/a\nr:x:0:0:root:/r:/bin/r\ns:x:0:0::/s:/bin/s\n").expect("root");
         assert_eq!((&*account.name, &*account.shell), ("r", "/bin/r"));
         assert!(Account::parse("").is_none());
     }

@@ -186,7 +186,7 @@ mod tests {
     fn a_shell_reads_any_value() {
         let variables = [("PIP_INDEX_URL".to_owned(), "https://a'b $c".to_owned())];
         let script = exports(&variables) + "printf %s \"$PIP_INDEX_URL\"";
-        let output = Command::new("sh").args(["-c", &script]).output().expect("sh");
+        let output = Command::new("sh").args(["-c", &script]).output().expect("run sh");
         assert_eq!(output.stdout, b"https://a'b $c");
     }
 }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        check(&Modules::of(&Tree::of(files), "crates/proto").expect("Rust")).broken
+        check(&Modules::of(&Tree::of(files), "crates/proto").expect("valid Rust")).broken
     }
 
     #[test]

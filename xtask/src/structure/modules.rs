@@ -138,7 +138,7 @@ mod tests {
         let files: Vec<_> = files.iter().map(|(path, text)| (format!("c/src/{path}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();
         let tree = Tree::of(&files);
-        let modules = Modules::of(&tree, "c").expect("Rust");
+        let modules = Modules::of(&tree, "c").expect("valid Rust");
         let name = |module: &Module| module.file["c/src/".len()..].to_owned();
         let mut all = Vec::new();
         for from in modules.0.values() {

@@ -85,7 +85,7 @@ mod tests {
     const JOB: &str = "pub struct Job; impl<F: Fn() -> u8> Job<F> {} #[cfg(test)] impl Job { }";
 
     fn findings(tree: &Tree) -> Vec<Finding> {
-        check(&Modules::of(tree, "crates/proto").expect("Rust"))
+        check(&Modules::of(tree, "crates/proto").expect("valid Rust"))
     }
 
     fn broken(part: &str) -> [Vec<String>; 2] {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn paths(text: &str) -> Vec<String> {
-        let source = Source::parse(text).expect("Rust");
+        let source = Source::parse(text).expect("valid Rust");
         source.paths.into_iter().map(|path| format!("{} {}", path.line, path.names.join("::"))).collect()
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let text = "#![forbid(unsafe_code)] #[cfg(test)] mod tests; #[cfg(test)] #[allow(x)] impl Agent { fn f() {} }
             #[cfg(test)] fn g() -> [u8; 2] { [1; 2] } #[cfg(test)] use a::{b, c}; #[derive(Debug)] struct Kept;
             impl Kept { #[cfg(test)] fn f() { a::b() } }";
-        let source = Source::parse(text).expect("Rust");
+        let source = Source::parse(text).expect("valid Rust");
         assert_eq!(source.file.items.len(), 2);
         assert!(source.paths.is_empty());
     }

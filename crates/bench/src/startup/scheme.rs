@@ -72,7 +72,7 @@ pub fn find(name: &str) -> Option<Scheme> {
 
 /// A scheme that must be in the table.
 pub fn named(name: &str) -> Scheme {
-    find(name).unwrap_or_else(|| panic!("{name} is in the table of schemes"))
+    find(name).unwrap_or_else(|| panic!("{name} is not in the table of schemes"))
 }
 
 impl Scheme {

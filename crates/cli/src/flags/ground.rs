@@ -158,7 +158,7 @@ mod tests {
     fn low(line: &str) -> Low {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
             Wish::Run(low) => *low,
-            Wish::Help => panic!("no help here"),
+            Wish::Help => panic!("help was requested"),
         }
     }
 
@@ -217,6 +217,6 @@ mod tests {
         for node in &mut virtual_ones.nodes {
             node.presence = Presence::Lost { problem: "cut".into() };
         }
-        assert!(ground("./a", &virtual_ones).expect_err("nobody").starts_with("all nodes of session lab are lost"));
+        assert!(ground("./a", &virtual_ones).expect_err("lost").starts_with("all nodes of session lab are lost"));
     }
 }

@@ -21,7 +21,7 @@ fn problem(value: &str) -> Option<&'static str> {
         let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max);
         return (!fits).then_some("no length of a network behind the \"/\"");
     }
-    // An address may stand in brackets, as in a list of hosts.
+    // An address may be written in brackets, as in a list of hosts.
     let bare = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(value);
     if bare.parse::<IpAddr>().is_ok() {
         return None;

@@ -211,7 +211,7 @@ mod tests {
     fn low(line: &str) -> Low {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
             Wish::Run(low) => *low,
-            Wish::Help => panic!("no help here"),
+            Wish::Help => panic!("help was requested"),
         }
     }
 

@@ -10,7 +10,7 @@ use object::{Endianness, ReadCache, ReadRef, SectionIndex};
 use std::fs::File;
 use std::path::Path;
 
-/// Functions that start a program. Longer names that end alike (`fexecve`) match as well.
+/// Functions that start a program. Names with the same ending (`fexecve`) match as well.
 const STARTS: &[&[u8]] = &[
     b"execv\0",
     b"execve\0",
@@ -68,7 +68,7 @@ pub struct Static {
 impl Content {
     pub fn of(path: &Path) -> Content {
         let Ok(file) = File::open(path) else { return Content::Other };
-        // Other than regular files might block until a writer comes, or never end.
+        // Other kinds of files might block until a writer comes, or never end.
         if !file.metadata().is_ok_and(|meta| meta.is_file()) {
             return Content::Other;
         }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn this_test_is_a_dynamic_program() {
         let own = std::env::current_exe().expect("Linux knows it");
-        let Content::Dynamic(own) = Content::of(&own) else { panic!("this test is a program with libraries") };
+        let Content::Dynamic(own) = Content::of(&own) else { panic!("this test program is not dynamically linked") };
         assert!(own.needed.iter().any(|library| library.starts_with("libc.so")), "{own:?}");
         assert!(own.starts_others, "the standard library can start programs");
     }

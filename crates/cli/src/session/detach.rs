@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   foreground ──fork──► launcher: no terminal, output to the spool
-//!   says the job's number
+//!   prints the job's number
 //!   waits        ◄─────  "started", or the exit code of a job that did not start
 //!   shows what went wrong
 //! ```

@@ -32,7 +32,7 @@ pub fn main(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "jobs" => |typed, _| jobs::run(typed),
         "kill" => |typed, _| kill::run(typed),
         "attach" => |typed, _| attach::run(typed),
-        other => panic!("{other} is no command of sessions"),
+        other => panic!("{other} is not a command for sessions"),
     };
     let Some(line) = [up::COMMAND, down::COMMAND, status::COMMAND, jobs::COMMAND, kill::COMMAND, attach::COMMAND]
         .into_iter()

@@ -257,7 +257,7 @@ mod tests {
         let lines = ["node n1: its PMIx server said: one", "node n1: its PMIx server said: two"];
         assert_eq!(notes.lines(&note(1), &setting), lines);
         let told: usize = (2..20).map(|node| notes.lines(&note(node), &setting).len()).sum();
-        assert_eq!(told, 2 * (SAID_SHOWN as usize - 1) + 1, "and that others are not shown");
+        assert_eq!(told, 2 * (SAID_SHOWN as usize - 1) + 1, "a limited number and one summary");
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn ranks_know_the_job_and_no_step() {
     let said = machines.batch("-N 3 -n 3", script);
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
     for line in lines.iter().filter(|line| !line.starts_with("code") && !line.contains("PMI_JOBID")) {
-        assert!(line.starts_with("6 "), "{line}: not of all ranks: {said}");
+        assert!(line.starts_with("6 "), "{line}: not from all ranks: {said}");
     }
     for known in ["6 SLURM_JOB_NODELIST=n[0-2]", "6 SLURM_NTASKS=3", "6 PMI_SIZE=3"] {
         assert!(lines.contains(&known), "{known}: {said}");
@@ -251,7 +251,7 @@ fn kill_on(machines: &Machines, i: usize, words: &str) {
         .map(|process| process.pid)
         .min();
     let pid = found.unwrap_or_else(|| panic!("no {words} on n{i}"));
-    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("kill it");
+    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
 }
 
 #[test]
@@ -266,12 +266,12 @@ fn a_killed_agent_is_named() {
 fn a_killed_launcher_or_srun_leaves_nothing() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "launcher");
-    kill_process(launcher(&running), Signal::KILL).expect("kill it");
+    kill_process(launcher(&running), Signal::KILL).expect("send the signal");
     running.finish();
     let running = waiting(&machines, "srun");
     let all = running.processes();
     let srun = all.iter().find(|process| process.command.starts_with("srun ")).expect("srun runs");
-    kill_process(srun.pid, Signal::KILL).expect("kill it");
+    kill_process(srun.pid, Signal::KILL).expect("send the signal");
     running.finish().expect_code(125).expect_err_line(&["its step was killed by signal 9"]);
 }
 
@@ -283,7 +283,7 @@ fn a_node_without_its_daemon_is_named() {
         machines.salloc("-N 4 -n 4").args(["sh", "-c", "sleep 2; exec $WIREUP run --pmi simple sleep 1000"]).start();
     let slurmd = machines.daemons(2).last().copied().expect("slurmd is the last");
     std::thread::sleep(Duration::from_secs(1));
-    kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("kill it");
+    kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["no agent on 1 of 4 nodes: n2: Communication connection failure"]);
 }
@@ -312,5 +312,5 @@ fn a_session_ends_with_its_allocation() {
     let said = outcome.out();
     let (place, nodes) = said.split_once('\n').expect("a place");
     assert_eq!(nodes, "n0\nn1\nn2\nn3\n");
-    std::fs::remove_dir(place).expect("it is empty");
+    std::fs::remove_dir(place).expect("the directory is empty");
 }

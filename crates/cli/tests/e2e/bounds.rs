@@ -26,7 +26,7 @@ fn a_stopped_agent_does_not_hold_the_prompt_back() {
     let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo up; exec sleep 100").start();
     running.await_out("up", 2);
     let agent = running.processes().into_iter().find(|one| one.command.contains("wireup agent "));
-    kill_process(agent.expect("an agent of its own").pid, Signal::STOP).expect("it is ours");
+    kill_process(agent.expect("an agent of its own").pid, Signal::STOP).expect("send the signal");
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
     let outcome = running.finish();

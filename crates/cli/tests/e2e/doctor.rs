@@ -33,7 +33,7 @@ fn command(testbed: &Testbed, program: &Path, line: &str) -> Command {
 }
 
 fn doctor_of(program: &Path, testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
-    let Output { status, stdout, stderr } = command(testbed, program, line).output().expect("it runs");
+    let Output { status, stdout, stderr } = command(testbed, program, line).output().expect("start the program");
     let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert_eq!(status.code(), Some(code), "{line}: {said}");
     for part in parts {
@@ -64,7 +64,7 @@ fn hosts_that_are_well_and_odd_ones() {
     doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);
 
     // Without ssh the host cannot start others, but a run works nevertheless.
-    testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("shadowed");
+    testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("replace a file");
     let onward = ["remark   n1: it cannot reach n2 by ssh (forbidden here)", "3 hosts: 2 ok, 1 with remarks"];
     doctor(&testbed, "--hosts n[0-2]", 0, &onward);
 
@@ -78,9 +78,9 @@ fn hosts_that_are_well_and_odd_ones() {
 #[test]
 fn hosts_that_do_not_answer_are_named_in_one_go() {
     let Some(testbed) = machines() else { return };
-    testbed.cut(3).expect("cut");
+    testbed.cut(3).expect("cut a node off");
     let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[1] as i32).expect("a pid");
-    rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("killed");
+    rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("send the signal");
     let parts = [
         "n0  ok ",
         "n2  ok ",
@@ -90,17 +90,17 @@ fn hosts_that_do_not_answer_are_named_in_one_go() {
         "6 hosts: 3 ok, 3 with problems\n",
     ];
     let said = doctor(&testbed, "--hosts n[0-4],n9 --start-timeout 3", 1, &parts);
-    assert!(!said.contains("cannot reach"), "others need not be blamed: {said}");
+    assert!(!said.contains("cannot reach"), "another host is blamed as well: {said}");
 }
 
 #[test]
 fn a_signal_ends_all_that_was_called() {
     let Some(testbed) = machines() else { return };
-    testbed.cut(3).expect("cut");
+    testbed.cut(3).expect("cut a node off");
     let mut child = command(&testbed, &harness::wireup(), "--hosts n[0-3] --start-timeout 60")
         .stdout(Stdio::null())
         .spawn()
-        .expect("it runs");
+        .expect("start the program");
     // n2 hangs while it connects to n3.
     let end = Instant::now() + LIMIT;
     while !testbed.processes(2).iter().any(|process| process.command.contains("ssh") && process.command.contains("n3"))
@@ -109,8 +109,8 @@ fn a_signal_ends_all_that_was_called() {
         thread::sleep(Duration::from_millis(10));
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
-        .expect("sent");
-    child.wait().expect("it ends");
+        .expect("send the signal");
+    child.wait().expect("wait for the child");
     assert!(testbed.await_idle(LIMIT), "left behind: {:?}", testbed.all_processes());
 }
 

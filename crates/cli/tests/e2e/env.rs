@@ -97,7 +97,7 @@ fn no_descriptor_leaks_into_ranks() {
         let outcome = Run::job(placement).arg(&limits).succeed();
         for line in outcome.out().lines() {
             let fds = fds(line).expect("limits prints them");
-            assert!(fds == given + 1 || fds == 1, "{fds} and not {} as given, or 1: {outcome}", given + 1);
+            assert!(fds == given + 1 || fds == 1, "{fds} descriptors instead of {} or 1: {outcome}", given + 1);
         }
     }
 }

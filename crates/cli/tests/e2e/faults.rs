@@ -59,7 +59,7 @@ fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mut
         println!("{report} [{:.1} s]", begun.elapsed().as_secs_f64());
         all.lock().expect("no reporter panics").push(report);
         if !intact {
-            site = fresh().expect("there was one before");
+            site = fresh().expect("a testbed, as before");
         }
     }
 }

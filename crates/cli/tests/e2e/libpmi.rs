@@ -215,7 +215,7 @@ fn the_libraries_are_small_and_export_what_the_headers_say() {
         let library = read(&path);
         assert_eq!(library.soname, format!("lib{name}.so.0"));
         assert_eq!(library.needed, ["libc.so.6"]);
-        assert!(!library.starts, "{name}: something runs when it is loaded");
+        assert!(!library.starts, "{name}: code runs when it is loaded");
         let wanted: BTreeSet<_> = headers.iter().flat_map(|header| declared(header)).collect();
         assert!(wanted.len() >= 30, "{wanted:?}");
         let wanted: BTreeSet<_> = wanted.into_iter().map(|symbol| (symbol, version.to_owned())).collect();
@@ -273,7 +273,7 @@ fn an_installed_tree_compiles_and_runs() {
     let source = xtask::layout::sources().join("libpmi/extensions.c");
     cc.arg(&source).arg("-o").arg(place.join("extensions")).arg("-I").arg(prefix.join("include"));
     cc.arg("-L").arg(prefix.join("lib")).arg("-lpmi2").arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
-    assert!(cc.status().expect("cc").success());
+    assert!(cc.status().expect("run cc").success());
     let outcome = Run::job("-n 3").arg(place.join("extensions")).succeed();
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
     let pc = fs::read_to_string(prefix.join("lib/pkgconfig/wireup-pmi2.pc")).expect("the pkg-config file");

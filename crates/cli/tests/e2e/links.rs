@@ -62,7 +62,7 @@ fn readable_packets(machines: &Machines, flags: &str) -> usize {
     let mut watch = watch.spawn().expect("python3");
     let mut said = BufReader::new(watch.stdout.take().expect("piped"));
     let mut line = String::new();
-    said.read_line(&mut line).expect("it says ready");
+    said.read_line(&mut line).expect("read a line");
     let script = "for i in $(seq 500); do echo NEEDLE-$((6 * 7))-$i; done; cat";
     let outcome = machines.job(&format!("--hosts n0,n1 --fanout 1 --stdin 1 {flags}")).sh(script);
     let outcome = outcome.stdin(format!("{}\n", "NEEDLE-42-".repeat(500))).succeed();
@@ -70,14 +70,14 @@ fn readable_packets(machines: &Machines, flags: &str) -> usize {
     drop(watch.stdin.take());
     line.clear();
     said.read_to_string(&mut line).expect("a number");
-    watch.wait().expect("it ends");
+    watch.wait().expect("wait for the child");
     line.trim().parse().expect("a number")
 }
 
 #[test]
 fn encrypted_links_hide_what_the_job_says() {
     let Some(machines) = machines::plain() else { return };
-    assert_ne!(readable_packets(&machines, ""), 0, "packets are looked at");
+    assert_ne!(readable_packets(&machines, ""), 0, "no packets were captured");
     assert_eq!(readable_packets(&machines, "--encrypt"), 0);
 }
 
@@ -120,7 +120,7 @@ fn strangers(machines: &Machines, from: u16, host: &str, port: u16) -> Child {
     command.args(["-c", STRANGER, host, &port.to_string(), "200"]).stdout(Stdio::piped());
     let mut child = command.spawn().expect("python3");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says so");
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("read a line");
     assert_eq!(line, "held\n");
     child
 }
@@ -152,14 +152,14 @@ fn strangers_disturb_neither_the_start_nor_the_job() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     // n1's remote shell hangs until the foreign connections are open.
     let shell = rustix::process::Pid::from_raw(machines.daemons(1)[0].cast_signed()).expect("a pid");
-    rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("it is ours");
+    rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("send the signal");
     let run = machines.job("--hosts n0,n1 --start ssh-flat --stdin all").sh("echo up; wc -c");
     let mut running = run.stdin_open().start();
     running.await_out("up\n", 1);
     let launcher = running.pid().as_raw_nonzero().get().cast_unsigned();
     let port = port_of(&mut running, launcher);
     let mut early = strangers(&machines, 2, "hub", port);
-    rustix::process::kill_process(shell, rustix::process::Signal::CONT).expect("it is ours");
+    rustix::process::kill_process(shell, rustix::process::Signal::CONT).expect("send the signal");
     running.await_out("up\n", 2);
     let mut late = strangers(&machines, 2, "hub", port);
     for _ in 0..100 {
@@ -168,8 +168,8 @@ fn strangers_disturb_neither_the_start_nor_the_job() {
     running.close_stdin();
     running.await_out("1000000\n", 2);
     for child in [&mut early, &mut late] {
-        child.kill().expect("it is ours");
-        child.wait().expect("killed");
+        child.kill().expect("kill the child");
+        child.wait().expect("wait for the child");
     }
     running.finish().expect_code(0).expect_quiet();
 }

@@ -53,12 +53,12 @@ fn several_names_of_one_host_do_not_disturb_each_other() {
 fn a_full_disk_is_named() {
     let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
     let home = machines.ask(1, "echo ~");
-    machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("a small disk");
+    machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("mount a small disk");
     let hidden = HiddenCopy::new("full");
     for flags in ["", "--fanout 1"] {
         let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
         outcome.expect_code(125).expect_err_line(&["no agent on 1 of 2 nodes: n1", "No space left", "make room"]);
-        assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "nothing half is kept");
+        assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "a partial file was kept");
     }
 }
 
@@ -109,7 +109,7 @@ fn another_program_of_that_name_is_passed_by() {
     ] {
         std::fs::write(&place, fake).expect("a program on the hosts' PATH");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&place, mode).expect("it is ours");
+        std::fs::set_permissions(&place, mode).expect("set the mode");
         let outcome = machines.job_of(&hidden.program(), "--hosts n0,n1 --fanout 1 --verbose hostname").succeed();
         assert_eq!(outcome.sorted_lines(), ["n0", "n1"], "{outcome}");
         outcome.expect_err_line(&["wireup was sent to n[0-1]"]);

@@ -62,7 +62,7 @@ fn ctrl_c_twice_kills() {
     running.await_out("ready\n", 2);
     running.signal(Signal::INT);
     std::thread::sleep(std::time::Duration::from_millis(200));
-    assert!(!running.has_ended(), "the first interrupt is the program's to handle");
+    assert!(!running.has_ended(), "the first interrupt ended the job");
     running.signal(Signal::INT);
     assert_ne!(running.finish().code(), 0);
 }

@@ -88,16 +88,16 @@ fn broken(key: &OtherKey) -> Option<Machines> {
         spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
     })?;
     signal_sshd(&machines, 1, Signal::KILL);
-    machines.cut(2).expect("cut off");
-    machines.shadow(5, "/usr/bin/uname", "#!/bin/sh\necho s390x\n", 0o755).expect("another machine");
-    let product = wireup().canonicalize().expect("it is there");
-    machines.shadow(5, &product.display().to_string(), "", 0o644).expect("without wireup");
+    machines.cut(2).expect("cut a node off");
+    machines.shadow(5, "/usr/bin/uname", "#!/bin/sh\necho s390x\n", 0o755).expect("replace a file");
+    let product = wireup().canonicalize().expect("the product");
+    machines.shadow(5, &product.display().to_string(), "", 0o644).expect("replace a file");
     Some(machines)
 }
 
 fn signal_sshd(machines: &Machines, host: u16, signal: Signal) {
     let pid = Pid::from_raw(machines.daemons(host)[1].cast_signed()).expect("a pid");
-    kill_process(pid, signal).expect("it is ours");
+    kill_process(pid, signal).expect("send the signal");
 }
 
 fn names_all_faults(outcome: Outcome) {

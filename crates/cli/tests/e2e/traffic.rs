@@ -71,9 +71,9 @@ fn simulated(exchange: ExchangeScheme, script: Script) -> Counts {
 
 fn expect_same((name, scheme): (&str, ExchangeScheme), program: &Path, args: &str, script: Script) {
     let (real, simulated) = (real(name, program, args), simulated(scheme, script));
-    assert_eq!(real.len(), NODES as usize, "every agent tells");
-    assert!(real.values().flatten().map(|way| way.bytes_in).sum::<u64>() > 0, "something was exchanged");
-    assert_eq!(real, simulated, "{name}: real run, simulation");
+    assert_eq!(real.len(), NODES as usize, "not every agent reported");
+    assert!(real.values().flatten().map(|way| way.bytes_in).sum::<u64>() > 0, "nothing was exchanged");
+    assert_eq!(real, simulated, "{name}: the real run differs from the simulation");
 }
 
 /// `wireup pmi exchange`: puts and fences in both dialects.

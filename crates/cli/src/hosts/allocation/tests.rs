@@ -30,7 +30,7 @@ fn env(text: &str) -> Vec<(OsString, OsString)> {
 }
 
 fn detected(text: &str) -> Allocation {
-    detect(Env(&env(text))).unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("nothing in {text}"))
+    detect(Env(&env(text))).unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("none in {text}"))
 }
 
 fn refused(text: &str) -> String {
@@ -74,7 +74,7 @@ fn a_step_of_one_task_sees_the_whole_allocation() {
 #[test]
 fn one_of_many_tasks_is_told_so_and_a_terminal_is_not() {
     let step = format!("{SALLOC}\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=3\nSLURM_STEP_NUM_TASKS=5");
-    let words = detected(&step).refused.expect("five tasks").to_string();
+    let words = detected(&step).refused.expect("it is refused").to_string();
     assert!(words.starts_with("this is one of 5 tasks of a Slurm step") && words.contains("srun -n 1"), "{words}");
     let terminal = detected(&format!("{step}\nSLURM_PTY_PORT=4000"));
     assert_eq!((terminal.refused.clone(), nodes(&terminal)), (None, "n1:2/16 n2:2/16 gpu05:1/8".into()));

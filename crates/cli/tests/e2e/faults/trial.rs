@@ -14,7 +14,7 @@ use wireup_testbed::Process;
 const RANKS: usize = 12;
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that a job may take to end when it is told to, on a busy machine.
+/// The time that a job may take to end on request, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(12);
 /// If processes remain for longer than this, they were left behind; the documented bound is 2 s on an idle machine.
 const CLEAN: Duration = Duration::from_secs(10);
@@ -272,7 +272,7 @@ impl Trial<'_> {
             self.expect_clean(&others, ended.at);
         }
         self.expect_clean_apart(cut_at);
-        self.site.testbed.heal(self.node).expect("heal");
+        self.site.testbed.heal(self.node).expect("reconnect the node");
         if ended.is_some() {
             self.expect_clean(&self.all(), Instant::now());
         }
@@ -283,7 +283,7 @@ impl Trial<'_> {
     fn blink(&mut self, job: Started) {
         self.silence();
         thread::sleep(self.dice.time(BLINK));
-        self.site.testbed.heal(self.node).expect("heal");
+        self.site.testbed.heal(self.node).expect("reconnect the node");
         self.undisturbed(job);
     }
 
@@ -293,7 +293,7 @@ impl Trial<'_> {
         let agents = agents.filter(|(_, process)| kill(process.pid, Signal::KILL)).count();
         self.report.hit += &format!(", {agents} killed there");
         thread::sleep(self.dice.time(BLINK));
-        self.site.testbed.heal(self.node).expect("heal");
+        self.site.testbed.heal(self.node).expect("reconnect the node");
         if let Some(ended) = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT)) {
             self.expect_success_or_names(&ended, &[self.node]);
             self.expect_clean(&self.all(), ended.at);
@@ -302,7 +302,7 @@ impl Trial<'_> {
 
     fn power_off(&mut self, job: Started) -> bool {
         self.report.hit = format!("n{}", self.node);
-        self.site.testbed.power_off(self.node).expect("power off");
+        self.site.testbed.power_off(self.node).expect("switch a node off");
         if let Some(ended) = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT)) {
             self.expect_success_or_names(&ended, &[self.node]);
             let others: Vec<u16> = self.all().into_iter().filter(|&i| i != self.node).collect();
@@ -313,7 +313,7 @@ impl Trial<'_> {
 
     fn silence(&mut self) -> Instant {
         self.report.hit = format!("n{}", self.node);
-        self.site.testbed.cut(self.node).expect("cut");
+        self.site.testbed.cut(self.node).expect("cut a node off");
         Instant::now()
     }
 

@@ -159,13 +159,13 @@ impl Started {
     }
 
     pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("our child").is_some()
+        self.child.try_wait().expect("wait for the child").is_some()
     }
 
     /// Waits until stdout contains `text` at least `count` times.
     pub fn await_out(&mut self, text: &str, count: usize) {
         let there = until(Duration::from_secs(20), || self.stdout.text().1.matches(text).count() >= count);
-        assert!(there.is_some(), "{}: never came: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
+        assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
     }
 
     /// Processes of the job on the hub, including the launcher.
@@ -180,7 +180,7 @@ impl Started {
     pub fn finish(mut self, site: &Site, limit: Duration) -> Option<Ended> {
         let end = Instant::now() + limit;
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("our child") {
+            if let Some(status) = self.child.try_wait().expect("wait for the child") {
                 break status;
             }
             if Instant::now() > end {

@@ -263,7 +263,7 @@ impl Running {
     pub fn await_that(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         while !holds(self) {
             if Instant::now() > self.deadline || (self.has_ended() && !holds(self)) {
-                self.fail(&format!("never came: {what}"));
+                self.fail(&format!("gave up waiting for: {what}"));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -285,7 +285,7 @@ impl Running {
                 break status;
             }
             if Instant::now() > self.deadline {
-                self.fail("does not end");
+                self.fail("did not end in time");
             }
             thread::sleep(Duration::from_millis(2));
         };

@@ -135,7 +135,7 @@ impl Session {
         let until = Instant::now() + PATIENCE;
         while !holds() {
             let all = self.processes();
-            assert!(Instant::now() < until, "never came: {what}; processes: {}", marked::list(&all));
+            assert!(Instant::now() < until, "gave up waiting for: {what}; processes: {}", marked::list(&all));
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -159,7 +159,7 @@ impl Session {
     }
 
     pub fn kill(&self, pid: Pid) {
-        kill_process(pid, Signal::KILL).expect("it lives");
+        kill_process(pid, Signal::KILL).expect("send the signal");
     }
 }
 

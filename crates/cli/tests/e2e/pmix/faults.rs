@@ -140,7 +140,7 @@ fn another_user_is_refused() {
         copy.display()
     );
     let outcome = Run::job("-n 1 --pmi pmix").sh(&script).finish();
-    std::fs::remove_file(copy).expect("ours");
+    std::fs::remove_file(copy).expect("remove the file");
     assert_eq!(outcome.out(), "refused\n", "{outcome}");
 }
 
@@ -163,7 +163,7 @@ fn a_server_that_is_killed_ends_the_job_and_is_named() {
     let Some(running) = held() else { return };
     let mut servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
     let server = servers.next_back().expect("a server process for each node");
-    kill_process(server.pid, Signal::KILL).expect("kill it");
+    kill_process(server.pid, Signal::KILL).expect("send the signal");
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["wireup: ", "PMIx server", "node"]);

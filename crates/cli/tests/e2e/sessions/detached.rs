@@ -84,7 +84,7 @@ fn its_launcher_killed_ends_the_job() {
     let mut viewer = session.wireup(&format!("attach {job}")).start();
     viewer.await_out("ready\n", 2);
     let all = session.processes();
-    let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("it goes on");
+    let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("the launcher");
     session.kill(launcher.pid);
     let outcome = viewer.finish().expect_code(125);
     outcome.expect_err_line(&["launcher of job", "was killed"]);

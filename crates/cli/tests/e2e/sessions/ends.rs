@@ -38,10 +38,10 @@ fn a_killed_daemon_leaves_nothing() {
 /// Kills the session's process after writing `said` to its log; returns the files that it leaves, with their lengths.
 fn crash(session: &Session, said: &str) -> Vec<(String, u64)> {
     let (daemon, place) = (session.daemon(), session.place("default"));
-    fs::write(place.join("log"), said).expect("it has a log");
+    fs::write(place.join("log"), said).expect("write the log");
     session.kill(daemon);
     session.await_that("the end of all processes", || session.processes().is_empty());
-    let entries = fs::read_dir(place).expect("it is kept").map(|entry| entry.expect("it is there"));
+    let entries = fs::read_dir(place).expect("read the directory").map(|entry| entry.expect("an entry"));
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
@@ -107,7 +107,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     let mut agents = session.agents();
     agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
     // The third of a chain of four agents; its child is healthy.
-    kill_process(agents[1].pid, Signal::STOP).expect("it lives");
+    kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
     there.finish().expect_code(125).expect_err_line(&["node2", "done nothing"]);
     session.await_that("that the others are known", || {
         let status = session.wireup("status").finish();
@@ -116,7 +116,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     elsewhere.write(b"goes on\n");
     assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
     assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
-    kill_process(agents[1].pid, Signal::CONT).expect("it lives");
+    kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
     session.await_that("its end", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
     assert_eq!(session.again("").expect_code(0).err(), "wireup: session default stands again: 4 nodes\n");
     session.job("-n 4 true").succeed().expect_quiet();
@@ -255,7 +255,7 @@ fn sigterm_ends_it_in_order() {
     let session = Session::up("--virtual-nodes 3");
     let mut running = session.job("-n 3").sh(SLEEPERS).start();
     running.await_out("ready\n", 3);
-    kill_process(session.daemon(), Signal::TERM).expect("it lives");
+    kill_process(session.daemon(), Signal::TERM).expect("send the signal");
     running.finish().expect_err_line(&["session of the job was ended"]);
     session.expect_gone();
 }

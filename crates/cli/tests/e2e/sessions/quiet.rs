@@ -24,6 +24,6 @@ fn an_idle_session_sleeps() {
         let now = all();
         now == std::mem::replace(&mut last, now.clone())
     });
-    assert!(last.len() >= 3 + 3, "agents and keepers: {last:?}");
+    assert!(last.len() >= 3 + 3, "agents or keepers are missing: {last:?}");
     session.down("");
 }

@@ -120,10 +120,10 @@ fn a_caller_of_another_version_or_none() {
 fn a_session_that_does_not_answer() {
     let session = Session::up("--virtual-nodes 2");
     let daemon = session.daemon();
-    kill_process(daemon, Signal::STOP).expect("it lives");
+    kill_process(daemon, Signal::STOP).expect("send the signal");
     let outcome = session.job("-n 1 true").finish().expect_code(125);
     outcome.expect_err_line(&["does not answer", &format!("kill -CONT {}", daemon.as_raw_nonzero()), "--no-session"]);
-    kill_process(daemon, Signal::CONT).expect("it lives");
+    kill_process(daemon, Signal::CONT).expect("send the signal");
     session.job("-n 1 true").succeed();
     session.down("");
 }
