@@ -22,7 +22,7 @@ use wireup_wire::peer::SessionSpec;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
 const KILL_GRACE_NS: u64 = 2 * SECOND_NS;
-/// With `--verbose`. Chosen: no healthy fence takes that long.
+/// Default of `--stall-report`. Chosen: no healthy fence takes that long.
 const STALL_REPORT_NS: u64 = 30 * SECOND_NS;
 
 /// A resolved command line.

@@ -411,7 +411,7 @@ pub const FLAGS: &[Flag] = &[
         "Show where the time of the start went; write a trace for https://ui.perfetto.dev to FILE.",
     ),
     flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
-    // For measurements: frames of collectives are delayed by this much before they are sent.
+    // For measurements. `inject-link-delay` delays every frame of a collective by this much.
     flag(Id::AgentBench, &["agent-bench"], Word("TASK"), Hidden, ""),
     flag(Id::InjectLinkDelay, &["inject-link-delay"], Word("SECONDS"), Hidden, ""),
     flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),

@@ -140,7 +140,7 @@ fn listening(pid: u32) -> Vec<u16> {
 /// The first port that the launcher's own agent listens on.
 fn port_of(running: &mut Running, pid: u32) -> u16 {
     let mut port = None;
-    running.await_that("it listens", |_| {
+    running.await_that("the agent listens", |_| {
         port = listening(pid).first().copied();
         port.is_some()
     });

@@ -147,7 +147,7 @@ impl Session {
             fs::read_dir(self.runtime_dir()).is_ok_and(|mut entries| entries.next().is_none())
         });
         if let Some(testbed) = &self.testbed {
-            self.await_that("the end of all on the hosts", || machines::left(testbed).is_empty());
+            self.await_that("the end of all processes on the hosts", || machines::left(testbed).is_empty());
         }
     }
 

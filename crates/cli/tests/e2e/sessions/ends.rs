@@ -109,7 +109,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     // The third of a chain of four agents; its child is healthy.
     kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
     there.finish().expect_code(125).expect_err_line(&["node2", "done nothing"]);
-    session.await_that("that the others are known", || {
+    session.await_that("the status of the other nodes", || {
         let status = session.wireup("status").finish();
         status.out().contains("lost      node2") && !status.out().contains("lost      node3")
     });
@@ -117,7 +117,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
     assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
     kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
-    session.await_that("its end", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
+    session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
     assert_eq!(session.again("").expect_code(0).err(), "wireup: session default stands again: 4 nodes\n");
     session.job("-n 4 true").succeed().expect_quiet();
     session.down("");

@@ -67,7 +67,7 @@ fn hosts_below_three_that_lose_power_go_on() {
         machines.power_off(host).expect("switch a node off");
     }
     hit.finish().expect_code(125);
-    session.await_that("that all is known", || {
+    session.await_that("the status of all nodes", || {
         let status = session.wireup("status").finish();
         ["n1", "n2", "n3"].iter().all(|host| status.out().contains(&format!("lost      {host}")))
     });
@@ -85,7 +85,7 @@ fn what_the_root_sends_reaches_an_agent_that_it_has_adopted() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let session = Session::on(&machines, "--fanout 1 --node-timeout 1 --hosts n[0-2]");
     machines.power_off(1).expect("switch a node off");
-    session.await_that("that all is known", || {
+    session.await_that("the status of all nodes", || {
         let status = session.wireup("status").finish();
         status.out().contains("lost      n1") && !status.out().contains("starting")
     });

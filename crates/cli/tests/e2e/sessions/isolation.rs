@@ -88,7 +88,7 @@ fn hundreds_of_jobs_leave_the_session_as_it_was() {
     let settled = |expected: Option<(usize, usize, usize)>| {
         // Surplus keepers after a burst exit a moment later.
         let mut last = account(&session);
-        session.await_that("the session as it was", || {
+        session.await_that("the session's initial state", || {
             std::thread::sleep(std::time::Duration::from_millis(300));
             let now = account(&session);
             let same = now == std::mem::replace(&mut last, now) && expected.is_none_or(|expected| expected == now);
