@@ -232,9 +232,7 @@ impl Trial<'_> {
         match (&found, victim) {
             (None, _) => self.expect_success(&ended),
             // The job may have ended just before.
-            (Some(_), Victim::Launcher) => {
-                self.expect(ended.code == 137 || ended.code == 0, "wrong exit code of the launcher")
-            }
+            (Some(_), Victim::Launcher) => self.expect(ended.code == 137 || ended.code == 0, "launcher exit code"),
             (Some(found), _) => {
                 let named = self.culprits(found);
                 self.expect_success_or_names(&ended, &named);
