@@ -1,9 +1,8 @@
 //! What the two C libraries share: the way to the PMI server and the C side of every function.
 //!
-//! `start` finds the server by the environment; `server` is the blocking conversation with it over a `socket`, with `posts`
-//! of which nobody waits for the answer and `mapping`s of what the server shares;
-//! `local` is the kvs of a process without a server; `place` is the process's place in its job, the state of a library behind
-//! a `lock`; `text` reads and writes C strings; `codes` are what functions return.
+//! `start` finds the server by the environment; `server` drives the engine's conversation with it over a `socket`, with `mapping`s of what
+//! the server shares; `place` is the process's place in its job, the state of a library behind a `lock`; `text` reads and writes C
+//! strings; `codes` are what functions return.
 //!
 //! With the feature `bare` memory comes from the C library, a panic aborts, and nothing of Rust's standard library is used:
 //! so the libraries are built. Without it these crates are as all others, for checks and tests.
@@ -17,11 +16,9 @@ mod memory;
 
 pub mod codes;
 pub mod ints;
-pub mod local;
 pub mod lock;
 pub mod mapping;
 pub mod place;
-pub mod posts;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 pub mod server;

@@ -10,20 +10,20 @@
 //! number now is the program's.
 
 use crate::codes::{Code, Result};
-use crate::local::Local;
 use crate::lock::Lock;
 use crate::server::Server;
 use crate::socket::{Gone, Socket};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use wireup_client::local::Local;
 use wireup_wire::pmi::Request;
 
-/// Whom to ask.
+/// Where the answers come from.
 #[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum With {
     Server(Server),
-    /// Rank 0 of 1.
-    Nobody(Local),
+    /// No server: rank 0 of 1.
+    Singleton(Local),
 }
 
 impl With {
@@ -31,7 +31,7 @@ impl With {
     pub fn server(&mut self) -> Result<&mut Server> {
         match self {
             With::Server(server) => Ok(server),
-            With::Nobody(_) => Err(Code::FAIL),
+            With::Singleton(_) => Err(Code::FAIL),
         }
     }
 }
@@ -64,7 +64,11 @@ impl<J> Place<J> {
     pub fn init(&self, join: impl FnOnce() -> Result<J>) -> Result {
         self.job.with(|job| {
             if job.is_none() {
-                *job = Some(join()?);
+                let joined = join();
+                if joined.is_err() {
+                    self.fd.store(-1, Ordering::Relaxed);
+                }
+                *job = Some(joined?);
             }
             Ok(())
         })

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn PMI_Get_rank(rank: *mut c_int) -> c_int {
 /// A number that the server knows and a lone process has not.
 fn ask(job: &mut Job, request: &Request<'_>, field: &str, alone: c_int) -> Result<c_int> {
     match &mut job.with {
-        With::Nobody(_) => Ok(alone),
+        With::Singleton(_) => Ok(alone),
         With::Server(server) => server.question(request, field)?.as_deref().and_then(ints::parse).ok_or(Code::FAIL),
     }
 }

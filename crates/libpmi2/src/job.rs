@@ -66,7 +66,7 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
         given(jobid)?;
         let name = match &mut job.with {
             With::Server(server) => server.question(&Request::JobGetId, "jobid")?.ok_or(Code::OTHER)?,
-            With::Nobody(_) => return Err(Code::FAIL),
+            With::Singleton(_) => return Err(Code::FAIL),
         };
         // SAFETY: see the file's head.
         if unsafe { text::write(&name, jobid, jobid_size) } { Ok(()) } else { Err(Code::INVALID_LENGTH) }

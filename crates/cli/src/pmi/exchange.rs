@@ -5,10 +5,9 @@
 //! as the mean over all rounds.
 
 use super::flags::{Flags, Gets, number};
-use super::session::Session;
+use super::session::{Outcome, Session};
 use super::{Failed, milliseconds, say, text_of};
 use std::fmt::Write;
-use wireup_client::Event;
 use wireup_os::clock::monotonic_ns;
 use wireup_wire::pmi::{Dialect, Excerpt};
 
@@ -87,7 +86,7 @@ impl Round {
 
 impl<'s> Exchange<'s> {
     pub fn new(session: &'s mut Session, flags: &'s Flags, init_ns: u64) -> Self {
-        let (rank, size) = (session.link.rank(), session.link.size());
+        let (rank, size) = (session.rank(), session.size());
         Exchange { session, flags, init_ns, rank, size }
     }
 
@@ -141,14 +140,11 @@ impl<'s> Exchange<'s> {
     }
 
     fn get_and_compare(&mut self, key: &str, of: u32, expected: &[u8]) -> Result<(), Failed> {
-        let wrong = self.session.ask(
-            |link, out| link.get(key.as_bytes(), Some(of), out),
-            |event| match event {
-                Event::Value(value) if value == expected => None,
-                Event::Value(value) => Some(difference(value, expected)),
-                other => Some(text_of(other)),
-            },
-        )?;
+        let wrong = self.session.get(key, Some(of), |outcome| match outcome {
+            Outcome::Value(value) if value == expected => None,
+            Outcome::Value(value) => Some(difference(value, expected)),
+            other => Some(text_of(other)),
+        })?;
         match wrong {
             None => Ok(()),
             Some(got) => Err(Failed::Wrong(format!("get of {key}, put by rank {of}: {got}"))),
@@ -157,7 +153,7 @@ impl<'s> Exchange<'s> {
 
     /// Tests what a plain exchange does not cover.
     fn check(&mut self) -> Result<(), Failed> {
-        let dialect = self.session.link.dialect();
+        let dialect = self.session.dialect();
         // Hydra removes backslashes in PMI-1 and ends a PMI-2 value at the first ";".
         let disputed = if dialect == Dialect::Pmi2 { b';' } else { b'\\' };
         let every_byte: Vec<u8> = (33..=126).filter(|byte| *byte != disputed).collect();
@@ -165,17 +161,14 @@ impl<'s> Exchange<'s> {
         self.session.fence()?;
         let neighbour = (self.rank + 1) % self.size;
         self.get_and_compare(&format!("wireup-bytes-{neighbour}"), neighbour, &every_byte)?;
-        let absent = self.session.ask(
-            |link, out| link.get(b"wireup-nobody-put-this", None, out),
-            |event| match event {
-                Event::NotFound => None,
-                other => Some(text_of(other)),
-            },
-        )?;
+        let absent = self.session.get("wireup-nobody-put-this", None, |outcome| match outcome {
+            Outcome::NotFound => None,
+            other => Some(text_of(other)),
+        })?;
         if let Some(got) = absent {
             return Err(Failed::Wrong(format!("a key that nobody put was answered by {got}")));
         }
-        let mapping = self.session.ask(|link, out| link.job_attr(b"PMI_process_mapping", out), text_of)?;
+        let mapping = self.session.job_attr("PMI_process_mapping", text_of)?;
         if !mapping.starts_with("(vector,") {
             return Err(Failed::Wrong(format!("PMI_process_mapping is no mapping: {mapping}")));
         }
@@ -188,7 +181,7 @@ impl<'s> Exchange<'s> {
             let mut ranks = Vec::new();
             for rank in 0..self.size {
                 let key = format!("wireup-times-{round}-{rank}");
-                let text = self.session.ask(|link, out| link.get(key.as_bytes(), Some(rank), out), text_of)?;
+                let text = self.session.get(&key, Some(rank), text_of)?;
                 let times = Times::from_text(&text);
                 ranks.push(times.ok_or_else(|| Failed::Wrong(format!("{key} holds no times: {text}")))?);
             }
@@ -203,7 +196,7 @@ impl<'s> Exchange<'s> {
         let mut line = format!(
             "exchange ranks={} dialect={} value_bytes={} rounds={rounds}",
             self.size,
-            number(self.session.link.dialect()),
+            number(self.session.dialect()),
             self.flags.value_len
         );
         let gets = match self.flags.gets {
