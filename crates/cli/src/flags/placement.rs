@@ -123,8 +123,8 @@ fn slots_of(hosts: &Hosts) -> Vec<u32> {
     hosts.list.iter().map(|host| host.slots).collect()
 }
 
-/// One rank per host in turn, skipping hosts whose slots are taken; when all slots are taken, the same sequence starts over. Costs O(ranks
-/// + hosts).
+/// One rank per host in turn, skipping hosts whose slots are taken; when all slots are taken, the same sequence starts over.
+/// Costs O(ranks + hosts).
 fn in_turn(hosts: &Hosts, job_size: u32) -> Vec<Block> {
     let slots = slots_of(hosts);
     if slots.iter().all(|of_host| *of_host == slots[0]) {
