@@ -1,7 +1,7 @@
 //! `wireup pmi`: a PMI client for tests, under any launcher that gives its ranks a `PMI_FD`.
 //!
-//! It is what an MPI library does at start-up, without the library: a launcher that cannot run this cannot run
-//! MPI, and what this measures is the launcher's part alone.
+//! It does what an MPI library does at start-up, without the library: a launcher that cannot run this cannot run MPI, and its measurements
+//! show the launcher's part alone.
 
 mod exchange;
 mod flags;
@@ -47,11 +47,11 @@ OPTIONS
 Exit code: 0; 1 if the server or a value was wrong; 2 if the command line was.
 ";
 
-/// What ends the client early.
+/// Why the client ended early.
 #[derive(Debug)]
 enum Failed {
     Session(SessionError),
-    /// The server answered, but not with what it should.
+    /// The server sent a wrong answer.
     Wrong(String),
 }
 
@@ -61,7 +61,7 @@ impl From<SessionError> for Failed {
     }
 }
 
-/// Runs the client; the arguments are those behind `pmi`. Returns the exit code.
+/// Runs the client; the arguments are those after `pmi`. Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let flags = match flags::parse(args) {
         Ok(flags) => flags,
@@ -147,7 +147,7 @@ fn info(session: &mut Session) -> Result<(), Failed> {
     let universe = session.universe_size(text_of)?;
     let mapping = session.job_attr("PMI_process_mapping", text_of)?;
     let Join { env, appnum, subversion, maxes, .. } = &session.join;
-    // One write, so that the lines of many ranks do not mix.
+    // One write, so that lines of different ranks do not mix.
     say(&format!(
         "rank={} size={} appnum={} spawned={} dialect={} subversion={} kvsname={} universe_size={universe} \
          process_mapping={mapping} kvsname_max={} key_max={} value_max={}\n",
@@ -176,7 +176,7 @@ fn text_of(outcome: Outcome<'_>) -> String {
     }
 }
 
-/// Writes to standard output; that nobody reads it is no failure of the client.
+/// Writes to standard output; a closed stream is not an error of the client.
 fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

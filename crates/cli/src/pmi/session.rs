@@ -1,4 +1,4 @@
-//! The engine's PMI conversation, driven by blocking reads and writes on `PMI_FD`.
+//! The PMI engine, driven by blocking reads and writes on `PMI_FD`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,18 +11,18 @@ use wireup_client::pipeline::{Answer, Broken};
 use wireup_client::{Failure, Link};
 use wireup_wire::pmi::{Command, Dialect, Problem, Reply, Request};
 
-/// The conversation with the server is over before its end.
+/// Why the conversation with the server ended early.
 #[derive(Debug)]
 pub enum SessionError {
     /// What was tried, and why it failed.
     Io(&'static str, io::Error),
     /// The server closed the link.
     Closed,
-    /// The server refused, or what it says at the start does not belong there.
+    /// The server refused a command of the handshake, or sent an unexpected answer to it.
     Start(Command),
     Broken(Broken),
     Refused(String),
-    /// A put or get that this server or dialect cannot carry.
+    /// A put or get that this server or dialect does not support.
     Unsendable(String),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for SessionError {
     }
 }
 
-/// Bytes of one read: a reply of the longest value fits.
+/// Bytes per read: enough for a reply with the longest value.
 const READ_BYTES: usize = 8192;
 
 /// The outcome of a request.
@@ -50,7 +50,7 @@ pub enum Outcome<'a> {
     Done,
     Value(&'a [u8]),
     NotFound,
-    /// PMI-1 only; -1 if the launcher does not know.
+    /// PMI-1 only; -1 if the launcher does not know it.
     UniverseSize(i32),
     Failed(&'a str),
     /// Not an answer to the request.
@@ -92,7 +92,7 @@ impl Session {
         self.join.env.size
     }
 
-    /// The handshake in MPICH's order, until rank, size and names are known.
+    /// Performs the handshake in MPICH's order, after which rank, size and names are known.
     pub fn start(&mut self) -> Result<(), SessionError> {
         let mut last = Command::Init;
         loop {
@@ -146,7 +146,7 @@ impl Session {
         self.tell(&Request::Put { kvsname: Some(&kvsname), key: &key, value: &value })
     }
 
-    /// Reads a pair; `source` is the rank that is likely to have put it.
+    /// Reads a pair; `source` is the rank that probably put it.
     pub fn get<T>(
         &mut self,
         key: &str,
@@ -159,7 +159,7 @@ impl Session {
         self.ask(&Request::Get { kvsname: Some(&kvsname), key: &key, source: Some(source) }, on)
     }
 
-    /// Reads what the server says about the job, `PMI_process_mapping` for one.
+    /// Reads a job attribute, such as `PMI_process_mapping`.
     pub fn job_attr<T>(&mut self, key: &str, on: impl FnOnce(Outcome<'_>) -> T) -> Result<T, SessionError> {
         match self.dialect() {
             Dialect::Pmi1 => self.get(key, None, on),
@@ -175,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Ends the job; never answered.
+    /// Ends the job; this request has no answer.
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), SessionError> {
         let text: Vec<u8> = message.bytes().map(|byte| if byte < b' ' || byte == b';' { b' ' } else { byte }).collect();
         let asked = self.link.ask(&Request::Abort { code, message: &text, world: true });
@@ -196,7 +196,7 @@ impl Session {
         })?
     }
 
-    /// Sends a request and hands its outcome to `on`.
+    /// Sends a request and passes its outcome to `on`.
     fn ask<T>(&mut self, request: &Request<'_>, on: impl FnOnce(Outcome<'_>) -> T) -> Result<T, SessionError> {
         let dialect = self.dialect();
         self.call(request, |reply| {
@@ -215,7 +215,7 @@ impl Session {
         })
     }
 
-    /// Sends a request and hands the reply to `on`.
+    /// Sends a request and passes the reply to `on`.
     fn call<T>(
         &mut self,
         request: &Request<'_>,
@@ -229,7 +229,7 @@ impl Session {
         })?;
         let (mut on, mut result) = (Some(on), None);
         self.settle(&mut |answer| {
-            // Hydra says -1 if it does not know the size, which is not in the table.
+            // Hydra sends -1, which is not in the table, if it does not know the size.
             let is_unknown = answer.command == Command::GetUniverseSize && answer.fields.get("size") == Some(b"-1");
             let reply = if is_unknown { Ok(Reply::NotFound) } else { answer.fields.reply_to(answer.command) };
             result = on.take().map(|on| on(reply));
@@ -237,7 +237,7 @@ impl Session {
         result.ok_or(SessionError::Closed)
     }
 
-    /// Sends what was asked and waits for all answers.
+    /// Sends the requests and waits for all answers.
     fn settle(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), SessionError> {
         self.flush()?;
         while self.link.awaited() > 0 {
@@ -246,7 +246,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes one answer, or reads.
+    /// Takes one answer that has been received, or else reads.
     fn receive(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), SessionError> {
         match self.link.next(take) {
             Ok(true) => return Ok(()),
